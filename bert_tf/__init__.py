@@ -1,0 +1,1 @@
+"""BERT on TensorFlow 2 and Keras 3."""

@@ -1,0 +1,92 @@
+"""The flags that several scripts share, each defined once, and the way a script is run.
+
+A script calls the `define_*` functions that it needs, adds its own flags, and ends with
+`flags.run(main)`. Only scripts read flags; what is in `bert_tf` takes arguments.
+"""
+
+import sys
+from collections.abc import Callable
+
+from absl import app, flags, logging
+
+from bert_tf.errors import InputError
+
+
+def define_model(*, required: bool = True) -> None:
+    """Which BERT: its configuration, its first weights, and where it is written."""
+    flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+    flags.DEFINE_string("output_dir", None, "The folder for checkpoints and results.")
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "First weights: a TF1 checkpoint (its prefix, its .index file or its folder).",
+    )
+    if required:
+        flags.mark_flags_as_required(["bert_config_file", "output_dir"])
+
+
+def define_vocabulary(*, required: bool = True) -> None:
+    """How text becomes pieces."""
+    flags.DEFINE_string("vocab_file", None, "The WordPiece vocabulary, one piece a line.")
+    flags.DEFINE_bool(
+        "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
+    )
+    if required:
+        flags.mark_flag_as_required("vocab_file")
+
+
+def define_training(*, learning_rate: float = 5e-5) -> None:
+    """The update, how often the loop looks up, and the random seed."""
+    flags.DEFINE_float("learning_rate", learning_rate, "The peak learning rate.")
+    flags.DEFINE_enum(
+        "optimizer",
+        "adamw",
+        ["adamw", "lamb"],
+        "adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise form.",
+    )
+    flags.DEFINE_bool(
+        "bias_correction", False, "Correct Adam's moments for their start at 0 (the original: no)."
+    )
+    flags.DEFINE_float("end_learning_rate", 0.0, "The learning rate at the end of the decay.")
+    flags.DEFINE_integer("seed", 12345, "Seeds weights, data order and dropout.")
+    flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.")
+    flags.DEFINE_integer("keep_checkpoint_max", 5, "How many checkpoints are kept; 0 keeps all.")
+    flags.DEFINE_integer(
+        "iterations_per_loop", 1000, "Most steps between two looks of the host at the device."
+    )
+    flags.DEFINE_integer("log_steps", 100, "Steps between two lines of progress.")
+
+
+def define_devices() -> None:
+    """What the model runs on."""
+    flags.DEFINE_enum(
+        "strategy",
+        "auto",
+        ["auto", "one", "mirrored", "tpu"],
+        "auto: tpu with --use_tpu or --tpu, mirrored with several GPUs, else one device.",
+    )
+    flags.DEFINE_integer(
+        "num_cpu_devices", 1, "Logical devices to split the CPU into (for trying mirrored)."
+    )
+    flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")
+    flags.DEFINE_string("tpu_name", None, "The TPU: its name, grpc://address, or local.")
+    flags.DEFINE_string("tpu", None, "The same as --use_tpu --tpu_name=TPU.")
+    flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
+    flags.DEFINE_string("gcp_project", None, "The cloud project of the TPU.")
+    flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "TPU cores to use; batch sizes are for all together.")
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+    """Runs a script's `main`; an `InputError` is printed without a traceback, exit code 1."""
+    logging.set_verbosity(logging.INFO)
+
+    def main_or_message(argv: list[str]) -> None:
+        try:
+            main(argv)
+        except InputError as error:
+            sys.stdout.flush()
+            print(f"\n{sys.argv[0]}: cannot go on.\n{error}", file=sys.stderr)
+            sys.exit(1)
+
+    app.run(main_or_message)

@@ -1,0 +1,384 @@
+"""Records: each declared once, written and parsed from that declaration, read in any order.
+
+    Record           names, types and lengths of the features; serialize, parse, check
+    RecordFiles      TFRecord files with an index, so that any record can be read
+    ShuffledOrder    which record comes at which position: a pure function of (seed, position)
+    RecordBatches    records -> dicts of arrays [B, ...], from any position on
+
+Nothing here has a state that would have to be saved: a run that is resumed at step t asks for the
+batches from step t on, and gets what an undisturbed run would have got.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+import numpy as np
+import tensorflow as tf
+
+# Reads records one after the other with their checksums and says where each begins. TensorFlow
+# does not export it; test_records.py covers what we use of it.
+from tensorflow.python.lib.io import tf_record as tf_record_io
+
+from bert_tf.errors import InputError
+
+# A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of a record: `size` values of type int64 or float32."""
+
+    name: str
+    dtype: tf.DType
+    size: int
+    size_flag: str | None = None  # the flag that sets the size
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The declaration of one kind of record."""
+
+    name: str
+    features: tuple[Feature, ...]
+
+    def serialize(self, values: Mapping[str, Sequence]) -> bytes:
+        """A `tf.train.Example` with just the declared features; the same values, the same bytes.
+
+        Args:
+          values: for each declared feature its `size` numbers.
+
+        Raises:
+          ValueError: a feature is missing, unknown, or has another length.
+        """
+        sizes = {name: len(value) for name, value in values.items()}
+        declared = {feature.name: feature.size for feature in self.features}
+        if sizes != declared:
+            raise ValueError(f"received features {sizes}, expected {declared}")
+        example = tf.train.Example()
+        for feature in self.features:
+            slot = example.features.feature[feature.name]
+            numbers = slot.int64_list if feature.dtype == tf.int64 else slot.float_list
+            numbers.value.extend(values[feature.name])
+        return example.SerializeToString(deterministic=True)
+
+    def parse(self, serialized) -> dict[str, tf.Tensor]:
+        """Serialized records [B] -> features [B, size]; int64 becomes int32 as in the original."""
+        spec = {f.name: tf.io.FixedLenFeature([f.size], f.dtype) for f in self.features}
+        parsed = tf.io.parse_example(serialized, spec)
+        return {
+            name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+            for name, value in parsed.items()
+        }
+
+    def check(self, serialized: bytes, *, where: str) -> None:
+        """Raises `InputError` if the record at `where` is not of this kind."""
+        try:
+            given = tf.train.Example.FromString(serialized).features.feature
+        except Exception:  # protobuf's DecodeError; its class differs between implementations
+            given = {}
+        for feature in self.features:
+            if feature.name not in given:
+                raise InputError(
+                    received=f"{where}, a record with the features {sorted(given)}",
+                    expected=f"the features of a {self.name} record: "
+                    f"{', '.join(f.name for f in self.features)}",
+                    remedy="give a file that was made for this script",
+                )
+            self._check_feature(feature, given[feature.name], where)
+
+    def _check_feature(self, feature: Feature, given: tf.train.Feature, where: str) -> None:
+        kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
+        size = len(getattr(given, kind).value)
+        if size == feature.size:
+            return
+        flag = f"--{feature.size_flag}" if feature.size_flag else feature.name
+        raise InputError(
+            received=f"{where}, a record whose {feature.name} has {size} values in its {kind}",
+            expected=f"{feature.size} values, as {flag} says",
+            remedy=f"use {flag}={size}, with which the data were made, or make the data again",
+        )
+
+
+def pretraining_record(*, max_seq_length: int, max_predictions_per_seq: int) -> Record:
+    """The record of masked-LM and next-sentence pre-training (original: `input_fn_builder`).
+
+    Features: input_ids, input_mask, segment_ids int64 [S]; masked_lm_positions, masked_lm_ids
+    int64 [P]; masked_lm_weights float32 [P]; next_sentence_labels int64 [1], 1 = random.
+    """
+
+    def per_token(name: str) -> Feature:
+        return Feature(name, tf.int64, max_seq_length, "max_seq_length")
+
+    def per_prediction(name: str, dtype: tf.DType) -> Feature:
+        return Feature(name, dtype, max_predictions_per_seq, "max_predictions_per_seq")
+
+    return Record(
+        "pre-training",
+        (
+            per_token("input_ids"),
+            per_token("input_mask"),
+            per_token("segment_ids"),
+            per_prediction("masked_lm_positions", tf.int64),
+            per_prediction("masked_lm_ids", tf.int64),
+            per_prediction("masked_lm_weights", tf.float32),
+            Feature("next_sentence_labels", tf.int64, 1),
+        ),
+    )
+
+
+class RecordFiles:
+    """TFRecord files as one sequence of records, in the order of the files.
+
+    Opening reads every file once and checks every checksum, so that a damaged file is found before
+    the first step. The index takes 8 bytes a record.
+    """
+
+    def __init__(self, patterns: str | Sequence[str], record: Record):
+        """Opens the files.
+
+        Args:
+          patterns: paths or globs, a list or one string with commas; local or remote.
+          record: what the files hold.
+
+        Raises:
+          InputError: nothing matches, a file is empty or damaged, or its first record is of
+            another kind.
+        """
+        self.record = record
+        self.paths = expand_patterns(patterns)
+        self._offsets = [self._index(path) for path in self.paths]
+        self._first_rows = np.cumsum([0] + [len(offsets) - 1 for offsets in self._offsets])
+        self._open_files = [_open_unbuffered(path) for path in self.paths]
+
+    def __len__(self) -> int:
+        return int(self._first_rows[-1])
+
+    def _index(self, path: str) -> np.ndarray:
+        """Where each record of the file begins, and at last where the file ends."""
+        offsets, reader = [0], tf_record_io.tf_record_random_reader(path)
+        size = tf.io.gfile.stat(path).length
+        while offsets[-1] < size:
+            try:
+                serialized, next_offset = reader.read(offsets[-1])
+            except (IndexError, tf.errors.OpError):  # IndexError is its end of file
+                raise InputError(
+                    received=f"{path}, damaged or cut off after {len(offsets) - 1} records "
+                    f"(byte {offsets[-1]} of {size})",
+                    expected="a complete TFRecord file",
+                    remedy="copy or make the file again",
+                ) from None
+            if len(offsets) == 1:
+                self.record.check(serialized, where=f"{path}, record 1")
+            offsets.append(next_offset)
+        if size == 0:
+            raise InputError(
+                received=f"{path}, an empty file",
+                expected="a TFRecord file with at least one record",
+                remedy="make the file again, or leave it out",
+            )
+        return np.asarray(offsets, np.int64)
+
+    def _locate(self, row: int) -> tuple[int, int]:
+        file = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        return file, int(row - self._first_rows[file])
+
+    def where(self, row: int) -> str:
+        """The file and the number in it (from 1) of a record, for messages."""
+        file, number = self._locate(row)
+        return f"{self.paths[file]}, record {number + 1}"
+
+    def read(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
+        """The records at `rows` as a dict of arrays [len(rows), size]."""
+        serialized = []
+        for row in rows:
+            file, number = self._locate(row)
+            begin, end = self._offsets[file][number : number + 2]
+            self._open_files[file].seek(int(begin) + HEADER_BYTES)
+            serialized.append(
+                self._open_files[file].read(int(end - begin) - HEADER_BYTES - FOOTER_BYTES)
+            )
+        try:
+            parsed = self.record.parse(serialized)
+        except tf.errors.InvalidArgumentError:
+            for row, one in zip(rows, serialized, strict=True):
+                self.record.check(one, where=self.where(row))
+            raise
+        return {name: value.numpy() for name, value in parsed.items()}
+
+
+def _open_unbuffered(path: str) -> BinaryIO:
+    # Random reads of a kilobyte: GFile would fetch half a megabyte for each.
+    return tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", buffering=0)
+
+
+def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
+    """Paths and globs, comma-separated or a list -> the files; each must match something."""
+    if isinstance(patterns, str):
+        patterns = patterns.split(",")
+    paths = []
+    for pattern in patterns:
+        matches = sorted(tf.io.gfile.glob(pattern)) if pattern else []
+        if not matches:
+            raise InputError(
+                received=f"{pattern!r}, which matches no file",
+                expected="paths or globs of existing files, separated by commas",
+                remedy="check the path, and that the step that makes the file has been run",
+            )
+        paths.extend(matches)
+    return paths
+
+
+class ShuffledOrder:
+    """The rows of 0 .. num_rows-1 over and over, each time in a new order made from the seed.
+
+    The row at position p is row p % num_rows of the permutation of epoch p // num_rows, so every
+    row comes exactly once an epoch and any position can be asked for.
+    """
+
+    def __init__(self, num_rows: int, *, seed: int):
+        self._num_rows = num_rows
+        self._seed = seed
+        self._epoch = -1
+        self._permutation = np.empty(0, np.int64)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start .. stop-1."""
+        positions = np.arange(start, stop)
+        rows = np.empty_like(positions)
+        for epoch in np.unique(positions // self._num_rows):
+            here = positions // self._num_rows == epoch
+            rows[here] = self._permute(int(epoch))[positions[here] % self._num_rows]
+        return rows
+
+    def _permute(self, epoch: int) -> np.ndarray:
+        if epoch != self._epoch:
+            generator = np.random.default_rng([self._seed, epoch])
+            self._permutation = generator.permutation(self._num_rows)
+            self._epoch = epoch
+        return self._permutation
+
+
+class FileOrder:
+    """The rows of 0 .. num_rows-1 in the order of the files, over and over."""
+
+    def __init__(self, num_rows: int):
+        self._num_rows = num_rows
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start .. stop-1."""
+        return np.arange(start, stop) % self._num_rows
+
+
+class RecordBatches:
+    """Batches of records: batch t holds the rows at positions t*B .. (t+1)*B-1 of an order.
+
+    With `num_batches` the last batch may be short of rows; it is filled up with copies of row 0
+    whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
+    counted twice.
+    """
+
+    def __init__(
+        self,
+        files: RecordFiles,
+        order: ShuffledOrder | FileOrder,
+        *,
+        batch_size: int,
+        vocab_size: int,
+        num_examples: int | None = None,
+    ):
+        """Plans the batches.
+
+        Args:
+          files: where the records are.
+          order: which record comes at which position.
+          batch_size: B, rows of a batch, over all replicas together.
+          vocab_size: V; an id that has no row in the embedding table is an `InputError`.
+          num_examples: how many examples in all; None goes on for ever.
+        """
+        self._files = files
+        self._order = order
+        self.batch_size = batch_size
+        self._vocab_size = vocab_size
+        self._num_examples = num_examples
+        self.error: InputError | None = None  # what ended the iteration, tf.data hides it
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches there are; None if they go on for ever."""
+        return None if self._num_examples is None else -(-self._num_examples // self.batch_size)
+
+    def dataset(
+        self, *, start: int = 0, num_parts: int = 1, first_part: int = 0, parts_here: int = 1
+    ) -> tf.data.Dataset:
+        """The batches from batch `start` on, cut into parts, one for each replica.
+
+        Args:
+          start: the first batch.
+          num_parts: the replicas of all hosts; must divide B.
+          first_part: the first replica of this host.
+          parts_here: the replicas of this host; their parts come one after the other.
+
+        Returns:
+          A dataset of dicts of tensors [B / num_parts, ...]: the record's features and
+          is_real_example float32 [B / num_parts].
+        """
+        if self.batch_size % num_parts:
+            raise InputError(
+                received=f"a batch size of {self.batch_size} for {num_parts} replicas",
+                expected="a batch size that is a multiple of the number of replicas",
+                remedy=f"use a multiple of {num_parts}",
+            )
+        part_size = self.batch_size // num_parts
+
+        def parts() -> Iterator[dict[str, np.ndarray]]:
+            batch = start
+            while self.num_batches is None or batch < self.num_batches:
+                for part in range(first_part, first_part + parts_here):
+                    first = batch * self.batch_size + part * part_size
+                    yield self._read_or_note(first, first + part_size)
+                batch += 1
+
+        shapes = {f.name: tf.TensorSpec([part_size, f.size], _parsed_dtype(f)) for f in self.features}
+        shapes["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
+        return tf.data.Dataset.from_generator(parts, output_signature=shapes).prefetch(2)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of the records."""
+        return self._files.record.features
+
+    def _read_or_note(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        try:
+            return self._read(start, stop)
+        except InputError as error:
+            self.error = error
+            raise
+
+    def _read(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        end = stop if self._num_examples is None else min(stop, self._num_examples)
+        rows = self._order.rows(start, max(start, end))
+        missing = (stop - start) - len(rows)
+        rows = np.concatenate([rows, np.zeros(missing, rows.dtype)])
+        batch = self._files.read(rows)
+        self._check_ids(batch["input_ids"], rows)
+        batch["is_real_example"] = np.float32(np.arange(stop - start) < stop - start - missing)
+        return batch
+
+    def _check_ids(self, input_ids: np.ndarray, rows: np.ndarray) -> None:
+        # On a device an id beyond the table is silently clamped or gives NaN.
+        bad = (input_ids < 0) | (input_ids >= self._vocab_size)
+        if bad.any():
+            row = int(np.argmax(bad.any(axis=1)))
+            raise InputError(
+                received=f"{self._files.where(int(rows[row]))}, with input id "
+                f"{int(input_ids[row][bad[row]][0])}",
+                expected=f"ids from 0 to {self._vocab_size - 1}, the vocab_size of the model",
+                remedy="give the configuration that belongs to the vocabulary of the data",
+            )
+
+
+def _parsed_dtype(feature: Feature) -> tf.DType:
+    return tf.int32 if feature.dtype == tf.int64 else feature.dtype

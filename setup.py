@@ -1,0 +1,42 @@
+"""Installs `bert-tf`: BERT on TensorFlow 2 and Keras 3."""
+
+import pathlib
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+
+EXTRAS = {
+    "vocab": ["tokenizers>=0.22,<0.24"],  # data_gen/build_vocab.py trains with it
+    "wiki": ["pysbd>=0.3.4,<0.4"],  # sentence splitting for --input_format=wikiextractor
+    "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
+}
+EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
+EXTRAS["dev"] = sum(EXTRAS.values(), []) + [
+    "hypothesis>=6.100,<7",
+    "psutil>=6,<8",
+    "pytest>=8,<10",
+    "ruff>=0.12,<0.18",
+]
+
+setup(
+    name="bert-tf",
+    version="0.1.0",
+    description="BERT, complete, on TensorFlow 2 and Keras 3",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.14",
+    packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
+    package_data={"bert_tf": ["*.npz"], "data_gen": ["sample_text/*.txt"]},
+    py_modules=["run_pretraining", "create_pretraining_data", "fill_mask"],
+    install_requires=[
+        # tensorflow-text 2.21.0 fails at import (undefined ICU symbol); 2.21.1 works.
+        "tensorflow>=2.21,<2.22",
+        "tensorflow-text>=2.21.1,<2.22",
+        "keras>=3.15,<3.16",
+        "absl-py>=2.1",
+        "numpy>=1.26",
+    ],
+    extras_require=EXTRAS,
+)
