@@ -1,0 +1,110 @@
+"""Writes bert_tf/unicode_14.npz: what each code point becomes in BERT's tokenizer.
+
+Run with Python 3.11, whose `unicodedata` is Unicode 14.0:  python tools/make_unicode_table.py
+
+Each entry is one code point taken through the original's BasicTokenizer (clean, spaces round CJK,
+lower(), NFD, accents off, punctuation apart). What depends on the neighbours, the final sigma and
+the order of combining characters, is left to the tokenizer and only marked by flags here.
+"""
+
+import sys
+import unicodedata
+
+import numpy as np
+
+from bert_tf import unicode_table as ut
+
+# The original's blocks, not all that Unicode calls CJK: no kana, no hangul, nothing newer.
+CJK_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+ASCII_PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+def is_dropped(char: str) -> bool:
+    """Whether the original's cleaning removes it."""
+    control = unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"
+    return char in "\0\ufffd" or control
+
+
+def is_space(char: str) -> bool:
+    """Whether text is split here: Zs and \\t \\n \\r, and U+2028 and U+2029 through str.split."""
+    return char.isspace() or unicodedata.category(char) == "Zs"
+
+
+def is_word(char: str) -> bool:
+    """Whether it is always a word of its own."""
+    punctuation = char in ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
+    return punctuation or any(first <= ord(char) <= last for first, last in CJK_BLOCKS)
+
+
+def sigma_flags(char: str) -> int:
+    """What `char` is to a capital sigma beside it, found out from str.lower itself."""
+    if ("a\u03a3" + char).lower()[1] == "\u03c3":
+        return ut.CASED
+    return ut.CASE_IGNORABLE if ("a\u03a3" + char + "a").lower()[1] == "\u03c3" else 0
+
+
+def entry(char: str, *, do_lower_case: bool) -> tuple[str, int]:
+    """The characters that `char` becomes, and its flags."""
+    if is_dropped(char):
+        return "", ut.DROPPED
+    if is_space(char):
+        return "", ut.BREAK_BEFORE | ut.STARTER
+    alone = ut.BREAK_BEFORE | ut.BREAK_AFTER
+    if not do_lower_case:
+        return char, alone if is_word(char) else 0
+    decomposed = unicodedata.normalize("NFD", char.lower())
+    kept = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+    flags = sigma_flags(char)
+    flags |= 0 if kept else ut.ACCENT
+    flags |= 0 if unicodedata.combining(decomposed[0]) else ut.STARTER
+    flags |= ut.MOVABLE if any(map(unicodedata.combining, kept)) else 0
+    flags |= alone if is_word(char) or any(map(is_word, kept)) else 0
+    return kept, flags
+
+
+def make_table(*, do_lower_case: bool) -> ut.UnicodeTable:
+    """The table of all code points, each row and each page kept once, in order of appearance."""
+    width = 3 if do_lower_case else 1
+    rows, pages, movable = {}, {}, set()
+    row_of = np.zeros(ut.CODE_POINTS, np.int32)
+    for point in range(ut.CODE_POINTS):
+        kept, flags = entry(chr(point), do_lower_case=do_lower_case)
+        if len(kept) > width or (len(kept) > 1 and flags & ut.BREAK_BEFORE):
+            raise ValueError(f"U+{point:04X} becomes {kept!r}, for which the table has no form")
+        distances = [ord(c) - point for c in kept] + [ut.ABSENT] * (width - len(kept))
+        row_of[point] = rows.setdefault((*distances, flags), len(rows))
+        if flags & ut.MOVABLE:
+            movable |= {(ord(c), unicodedata.combining(c)) for c in kept}
+    page_of = [pages.setdefault(page.tobytes(), len(pages)) for page in row_of.reshape(-1, ut.PAGE)]
+    return ut.UnicodeTable(
+        pages=np.array(page_of, np.int32),
+        rows=np.stack([np.frombuffer(page, np.int32) for page in pages]),
+        characters=np.array([row[:-1] for row in rows], np.int32),
+        flags=np.array([row[-1] for row in rows], np.int32),
+        movable=np.array(sorted(movable), np.int32).reshape(-1, 2),
+    )
+
+
+def main() -> None:
+    if unicodedata.unidata_version != ut.UNICODE_VERSION:
+        sys.exit(
+            f"Received: a Python with Unicode {unicodedata.unidata_version}\n"
+            f"Expected: Unicode {ut.UNICODE_VERSION}\n"
+            "To do: run this program with Python 3.11"
+        )
+    lower, cased = (make_table(do_lower_case=lower) for lower in (True, False))
+    ut.save_unicode_tables(ut.FILE, lower=lower, cased=cased)
+    print(f"{ut.FILE}: {ut.FILE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
