@@ -1,0 +1,275 @@
+"""Weights by name: reading and writing checkpoints, and what a run needs to go on.
+
+Our checkpoints are the original's: the same file format, variable names and shapes, the optimizer's
+moments as <variable>/adam_m and /adam_v, and global_step. So either project reads the other's.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import InputError
+
+GLOBAL_STEP = "global_step"
+RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
+_SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
+_SCOPES = {
+    "embeddings": "bert/",
+    "pooler": "bert/",
+    "layer": "bert/encoder/",
+    "predictions": "cls/",
+    "seq_relationship": "cls/",
+}
+
+
+def checkpoint_name(variable: keras.Variable) -> str:
+    """A weight's name in the original's checkpoints: layer_0/... is bert/encoder/layer_0/..."""
+    first = variable.path.split("/")[0]
+    return _SCOPES.get(re.sub(r"_\d+$", "", first), "") + variable.path
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """Which variables were loaded from a checkpoint, by their names in it."""
+
+    path: str
+    matched: Sequence[str]
+    missing: Sequence[str]  # in the model, not in the file: they keep their fresh values
+    unused: Sequence[str]  # in the file, not in the model
+    slots: Sequence[str]  # of an optimizer; never loaded as weights
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {len(self.matched)} variables loaded"]
+        for label, names in (("missing (kept fresh)", self.missing), ("unused", self.unused)):
+            lines.append(f"  {label}: {len(names)}" + "".join(f"\n    {name}" for name in names))
+        lines.append(f"  optimizer state, not loaded: {len(self.slots)}")
+        return "\n".join(lines)
+
+
+def find_checkpoint(path: str) -> str:
+    """The prefix of a TF1 checkpoint given as prefix, .index or .data file, or folder.
+
+    In a folder it is the latest one that its `checkpoint` file names, or the only one there.
+
+    Raises:
+      InputError: there is none, or a folder holds several and does not say which is meant.
+    """
+    prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", str(path))
+    if tf.io.gfile.exists(f"{prefix}.index"):
+        return prefix
+    if tf.io.gfile.isdir(path):
+        latest = tf.train.latest_checkpoint(path)
+        if latest:
+            return latest
+        found = [p[: -len(".index")] for p in tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))]
+        if len(found) == 1:
+            return found[0]
+        raise InputError(
+            received=f"{path}, a folder with {len(found)} checkpoints",
+            expected="one, or a `checkpoint` file that names the latest",
+            remedy="give the checkpoint's own path, such as bert_model.ckpt in that folder",
+        )
+    raise InputError(
+        received=f"{path}, where there is no checkpoint",
+        expected="a prefix such as bert_model.ckpt beside its .index and .data files, or a folder",
+        remedy="check the path",
+    )
+
+
+def open_checkpoint(path: str):
+    """A `tf.train.load_checkpoint` reader; a damaged file is an `InputError`."""
+    prefix = find_checkpoint(path)
+    try:
+        return tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise _damaged(prefix, error) from None
+
+
+def _damaged(prefix: str, error: Exception) -> InputError:
+    return InputError(
+        received=f"{prefix}, which cannot be read ({str(error).splitlines()[0]})",
+        expected="a complete checkpoint, its .index and all its .data files",
+        remedy="copy it again, or give another checkpoint",
+    )
+
+
+def read_tensor(reader, name: str, *, prefix: str) -> np.ndarray:
+    """One tensor of a checkpoint; a damaged file is an `InputError`."""
+    try:
+        return reader.get_tensor(name)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise _damaged(prefix, error) from None
+
+
+def load_checkpoint(model: keras.Model, path: str) -> LoadReport:
+    """Puts the weights of a checkpoint into a model, by name.
+
+    Args:
+      model: one of `bert_tf.models`, or any whose layers are named alike.
+      path: a TF1 checkpoint, see `find_checkpoint`.
+
+    Returns:
+      The variables matched, missing and unused. A head that is missing keeps its fresh weights.
+
+    Raises:
+      InputError: a weight of the encoder is missing, one has another shape, or nothing matches.
+        The model is then unchanged.
+    """
+    prefix, reader = find_checkpoint(path), open_checkpoint(path)
+    shapes = reader.get_variable_to_shape_map()
+    variables = {checkpoint_name(v): v for v in model.trainable_variables}
+    report = LoadReport(
+        path=prefix,
+        matched=sorted(variables.keys() & shapes.keys()),
+        missing=sorted(variables.keys() - shapes.keys()),
+        unused=sorted(n for n in shapes.keys() - variables.keys() if not _SLOTS.search(n)),
+        slots=sorted(n for n in shapes.keys() - variables.keys() if _SLOTS.search(n)),
+    )
+    _check_report(report, variables, shapes)
+    values = {name: read_tensor(reader, name, prefix=prefix) for name in report.matched}
+    for name, value in values.items():
+        variables[name].assign(value)
+    return report
+
+
+def _check_report(
+    report: LoadReport, variables: Mapping[str, keras.Variable], shapes: Mapping[str, Sequence[int]]
+) -> None:
+    encoder_missing = [name for name in report.missing if name.startswith("bert/")]
+    if encoder_missing or not report.matched:
+        raise InputError(
+            received=f"{report.path}, which lacks {len(encoder_missing)} of the encoder's weights, "
+            f"such as {', '.join(encoder_missing[:3])}; it has {len(report.unused)} others, such "
+            f"as {', '.join(report.unused[:3]) or 'none'}",
+            expected="a checkpoint with every weight of the encoder",
+            remedy="check that the checkpoint and --bert_config_file belong together",
+        )
+    for name in report.matched:
+        if tuple(shapes[name]) != tuple(variables[name].shape):
+            raise InputError(
+                received=f"{report.path}, whose {name} has the shape {tuple(shapes[name])}",
+                expected=f"{tuple(variables[name].shape)}, as the configuration says",
+                remedy="check that the checkpoint and --bert_config_file belong together",
+            )
+
+
+class CheckpointFolder:
+    """The checkpoints of one run: model.ckpt-<step> in its output folder.
+
+    A checkpoint is written under a temporary name and renamed when it is whole, then the
+    `checkpoint` file is renamed over the old one. Killed at any moment, the run finds the latest
+    whole one.
+    """
+
+    def __init__(self, output_dir: str, *, keep_max: int = 5):
+        """Makes the folder, and clears what a killed run left half-written.
+
+        Args:
+          output_dir: the folder; local or remote.
+          keep_max: how many checkpoints are kept; 0 keeps all.
+
+        Raises:
+          InputError: the folder cannot be made or written.
+        """
+        self.path = str(output_dir)
+        self._keep_max = keep_max
+        self._temporary = tf.io.gfile.join(self.path, "incomplete_checkpoint")
+        try:
+            tf.io.gfile.makedirs(self.path)
+            if tf.io.gfile.exists(self._temporary):
+                tf.io.gfile.rmtree(self._temporary)
+            tf.io.gfile.makedirs(self._temporary)
+            tf.io.gfile.rmtree(self._temporary)
+        except (tf.errors.OpError, OSError) as error:
+            raise InputError(
+                received=f"{self.path}, which cannot be written ({error})",
+                expected="a folder for checkpoints and results, or a path where one can be made",
+                remedy="choose another --output_dir, or change its permissions",
+            ) from None
+
+    def latest(self) -> str | None:
+        """The prefix of the latest checkpoint, or None."""
+        state = tf.train.get_checkpoint_state(self.path)
+        if state is None:
+            return None
+        if not tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
+            raise InputError(
+                received=f"{self.path}/checkpoint, which names the missing "
+                f"{state.model_checkpoint_path}",
+                expected="the checkpoint that it names",
+                remedy="put the checkpoint back, or remove the folder to start again",
+            )
+        return state.model_checkpoint_path
+
+    def save(self, step: int, tensors: Mapping[str, np.ndarray]) -> str:
+        """Writes model.ckpt-<step> and removes the oldest beyond `keep_max`.
+
+        Args:
+          step: number of updates made.
+          tensors: what to write, by name.
+
+        Returns:
+          The checkpoint's prefix.
+        """
+        final = tf.io.gfile.join(self.path, f"model.ckpt-{step}")
+        write_checkpoint(final, tensors, temporary=self._temporary)
+        state = tf.train.get_checkpoint_state(self.path)
+        old = [] if state is None else [p for p in state.all_model_checkpoint_paths if p != final]
+        dropped = old[: max(0, len(old) + 1 - self._keep_max)] if self._keep_max else []
+        kept = [path for path in old if path not in dropped] + [final]
+        tf.compat.v1.train.update_checkpoint_state(self.path, final, kept)
+        for path in dropped:
+            for file in tf.io.gfile.glob(f"{path}.index") + tf.io.gfile.glob(f"{path}.data-*"):
+                tf.io.gfile.remove(file)
+        return final
+
+
+def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str) -> None:
+    """Writes a TF1 checkpoint that appears whole or not at all.
+
+    Args:
+      prefix: its path, without .index.
+      tensors: values by name.
+      temporary: a folder on the same file system that does not exist; gone afterwards.
+    """
+    tf.io.gfile.makedirs(temporary)
+    inside = tf.io.gfile.join(temporary, "checkpoint")
+    names = sorted(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=inside,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+    )
+    data = ".data-00000-of-00001"
+    # The index last: a checkpoint is there when its index is.
+    for suffix in (data, ".index"):
+        tf.io.gfile.rename(inside + suffix, prefix + suffix, overwrite=True)
+    tf.io.gfile.rmtree(temporary)
+
+
+def read_run_facts(reader) -> dict[str, Any]:
+    """What `bert_tf` noted about the run that wrote a checkpoint; empty for other checkpoints."""
+    if not reader.has_tensor(RUN_FACTS):
+        return {}
+    return json.loads(reader.get_tensor(RUN_FACTS))
+
+
+def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Says what differs from the run that is resumed: its end will not be that of one run."""
+    for name in sorted(saved.keys() & given.keys()):
+        if saved[name] != given[name]:
+            logging.warning(
+                "Resuming with %s %s; the run was begun with %s. It goes on from its last step, but "
+                "is no longer the run that either setting alone would give.",
+                name,
+                given[name],
+                saved[name],
+            )

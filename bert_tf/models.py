@@ -1,0 +1,75 @@
+"""Layers -> functional models. Inputs and outputs are dicts; the inputs are named as the records.
+
+bert_encoder        ids -> a vector for each token, and one for the sequence
+pretraining_model   the same, and the masked-LM and next-sentence heads
+"""
+
+from typing import Any
+
+import keras
+
+from bert_tf import layers
+from bert_tf.config import BertConfig
+
+
+def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> keras.Model:
+    """The encoder with its pooler (original: `BertModel`).
+
+    Args:
+      config: sizes of the model.
+      all_layers: also give embedding_output and layer_0, layer_1, ..., each [B, S, D].
+
+    Returns:
+      A model from input_ids, input_mask, segment_ids, int32 [B, S] each, to
+      sequence_output [B, S, D] and pooled_output [B, D].
+    """
+    inputs = _token_inputs()
+    outputs, _ = _encode(config, inputs, all_layers=all_layers)
+    return keras.Model(inputs, outputs, name="bert_encoder")
+
+
+def pretraining_model(config: BertConfig, *, all_layers: bool = False) -> keras.Model:
+    """The encoder with the heads it is pre-trained with (paper, section 3.1).
+
+    Args:
+      config: sizes of the model.
+      all_layers: as for `bert_encoder`.
+
+    Returns:
+      A model from input_ids, input_mask, segment_ids int32 [B, S] and masked_lm_positions
+      int32 [B, P] to masked_lm_logits [B, P, V], next_sentence_logits [B, 2] (class 0 = is next)
+      and the outputs of `bert_encoder`.
+    """
+    inputs = _token_inputs()
+    inputs["masked_lm_positions"] = _input("masked_lm_positions")
+    outputs, word_table = _encode(config, inputs, all_layers=all_layers)
+    masked_lm = layers.MaskedLmHead(config, name="predictions")
+    next_sentence = layers.SequenceClassifier(config, num_classes=2, name="seq_relationship")
+    outputs["masked_lm_logits"] = masked_lm(
+        outputs["sequence_output"], inputs["masked_lm_positions"], word_table
+    )  # [B, P, V]
+    outputs["next_sentence_logits"] = next_sentence(outputs["pooled_output"])  # [B, 2]
+    return keras.Model(inputs, outputs, name="bert_pretraining")
+
+
+def _input(name: str) -> Any:
+    return keras.Input(shape=(None,), dtype="int32", name=name)
+
+
+def _token_inputs() -> dict[str, Any]:
+    return {name: _input(name) for name in ("input_ids", "input_mask", "segment_ids")}  # [B, S]
+
+
+def _encode(config: BertConfig, inputs: dict[str, Any], *, all_layers: bool):
+    """The encoder's outputs by name, and the word table [V, D] for a tied head."""
+    x, word_table = layers.Embeddings(config, name="embeddings")(
+        inputs["input_ids"], inputs["segment_ids"]
+    )  # [B, S, D], [V, D]
+    mask_scores = layers.AttentionMask(name="attention_mask")(inputs["input_mask"])
+    every_layer = {"embedding_output": x}
+    for i in range(config.num_hidden_layers):
+        x = layers.EncoderBlock(config, name=f"layer_{i}")(x, mask_scores)  # [B, S, D]
+        every_layer[f"layer_{i}"] = x
+    pooled = layers.Pooler(config, name="pooler")(x)  # [B, D]
+    outputs = {"sequence_output": x, "pooled_output": pooled}
+    return outputs | (every_layer if all_layers else {}), word_table

@@ -1,0 +1,132 @@
+"""Learning-rate schedule and weight updates, exactly those of the original by default."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+# Biases and normalizations are not decayed; kernels, embeddings and output_weights are.
+NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Linear warm-up, then linear decay (original: `create_optimizer`).
+
+        step t < W   init * t / W
+        else         end + (init - end) * (1 - min(t, T) / T)
+
+    t counts from 0, so the first step's rate is 0 with any warm-up; the rate falls from
+    init * (W-1)/W to that of the decay, init * (1 - W/T), when the warm-up ends; the last step's is
+    init / T. With W = 0 there is no warm-up.
+    """
+
+    learning_rate: float  # init
+    num_train_steps: int  # T
+    num_warmup_steps: int = 0  # W
+    end_learning_rate: float = 0.0
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The rate of step t, int scalar counted before the update -> float32 scalar."""
+        step = tf.cast(step, tf.float32)
+        total = float(self.num_train_steps)
+        span = self.learning_rate - self.end_learning_rate
+        rate = span * (1.0 - tf.minimum(step, total) / total) + self.end_learning_rate
+        if self.num_warmup_steps:
+            warmup = self.learning_rate * (step / self.num_warmup_steps)
+            rate = tf.where(step < self.num_warmup_steps, warmup, rate)
+        return rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamWeightDecay:
+    """Adam with decoupled weight decay (original: `AdamWeightDecayOptimizer`).
+
+        m = beta_1 m + (1 - beta_1) g        v = beta_2 v + (1 - beta_2) g^2
+        u = m / (sqrt(v) + epsilon) + weight_decay_rate * p
+        p = p - learning_rate * u
+
+    No bias correction unless asked for: m and v start at 0, and the first updates are about three
+    times as large as Adam's. The decay is not an L2 loss, whose gradient would pass through m
+    and v; it pulls on p alone.
+    """
+
+    schedule: Schedule
+    weight_decay_rate: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+    clip_norm: float = 1.0
+    bias_correction: bool = False
+
+    def decays(self, name: str) -> bool:
+        """Whether the variable of that checkpoint name is decayed."""
+        return bool(self.weight_decay_rate) and not NOT_DECAYED.search(name)
+
+    def updated(
+        self,
+        p: tf.Tensor,
+        m: tf.Tensor,
+        v: tf.Tensor,
+        gradient: tf.Tensor,
+        *,
+        step: tf.Tensor,
+        decays: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The new (p, m, v) of one variable after step t; all of the variable's shape."""
+        m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
+        update = self._direction(m, v, step)
+        if decays:
+            update += self.weight_decay_rate * p
+        return p - self._rate(p, update, step, decays) * update, m, v
+
+    def _direction(self, m: tf.Tensor, v: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        if self.bias_correction:
+            count = tf.cast(step, tf.float32) + 1.0
+            m = m / (1.0 - tf.pow(self.beta_1, count))
+            v = v / (1.0 - tf.pow(self.beta_2, count))
+        return m / (tf.sqrt(v) + self.epsilon)
+
+    def _rate(self, p: tf.Tensor, update: tf.Tensor, step: tf.Tensor, decays: bool) -> tf.Tensor:
+        del p, update, decays  # LAMB's rate depends on them
+        return self.schedule(step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lamb(AdamWeightDecay):
+    """LAMB (You et al., 2020): each variable's step is as long as its weights, times the rate.
+
+    The update of `AdamWeightDecay` is scaled by |p| / |u|, for the variables that are decayed;
+    others, and those with |p| or |u| of 0, keep the plain rate.
+    """
+
+    def _rate(self, p: tf.Tensor, update: tf.Tensor, step: tf.Tensor, decays: bool) -> tf.Tensor:
+        rate = self.schedule(step)
+        if not decays:
+            return rate
+        weight_norm, update_norm = tf.norm(p), tf.norm(update)
+        usable = (weight_norm > 0.0) & (update_norm > 0.0)
+        return rate * tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor], clip_norm: float
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Scales all gradients together so that their norm is at most `clip_norm`.
+
+    Args:
+      gradients: of the whole batch, summed over replicas and micro-batches already.
+      clip_norm: the greatest norm; 0 does not clip.
+
+    Returns:
+      The gradients, and their norm before. A norm that is not finite makes every gradient NaN, so
+      that training stops with a message rather than going on with some weights updated.
+    """
+    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    norm = tf.linalg.global_norm(dense)
+    if not clip_norm:
+        return dense, norm
+    clipped, _ = tf.clip_by_global_norm(dense, clip_norm, use_norm=norm)
+    return clipped, norm

@@ -1,0 +1,406 @@
+"""The loop: batches -> loss -> gradients -> one update of the whole batch; and evaluation.
+
+One step, on R replicas that each hold B / R rows:
+
+    weights    summed over replicas             how many masked positions, how many examples
+    loss       of the replica's rows, divided by the weights of all
+    gradients  summed over replicas             now those of the whole batch's mean loss
+    clip       by their global norm
+    update     the same on every replica
+
+So R replicas compute what one does. Data position, dropout and learning rate are pure functions of
+the step: a run that is resumed ends as one that was never stopped.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import checkpoints, layers
+from bert_tf.errors import InputError
+from bert_tf.losses import Batch, Objective, Sums
+from bert_tf.optimization import AdamWeightDecay, clip_by_global_norm
+from bert_tf.records import RecordBatches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How often the host looks up from training; all in steps."""
+
+    iterations_per_loop: int = 1000  # at most so many in one call of the compiled loop
+    log_steps: int = 100
+    save_checkpoints_steps: int = 1000
+    eval_steps: int = 0  # 0: not during training
+
+    def next_stop(self, step: int, last: int) -> int:
+        """The next step after `step` at which there is something to do."""
+        stops = [last, step + self.iterations_per_loop]
+        for every in (self.log_steps, self.save_checkpoints_steps, self.eval_steps):
+            if every:
+                stops.append((step // every + 1) * every)
+        return min(stops)
+
+
+class Trainer:
+    """Trains and evaluates a model under a `tf.distribute` strategy."""
+
+    def __init__(
+        self,
+        model_fn: Callable[[], keras.Model],
+        objective: Objective,
+        optimizer: AdamWeightDecay,
+        *,
+        strategy: tf.distribute.Strategy,
+        seed: int,
+        compiled: bool = True,
+    ):
+        """Builds the model and the optimizer's moments on the strategy's devices.
+
+        Args:
+          model_fn: builds the model; its first weights are drawn from `seed`.
+          objective: what is minimised and measured.
+          optimizer: how weights are updated.
+          strategy: what the model runs on.
+          seed: of first weights and dropout.
+          compiled: compile with XLA.
+        """
+        self.strategy = strategy
+        self.objective = objective
+        self.optimizer = optimizer
+        self.seed = seed
+        self._compiled = compiled
+        with strategy.scope():
+            keras.utils.set_random_seed(seed)
+            self.model = model_fn()
+            self._names = [checkpoints.checkpoint_name(v) for v in self.model.trainable_variables]
+            self._weights = [v.value for v in self.model.trainable_variables]
+            self._moments_m = [_zeros_like(w) for w in self._weights]
+            self._moments_v = [_zeros_like(w) for w in self._weights]
+        one_replica = strategy.num_replicas_in_sync == 1
+        # On one replica all of the step is one XLA program. On several only the part between two
+        # all-reduces can be: XLA on CPU and GPU does not know the other replicas.
+        self._step_fn = self._jit(self._replica_step) if one_replica else self._replica_step
+        self._train_loop = tf.function(self._train_loop_fn)
+        self._eval_step = tf.function(self._eval_step_fn)
+
+    def _jit(self, function: Callable) -> Callable:
+        return tf.function(function, jit_compile=True, autograph=False) if self._compiled else function
+
+    # ------------------------------------------------------------------ one training step
+
+    def _replica_step(self, batch: Batch, step: tf.Tensor) -> Sums:
+        """One update; returns the losses of the whole batch and the norm of its gradients."""
+        context = tf.distribute.get_replica_context()
+        weights = _sum_over_replicas(self.objective.weights(batch))
+        loss_sums, gradients = self._loss_and_gradients(batch, weights, step, context)
+        loss_sums = _sum_over_replicas(loss_sums)
+        gradients = _sum_over_replicas(gradients)
+        gradients, norm = clip_by_global_norm(gradients, self.optimizer.clip_norm)
+        context.merge_call(self._update, args=(gradients, step))
+        losses = {"loss": self.objective.loss(loss_sums, weights), "gradient_norm": norm}
+        for term in self.objective.terms:
+            one_term = {t: s if t == term else tf.zeros_like(s) for t, s in loss_sums.items()}
+            losses[f"{term}_loss"] = self.objective.loss(one_term, weights)
+        return losses
+
+    def _loss_and_gradients(self, batch: Batch, weights: Sums, step: tf.Tensor, context):
+        rows = batch["is_real_example"].shape[0]
+        first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
+
+        def compute(batch, weights, step, first_row):
+            with layers.dropout_key(_step_seed(self.seed, step), first_row):
+                with tf.GradientTape() as tape:
+                    outputs = self.model(self._inputs(batch), training=True)
+                    loss_sums = self.objective.loss_sums(outputs, batch)
+                    loss = self.objective.loss(loss_sums, weights)
+                gradients = tape.gradient(loss, self._weights)
+            return loss_sums, [
+                tf.zeros_like(w) if g is None else tf.convert_to_tensor(g)
+                for g, w in zip(gradients, self._weights, strict=True)
+            ]
+
+        if self.strategy.num_replicas_in_sync > 1:
+            compute = self._jit(compute)
+        return compute(batch, weights, step, first_row)
+
+    def _update(self, strategy: tf.distribute.Strategy, gradients, step: tf.Tensor) -> None:
+        """Updates every weight and its moments, on every device; cross-replica context."""
+        for name, weight, m, v, gradient in zip(
+            self._names, self._weights, self._moments_m, self._moments_v, gradients, strict=True
+        ):
+            decays = self.optimizer.decays(name)
+
+            def update(weight, m, v, gradient, step, decays=decays):
+                new = self.optimizer.updated(weight, m, v, gradient, step=step, decays=decays)
+                for variable, value in zip((weight, m, v), new, strict=True):
+                    variable.assign(value)
+
+            strategy.extended.update(weight, update, args=(m, v, gradient, step))
+
+    def _train_loop_fn(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
+        """`num_steps` updates; returns the mean of each loss over them."""
+        names = ["loss", "gradient_norm", *(f"{term}_loss" for term in self.objective.terms)]
+        totals = tf.zeros([len(names)])
+        for i in tf.range(num_steps):
+            losses = self.strategy.run(self._step_fn, args=(next(iterator), first_step + i))
+            totals += tf.stack([_first_replica(self.strategy, losses[name]) for name in names])
+        means = tf.unstack(totals / tf.cast(num_steps, tf.float32))
+        return dict(zip(names, means, strict=True))
+
+    def _inputs(self, batch: Batch) -> Batch:
+        return {name: batch[name] for name in self.model.input}
+
+    # ------------------------------------------------------------------ evaluation
+
+    def _eval_step_fn(self, batch: Batch) -> Sums:
+        def compute(batch):
+            outputs = self.model(self._inputs(batch), training=False)
+            weights = self.objective.weights(batch)
+            losses = self.objective.loss_sums(outputs, batch)
+            metrics = self.objective.metric_sums(outputs, batch)
+            return weights, losses, metrics
+
+        def replica_step(batch):
+            return _sum_over_replicas(self._jit(compute)(batch))
+
+        results = self.strategy.run(replica_step, args=(batch,))
+        return tf.nest.map_structure(lambda x: _first_replica(self.strategy, x), results)
+
+    def evaluate(self, batches: RecordBatches) -> dict[str, float]:
+        """Loss and metrics over all examples of finite `batches`.
+
+        Returns:
+          loss, the mean over batches of the whole loss (as in the original), and for each term
+          <term>_loss and <term>_accuracy, means over all its items.
+        """
+        totals: dict[str, float] = {}
+        batch_losses = []
+        for batch in self._distributed(batches, start=0):
+            weights, loss_sums, metric_sums = self._eval_step(batch)
+            batch_losses.append(float(self.objective.loss(loss_sums, weights)))
+            named = {f"{term}_loss": value for term, value in loss_sums.items()}
+            named |= {f"{term}_weight": value for term, value in weights.items()}
+            for name, value in (named | metric_sums).items():
+                totals[name] = totals.get(name, 0.0) + float(value)
+        results = {"loss": float(np.mean(batch_losses))}
+        for term in self.objective.terms:
+            weight = totals.pop(f"{term}_weight")
+            for name in (n for n in totals if n.startswith(f"{term}_")):
+                results[name] = totals[name] / weight if weight else 0.0
+        return results
+
+    # ------------------------------------------------------------------ the outer loop
+
+    def _distributed(self, batches: RecordBatches, *, start: int):
+        replicas = self.strategy.num_replicas_in_sync
+
+        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            here = replicas // context.num_input_pipelines
+            return batches.dataset(
+                start=start,
+                num_parts=replicas,
+                first_part=context.input_pipeline_id * here,
+                parts_here=here,
+            )
+
+        return self.strategy.distribute_datasets_from_function(dataset)
+
+    def train(
+        self,
+        batches: RecordBatches,
+        *,
+        num_train_steps: int,
+        folder: checkpoints.CheckpointFolder,
+        pace: Pace,
+        run_facts: Mapping[str, Any],
+        eval_batches: RecordBatches | None = None,
+        on_stop: Callable[[int, Mapping[str, float]], None] | None = None,
+    ) -> None:
+        """Trains up to `num_train_steps`, from the last checkpoint of the folder if there is one.
+
+        Args:
+          batches: endless; batch t is that of step t.
+          num_train_steps: updates in all, those before a resume included.
+          folder: where checkpoints are written.
+          pace: how often to log, save and evaluate.
+          run_facts: what decides the run's result; noted in checkpoints, compared on resume.
+          eval_batches: what is evaluated every `pace.eval_steps`, before the first step too.
+          on_stop: called at each stop with the step and the mean losses since the last stop.
+
+        Raises:
+          InputError: the loss or the gradients are not finite, or a record cannot be used. The
+            last checkpoint stays.
+        """
+        step = self.restore(folder, run_facts)
+        if step >= num_train_steps:
+            logging.info("Already trained for %d steps of %d.", step, num_train_steps)
+            return
+        progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
+        if step == 0:
+            self._evaluate_on_the_way(progress, 0, eval_batches, pace)
+        iterator = iter(self._distributed(batches, start=step))
+        while step < num_train_steps:
+            stop = pace.next_stop(step, num_train_steps)
+            losses = self._run_steps(iterator, step, stop, batches, folder)
+            progress.add(losses, stop - step)
+            step = stop
+            if on_stop:
+                on_stop(step, losses)
+            if step % pace.log_steps == 0 or step == num_train_steps:
+                rate = float(self.optimizer.schedule(tf.constant(step - 1)))
+                progress.report(step, rate)
+            if step % pace.save_checkpoints_steps == 0 or step == num_train_steps:
+                folder.save(step, self.state(step, run_facts))
+            self._evaluate_on_the_way(progress, step, eval_batches, pace)
+
+    def _run_steps(self, iterator, step: int, stop: int, batches, folder) -> dict[str, float]:
+        try:
+            losses = self._train_loop(iterator, tf.constant(step), tf.constant(stop - step))
+        except tf.errors.OpError:
+            if batches.error:
+                raise batches.error from None
+            raise
+        losses = {name: float(value) for name, value in losses.items()}
+        if not np.isfinite(list(losses.values())).all():
+            raise InputError(
+                received=f"a loss of {losses['loss']} with gradients of norm "
+                f"{losses['gradient_norm']} between steps {step} and {stop}",
+                expected="finite numbers",
+                remedy="start again with a lower --learning_rate or more --num_warmup_steps; the "
+                f"last checkpoint before it is {folder.latest() or 'none'}",
+            )
+        return losses
+
+    def _evaluate_on_the_way(self, progress, step: int, batches, pace: Pace) -> None:
+        if batches is not None and pace.eval_steps and step % pace.eval_steps == 0:
+            progress.report_evaluation(step, self.evaluate(batches))
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def state(self, step: int, run_facts: Mapping[str, Any]) -> dict[str, Any]:
+        """All that a run needs to go on: weights, moments, step, and facts to compare."""
+        tensors: dict[str, Any] = {
+            checkpoints.GLOBAL_STEP: np.int64(step),
+            checkpoints.RUN_FACTS: json.dumps(dict(run_facts), sort_keys=True),
+        }
+        for name, weight, m, v in self._named_variables():
+            tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
+        return {
+            k: v.numpy() if isinstance(v, tf.Variable) else v
+            for k, v in tensors.items()
+        }
+
+    def restore(self, folder: checkpoints.CheckpointFolder, run_facts: Mapping[str, Any]) -> int:
+        """Puts the folder's latest checkpoint into model and moments; returns its step, or 0.
+
+        Raises:
+          InputError: the checkpoint is damaged, or is of another model.
+        """
+        prefix = folder.latest()
+        if prefix is None:
+            return 0
+        reader = checkpoints.open_checkpoint(prefix)
+        checkpoints.warn_of_other_facts(checkpoints.read_run_facts(reader), run_facts)
+        checkpoints.load_checkpoint(self.model, prefix)
+        for name, _, m, v in self._named_variables():
+            for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
+                if reader.has_tensor(slot):
+                    moment.assign(checkpoints.read_tensor(reader, slot, prefix=prefix))
+                else:
+                    logging.warning("%s has no %s; it starts at 0.", prefix, slot)
+        step = int(checkpoints.read_tensor(reader, checkpoints.GLOBAL_STEP, prefix=prefix))
+        logging.info("Going on from %s, step %d.", prefix, step)
+        return step
+
+    def _named_variables(self):
+        return zip(self._names, self._weights, self._moments_m, self._moments_v, strict=True)
+
+
+def _zeros_like(weight: tf.Variable) -> tf.Variable:
+    return tf.Variable(tf.zeros(weight.shape, weight.dtype), trainable=False)
+
+
+def _first_replica(strategy: tf.distribute.Strategy, value):
+    return strategy.experimental_local_results(value)[0]
+
+
+def _sum_over_replicas(values):
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def _step_seed(seed: int, step: tf.Tensor):
+    """int32 scalar: another one for each (seed, step)."""
+    seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
+    return layers.mix(tf.cast(step, tf.int32) * layers.GOLDEN_RATIO ^ layers.mix(tf.constant(seed)))
+
+
+class Progress:
+    """Lines and TensorBoard summaries of how training goes."""
+
+    def __init__(self, output_dir: str, batch_size: int, num_train_steps: int, step: int):
+        self._writer = tf.summary.create_file_writer(output_dir)
+        self._eval_writer = tf.summary.create_file_writer(tf.io.gfile.join(output_dir, "eval"))
+        self._batch_size = batch_size
+        self._num_train_steps = num_train_steps
+        self._last_step, self._last_time = step, time.monotonic()
+        self._totals: dict[str, float] = {}
+
+    def add(self, losses: Mapping[str, float], num_steps: int) -> None:
+        """Takes in the mean losses of `num_steps` steps."""
+        for name, value in losses.items():
+            self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
+
+    def report(self, step: int, learning_rate: float) -> None:
+        """Says how the steps since the last report went."""
+        num_steps, now = step - self._last_step, time.monotonic()
+        seconds = (now - self._last_time) / num_steps
+        means = {name: total / num_steps for name, total in self._totals.items()}
+        speed = self._batch_size / seconds
+        left = (self._num_train_steps - step) * seconds
+        terms = ", ".join(
+            f"{name.removesuffix('_loss')} {value:.4f}"
+            for name, value in means.items()
+            if name.endswith("_loss")
+        )
+        logging.info(
+            "step %d/%d  loss %.4f (%s)  learning rate %.3g  %.1f examples/s  %s left",
+            step, self._num_train_steps, means["loss"], terms, learning_rate, speed, _duration(left),
+        )  # fmt: skip
+        with self._writer.as_default(step=step):
+            for name, value in means.items():
+                _write_scalar(name, value)
+            _write_scalar("learning_rate", learning_rate)
+            _write_scalar("examples_per_second", speed)
+        self._writer.flush()
+        self._last_step, self._last_time, self._totals = step, now, {}
+
+    def report_evaluation(self, step: int, results: Mapping[str, float]) -> None:
+        """Says what an evaluation gave; its time does not count as training."""
+        listed = "  ".join(f"{name} {value:.4f}" for name, value in sorted(results.items()))
+        logging.info("evaluation at step %d  %s", step, listed)
+        with self._eval_writer.as_default(step=step):
+            for name, value in results.items():
+                _write_scalar(name, value)
+        self._eval_writer.flush()
+        self._last_time = time.monotonic()
+
+
+def _write_scalar(name: str, value: float) -> None:
+    # As tf.summary.scalar does it, which needs TensorBoard; only looking at them shall need it.
+    metadata = tf.compat.v1.SummaryMetadata()
+    metadata.plugin_data.plugin_name = "scalars"
+    tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"
