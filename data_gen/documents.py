@@ -1,0 +1,268 @@
+"""Text files -> documents of lines, streamed: what is held in memory does not grow with the input.
+
+    text             one sentence a line, a blank line between documents (the original's format)
+    wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia; the
+                     paragraphs become sentences in `split_sentences`
+
+The end of a file ends a document in both. (The original lets a document run on into the next
+file when the first does not end in a blank line.)
+"""
+
+import collections
+import dataclasses
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+
+READ_BYTES = 1 << 20
+# A longer line is no sentence: such a file has no line ends, or is no text.
+MAX_LINE_BYTES = 16 << 20
+# A longer document is cut, so that a corpus without blank lines does not end up in memory.
+MAX_DOCUMENT_CHARACTERS = 4 << 20
+# A narrower paragraph is a heading, a list item or the rest of a table. BERT was trained on
+# "text passages", without "lists, tables, and headers" (paper, section 3.1).
+MIN_PARAGRAPH_WIDTH = 50
+
+Counts = collections.Counter[str]  # what was met and what was dropped, by name
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Some whole documents: the unit of work, cut in the same way whoever does the work."""
+
+    index: int
+    documents: list[list[str]]  # each a list of lines: stripped, none empty
+    bytes_read: int  # of all files together, when the block was complete
+
+
+class DocumentReader:
+    """The documents of some files, in blocks."""
+
+    def __init__(self, paths: Sequence[str], *, input_format: str):
+        """Opens nothing yet.
+
+        Args:
+          paths: the files, local or remote, UTF-8.
+          input_format: a key of `INPUT_FORMATS`.
+        """
+        self.total_bytes = sum(tf.io.gfile.stat(path).length for path in paths)
+        self.bytes_read = 0
+        self.counts = Counts(files=len(paths))
+        self._paths = list(paths)
+        self._parse = INPUT_FORMATS[input_format]
+
+    def blocks(self, block_characters: int) -> Iterator[Block]:
+        """Blocks of documents, each of at least `block_characters` but for the last."""
+        index, documents, size = 0, [], 0
+        for document in self.documents():
+            documents.append(document)
+            size += sum(map(len, document))
+            if size >= block_characters:
+                yield Block(index, documents, self.bytes_read)
+                index, documents, size = index + 1, [], 0
+        if documents:
+            yield Block(index, documents, self.bytes_read)
+
+    def documents(self) -> Iterator[list[str]]:
+        """All documents that have a line, in order.
+
+        Raises:
+          InputError: a file is not UTF-8, has an endless line, or is of another format.
+        """
+        for path in self._paths:
+            lines = self._parse(self._lines(path), path, self.counts)
+            yield from _gather(lines, self.counts)
+
+    def _lines(self, path: str) -> Iterator[str]:
+        """The lines of a file, without a byte-order mark; only the line feed ends a line."""
+        line_number, rest = 1, b""
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while data := file.read(READ_BYTES):
+                self.bytes_read += len(data)
+                complete, line_feed, rest_of_data = data.rpartition(b"\n")
+                if not line_feed:
+                    rest += data
+                    _check_line_length(rest, path, line_number)
+                    continue
+                text = _decode(rest + complete, path, line_number)
+                yield from text.split("\n")
+                line_number += text.count("\n") + 1
+                rest = rest_of_data
+        if rest:
+            yield _decode(rest, path, line_number)
+
+
+def _check_line_length(line: bytes, path: str, line_number: int) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        raise InputError(
+            received=f"{path}, line {line_number}, longer than {MAX_LINE_BYTES >> 20} MiB",
+            expected="a text file with one sentence a line, lines ending in a line feed",
+            remedy="split the text into sentences, one a line",
+        )
+
+
+def _decode(data: bytes, path: str, line_number: int) -> str:
+    """UTF-8 -> text; `line_number` is that of the first line in `data`."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad_line = line_number + data.count(b"\n", 0, error.start)
+        raise InputError(
+            received=f"{path}, line {bad_line}, with the byte 0x{data[error.start]:02x}, which is "
+            "not UTF-8 there",
+            expected="text in UTF-8",
+            remedy="convert the file, for example: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
+        ) from None
+    return text.removeprefix("\ufeff") if line_number == 1 else text
+
+
+def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
+    """Lines, with None where a document ends -> documents."""
+    document, size = [], 0
+    for line in lines:
+        if document and (line is None or size >= MAX_DOCUMENT_CHARACTERS):
+            counts["documents_cut"] += line is not None
+            yield document
+            document, size = [], 0
+        if line is not None:
+            counts["lines"] += 1
+            document.append(line)
+            size += len(line)
+    if document:
+        yield document
+
+
+def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
+    del path
+    for line in lines:
+        stripped = line.strip()
+        if stripped:
+            yield stripped
+        else:
+            counts["blank_lines"] += 1
+            yield None
+
+
+DOC_START = re.compile(r"<doc\b.*?(?:\btitle=\"(.*)\")?>$")
+
+
+def _parse_wikiextractor(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
+    """Paragraphs of articles, without titles, headings and what markup was left over."""
+    inside, title, found = False, None, False
+    for line in map(str.strip, lines):
+        if start := DOC_START.match(line):
+            inside, title, found = True, start[1], True
+            yield None
+        elif line == "</doc>":
+            inside = False
+            yield None
+        elif not inside:
+            counts["lines_outside_documents"] += bool(line)
+        elif title is not None and line in (title, html.unescape(title)):
+            title = None  # once: a later line may be the same word
+            counts["title_lines"] += 1
+        elif paragraph := _clean_paragraph(line, counts):
+            yield paragraph
+    if not found:
+        raise InputError(
+            received=f"{path}, without a line that starts with <doc",
+            expected="--input_format=wikiextractor: files as WikiExtractor writes them "
+            "(without its option --json)",
+            remedy="use --input_format=text for one sentence a line",
+        )
+
+
+TAG = re.compile(
+    r"</?(?:br|center|code|d[dlt]|div|includeonly|li|math|noinclude|nowiki|[ou]l|onlyinclude|p|poem"
+    r"|pre|r[bpt]|ref|references|ruby|section|small|span|su[bp]|t[dhr]|table)(?=[\s/>])[^<>]{0,200}>",
+    re.IGNORECASE,
+)
+ENTITY = re.compile(r"&#?\w{1,31};")
+# Template parameters, parser functions, table rows and links to categories on a line of their own.
+LEFT_OVER = re.compile(r"\||\{\{|\}\}|#\w+:|\[\[[^\]]*:[^\]]*\]\]$")
+
+
+def _clean_paragraph(line: str, counts: Counts) -> str:
+    """The text of a paragraph, or "" where it is none; that is counted."""
+    if not line:
+        return ""
+    text = ENTITY.sub(lambda entity: html.unescape(entity[0]), TAG.sub(" ", line)).strip()
+    if not text or LEFT_OVER.match(text):
+        kind = "markup"
+    elif display_width(text) < MIN_PARAGRAPH_WIDTH:
+        kind = "short"
+    else:
+        return text
+    counts[f"{kind}_lines"] += 1
+    counts[f"{kind}_characters"] += len(line)
+    return ""
+
+
+def display_width(text: str) -> int:
+    """Columns of a fixed-width terminal: an ideograph takes two, and says about twice as much.
+
+    >>> display_width("word"), display_width("文字")
+    (4, 4)
+    """
+    if text.isascii():
+        return len(text)
+    return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+
+
+INPUT_FORMATS: dict[str, Callable[[Iterable[str], str, Counts], Iterator[str | None]]] = {
+    "text": _parse_text,
+    "wikiextractor": _parse_wikiextractor,
+}
+
+
+def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:
+    """What makes sentences of a line: nothing to do for text, sentencex for paragraphs.
+
+    Args:
+      input_format: a key of `INPUT_FORMATS`.
+      language: the ISO 639 code of the text, for abbreviations and marks; "en" for English.
+
+    Raises:
+      InputError: sentencex is needed and not installed.
+    """
+    if input_format == "text":
+        return lambda line: [line]
+    try:
+        import sentencex
+    except ImportError:
+        raise InputError(
+            received=f"--input_format={input_format} without the package sentencex",
+            expected="sentencex, which splits paragraphs into sentences",
+            remedy="pip install 'bert-tf[wiki]'",
+        ) from None
+    return lambda line: join_fragments(sentencex.segment(language, line))
+
+
+def join_fragments(pieces: Iterable[str]) -> list[str]:
+    """Sentences from pieces that together are the text; what is no sentence joins the one before.
+
+    That is a piece without letters or digits, and one that was cut off without a space (after an
+    ideographic full stop, which is not ASCII, there is none):
+
+    >>> join_fragments(["They use .", "NET. ", "It works", ". ", "Fine. ", '"'])
+    ['They use .NET.', 'It works.', 'Fine. "']
+    >>> join_fragments(["第一句。", "第二句。"])
+    ['第一句。', '第二句。']
+    """
+    sentences: list[str] = []
+    for piece in pieces:
+        if sentences and _is_fragment(sentences[-1], piece):
+            sentences[-1] += piece
+        else:
+            sentences.append(piece)
+    return [stripped for sentence in sentences if (stripped := sentence.strip())]
+
+
+def _is_fragment(before: str, piece: str) -> bool:
+    cut_in_word = before[-1:].isascii() and not (before[-1:].isspace() or piece[:1].isspace())
+    return cut_in_word or not any(map(str.isalnum, piece))
