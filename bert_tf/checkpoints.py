@@ -224,11 +224,25 @@ class CheckpointFolder:
         old = [] if state is None else [p for p in state.all_model_checkpoint_paths if p != final]
         dropped = old[: max(0, len(old) + 1 - self._keep_max)] if self._keep_max else []
         kept = [path for path in old if path not in dropped] + [final]
-        tf.compat.v1.train.update_checkpoint_state(self.path, final, kept)
+        self._write_state(final, kept)
         for path in dropped:
             for file in tf.io.gfile.glob(f"{path}.index") + tf.io.gfile.glob(f"{path}.data-*"):
                 tf.io.gfile.remove(file)
         return final
+
+    def _write_state(self, latest: str, kept: Sequence[str]) -> None:
+        """The `checkpoint` file, as TensorFlow 1 wrote it: it names the latest and all others."""
+        lines = [f"model_checkpoint_path: {json.dumps(latest.split('/')[-1])}"]
+        lines += [f"all_model_checkpoint_paths: {json.dumps(p.split('/')[-1])}" for p in kept]
+        write_text(tf.io.gfile.join(self.path, "checkpoint"), "\n".join(lines) + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a text file that appears whole or not at all; local or remote."""
+    temporary = f"{path}.incomplete"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str) -> None:

@@ -93,7 +93,6 @@ class Dropout(keras.layers.Layer):
         self.rate = rate
         self.supports_masking = True
         self._seeds = keras.random.SeedGenerator() if rate else None
-        self.built = True
 
     def call(self, x, training=None):
         """x [B, ...] -> [B, ...]; in training a share `rate` is 0, the rest scaled up."""
@@ -199,6 +198,7 @@ class Embeddings(_Layer):
         self.token_type_embeddings = table(self.config.type_vocab_size, "token_type_embeddings")
         self.position_embeddings = table(self.config.max_position_embeddings, "position_embeddings")
         self.norm.build((*input_ids_shape, self.config.hidden_size))
+        self.dropout.build((*input_ids_shape, self.config.hidden_size))
 
     def call(self, input_ids, segment_ids, training=None):
         """input_ids, segment_ids int [B, S] -> (embeddings [B, S, D], word table [V, D]).
@@ -249,6 +249,7 @@ class SelfAttention(_Layer):
         """Makes the three projections."""
         for projection in (self.query, self.key, self.value):
             projection.build(x_shape)
+        self.dropout.build(x_shape)
 
     def call(self, x, mask_scores, training=None):
         """x [B, S, D], mask_scores [B, 1, 1, S] -> context [B, S, D]."""
@@ -282,6 +283,7 @@ class AddAndNorm(_Layer):
     def build(self, x_shape, residual_shape=None):
         """Makes the projection and the normalization."""
         self.projection.build(x_shape)
+        self.dropout.build(x_shape)
         self.norm.build((*x_shape[:-1], self.config.hidden_size))
 
     def call(self, x, residual, training=None):

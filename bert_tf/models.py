@@ -28,11 +28,14 @@ def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> keras.Model
     return keras.Model(inputs, outputs, name="bert_encoder")
 
 
-def pretraining_model(config: BertConfig, *, all_layers: bool = False) -> keras.Model:
+def pretraining_model(
+    config: BertConfig, *, next_sentence: bool = True, all_layers: bool = False
+) -> keras.Model:
     """The encoder with the heads it is pre-trained with (paper, section 3.1).
 
     Args:
       config: sizes of the model.
+      next_sentence: with the next-sentence head; without it there are no next_sentence_logits.
       all_layers: as for `bert_encoder`.
 
     Returns:
@@ -43,12 +46,13 @@ def pretraining_model(config: BertConfig, *, all_layers: bool = False) -> keras.
     inputs = _token_inputs()
     inputs["masked_lm_positions"] = _input("masked_lm_positions")
     outputs, word_table = _encode(config, inputs, all_layers=all_layers)
-    masked_lm = layers.MaskedLmHead(config, name="predictions")
-    next_sentence = layers.SequenceClassifier(config, num_classes=2, name="seq_relationship")
-    outputs["masked_lm_logits"] = masked_lm(
+    outputs["masked_lm_logits"] = layers.MaskedLmHead(config, name="predictions")(
         outputs["sequence_output"], inputs["masked_lm_positions"], word_table
     )  # [B, P, V]
-    outputs["next_sentence_logits"] = next_sentence(outputs["pooled_output"])  # [B, 2]
+    if next_sentence:
+        outputs["next_sentence_logits"] = layers.SequenceClassifier(
+            config, num_classes=2, name="seq_relationship"
+        )(outputs["pooled_output"])  # [B, 2]
     return keras.Model(inputs, outputs, name="bert_pretraining")
 
 

@@ -102,11 +102,14 @@ class Record:
         )
 
 
-def pretraining_record(*, max_seq_length: int, max_predictions_per_seq: int) -> Record:
+def pretraining_record(
+    *, max_seq_length: int, max_predictions_per_seq: int, next_sentence: bool = True
+) -> Record:
     """The record of masked-LM and next-sentence pre-training (original: `input_fn_builder`).
 
     Features: input_ids, input_mask, segment_ids int64 [S]; masked_lm_positions, masked_lm_ids
-    int64 [P]; masked_lm_weights float32 [P]; next_sentence_labels int64 [1], 1 = random.
+    int64 [P]; masked_lm_weights float32 [P]; unless `next_sentence` is false,
+    next_sentence_labels int64 [1], 1 = random.
     """
 
     def per_token(name: str) -> Feature:
@@ -115,18 +118,16 @@ def pretraining_record(*, max_seq_length: int, max_predictions_per_seq: int) -> 
     def per_prediction(name: str, dtype: tf.DType) -> Feature:
         return Feature(name, dtype, max_predictions_per_seq, "max_predictions_per_seq")
 
-    return Record(
-        "pre-training",
-        (
-            per_token("input_ids"),
-            per_token("input_mask"),
-            per_token("segment_ids"),
-            per_prediction("masked_lm_positions", tf.int64),
-            per_prediction("masked_lm_ids", tf.int64),
-            per_prediction("masked_lm_weights", tf.float32),
-            Feature("next_sentence_labels", tf.int64, 1),
-        ),
+    features = (
+        per_token("input_ids"),
+        per_token("input_mask"),
+        per_token("segment_ids"),
+        per_prediction("masked_lm_positions", tf.int64),
+        per_prediction("masked_lm_ids", tf.int64),
+        per_prediction("masked_lm_weights", tf.float32),
     )
+    label = (Feature("next_sentence_labels", tf.int64, 1),) if next_sentence else ()
+    return Record("pre-training", features + label)
 
 
 class RecordFiles:
@@ -341,9 +342,16 @@ class RecordBatches:
                     yield self._read_or_note(first, first + part_size)
                 batch += 1
 
-        shapes = {f.name: tf.TensorSpec([part_size, f.size], _parsed_dtype(f)) for f in self.features}
+        shapes = {
+            f.name: tf.TensorSpec([part_size, f.size], _parsed_dtype(f)) for f in self.features
+        }
         shapes["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
         return tf.data.Dataset.from_generator(parts, output_signature=shapes).prefetch(2)
+
+    @property
+    def num_records(self) -> int:
+        """How many records the files hold."""
+        return len(self._files)
 
     @property
     def features(self) -> tuple[Feature, ...]:

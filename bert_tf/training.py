@@ -91,7 +91,9 @@ class Trainer:
         self._eval_step = tf.function(self._eval_step_fn)
 
     def _jit(self, function: Callable) -> Callable:
-        return tf.function(function, jit_compile=True, autograph=False) if self._compiled else function
+        return (
+            tf.function(function, jit_compile=True, autograph=False) if self._compiled else function
+        )
 
     # ------------------------------------------------------------------ one training step
 
@@ -102,8 +104,8 @@ class Trainer:
         loss_sums, gradients = self._loss_and_gradients(batch, weights, step, context)
         loss_sums = _sum_over_replicas(loss_sums)
         gradients = _sum_over_replicas(gradients)
-        gradients, norm = clip_by_global_norm(gradients, self.optimizer.clip_norm)
-        context.merge_call(self._update, args=(gradients, step))
+        clipped, norm = clip_by_global_norm(list(gradients.values()), self.optimizer.clip_norm)
+        context.merge_call(self._update, args=(dict(zip(gradients, clipped, strict=True)), step))
         losses = {"loss": self.objective.loss(loss_sums, weights), "gradient_norm": norm}
         for term in self.objective.terms:
             one_term = {t: s if t == term else tf.zeros_like(s) for t, s in loss_sums.items()}
@@ -121,10 +123,9 @@ class Trainer:
                     loss_sums = self.objective.loss_sums(outputs, batch)
                     loss = self.objective.loss(loss_sums, weights)
                 gradients = tape.gradient(loss, self._weights)
-            return loss_sums, [
-                tf.zeros_like(w) if g is None else tf.convert_to_tensor(g)
-                for g, w in zip(gradients, self._weights, strict=True)
-            ]
+            # A weight that the loss does not depend on is left alone: not decayed either.
+            named = zip(self._names, gradients, strict=True)
+            return loss_sums, {n: tf.convert_to_tensor(g) for n, g in named if g is not None}
 
         if self.strategy.num_replicas_in_sync > 1:
             compute = self._jit(compute)
@@ -132,9 +133,9 @@ class Trainer:
 
     def _update(self, strategy: tf.distribute.Strategy, gradients, step: tf.Tensor) -> None:
         """Updates every weight and its moments, on every device; cross-replica context."""
-        for name, weight, m, v, gradient in zip(
-            self._names, self._weights, self._moments_m, self._moments_v, gradients, strict=True
-        ):
+        for name, weight, m, v in self._named_variables():
+            if name not in gradients:
+                continue
             decays = self.optimizer.decays(name)
 
             def update(weight, m, v, gradient, step, decays=decays):
@@ -142,7 +143,7 @@ class Trainer:
                 for variable, value in zip((weight, m, v), new, strict=True):
                     variable.assign(value)
 
-            strategy.extended.update(weight, update, args=(m, v, gradient, step))
+            strategy.extended.update(weight, update, args=(m, v, gradients[name], step))
 
     def _train_loop_fn(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
         """`num_steps` updates; returns the mean of each loss over them."""
@@ -165,7 +166,7 @@ class Trainer:
             weights = self.objective.weights(batch)
             losses = self.objective.loss_sums(outputs, batch)
             metrics = self.objective.metric_sums(outputs, batch)
-            return weights, losses, metrics
+            return tf.reduce_sum(batch["is_real_example"]), weights, losses, metrics
 
         def replica_step(batch):
             return _sum_over_replicas(self._jit(compute)(batch))
@@ -177,19 +178,21 @@ class Trainer:
         """Loss and metrics over all examples of finite `batches`.
 
         Returns:
-          loss, the mean over batches of the whole loss (as in the original), and for each term
+          loss, the mean over batches of the whole loss as in the original (a last, short batch
+          counts for its examples), and for each term
           <term>_loss and <term>_accuracy, means over all its items.
         """
         totals: dict[str, float] = {}
-        batch_losses = []
+        batch_losses, num_examples = [], []
         for batch in self._distributed(batches, start=0):
-            weights, loss_sums, metric_sums = self._eval_step(batch)
+            examples, weights, loss_sums, metric_sums = self._eval_step(batch)
             batch_losses.append(float(self.objective.loss(loss_sums, weights)))
+            num_examples.append(float(examples))
             named = {f"{term}_loss": value for term, value in loss_sums.items()}
             named |= {f"{term}_weight": value for term, value in weights.items()}
             for name, value in (named | metric_sums).items():
                 totals[name] = totals.get(name, 0.0) + float(value)
-        results = {"loss": float(np.mean(batch_losses))}
+        results = {"loss": float(np.average(batch_losses, weights=num_examples))}
         for term in self.objective.terms:
             weight = totals.pop(f"{term}_weight")
             for name in (n for n in totals if n.startswith(f"{term}_")):
@@ -292,10 +295,7 @@ class Trainer:
         }
         for name, weight, m, v in self._named_variables():
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
-        return {
-            k: v.numpy() if isinstance(v, tf.Variable) else v
-            for k, v in tensors.items()
-        }
+        return {k: v.numpy() if isinstance(v, tf.Variable) else v for k, v in tensors.items()}
 
     def restore(self, folder: checkpoints.CheckpointFolder, run_facts: Mapping[str, Any]) -> int:
         """Puts the folder's latest checkpoint into model and moments; returns its step, or 0.

@@ -1,0 +1,231 @@
+"""Pre-trains BERT: TFRecords -> masked-LM and next-sentence loss -> checkpoints.
+
+    python run_pretraining.py --input_file=/data/*.tfrecord --output_dir=/models/mine \
+        --bert_config_file=bert_config.json --do_train --do_eval
+
+The flags of the original have its names, defaults and meaning. Run again with the same flags after
+a stop, it goes on from the last checkpoint and ends as if it had never been stopped.
+"""
+
+from collections.abc import Sequence
+
+import bert_tf  # first: it makes settings that TensorFlow reads when it loads
+from bert_tf import checkpoints, distribution, models, optimization, records, training
+from bert_tf import flags as shared_flags
+from bert_tf.errors import InputError
+from bert_tf.losses import PretrainingObjective
+
+# isort: split
+from absl import flags, logging
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """The flags of this script, shared ones first."""
+    shared_flags.define_model()
+    shared_flags.define_training()
+    shared_flags.define_devices()
+    flags.DEFINE_string("input_file", None, "TFRecord files: paths or globs with commas between.")
+    flags.DEFINE_string(
+        "eval_input_file",
+        None,
+        "Files to evaluate on, each example once. Without it: --input_file, as in the original.",
+    )
+    flags.DEFINE_string(
+        "vocab_file", None, "The data's vocabulary; copied to output_dir for what comes after."
+    )
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, as the data were made.")
+    flags.DEFINE_integer(
+        "max_predictions_per_seq", 20, "Masked tokens of a record, as the data were made."
+    )
+    flags.DEFINE_bool("do_train", False, "Train.")
+    flags.DEFINE_bool("do_eval", False, "Evaluate; after training, if both.")
+    flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step, likewise.")
+    flags.DEFINE_integer("num_train_steps", 100000, "Steps in all; the decay ends there.")
+    flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.")
+    flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.")
+    flags.DEFINE_integer("eval_steps", 0, "Also evaluate every so many steps of training; 0: no.")
+    flags.DEFINE_bool("masked_lm_only", False, "Train without the next-sentence task.")
+    flags.mark_flag_as_required("input_file")
+
+
+def main(_: Sequence[str]) -> None:
+    """Flags -> configuration -> batches -> model -> first weights -> train -> evaluate."""
+    check_flags()
+    strategy = make_strategy()
+    config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
+    config.check_sequence_length(FLAGS.max_seq_length)
+    folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
+    train_batches = make_train_batches(config) if FLAGS.do_train else None
+    eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
+    trainer = make_trainer(config, strategy)
+    load_first_weights(trainer, folder)
+    write_model_files(config, folder)
+    if FLAGS.do_train:
+        trainer.train(
+            train_batches,
+            num_train_steps=FLAGS.num_train_steps,
+            folder=folder,
+            pace=make_pace(),
+            run_facts=make_run_facts(train_batches),
+            eval_batches=eval_batches,
+        )
+    if FLAGS.do_eval:
+        step = trainer.restore(folder, {})
+        write_eval_results({"global_step": step, **trainer.evaluate(eval_batches)})
+
+
+def check_flags() -> None:
+    """Refuses combinations that make no sense, before anything is read."""
+    if not FLAGS.do_train and not FLAGS.do_eval:
+        raise InputError(
+            received="neither --do_train nor --do_eval",
+            expected="at least one of them",
+            remedy="add --do_train, --do_eval, or both",
+        )
+    for name in ("train_batch_size", "eval_batch_size", "num_train_steps", "max_eval_steps"):
+        if FLAGS[name].value < 1:
+            raise InputError(
+                received=f"--{name}={FLAGS[name].value}",
+                expected="1 or more",
+                remedy=f"correct --{name}",
+            )
+
+
+def make_strategy():
+    """What the flags say to run on."""
+    tpu = FLAGS.tpu or (FLAGS.tpu_name if FLAGS.use_tpu else None)
+    return distribution.make_strategy(
+        "tpu" if FLAGS.use_tpu else FLAGS.strategy,
+        tpu=tpu,
+        tpu_zone=FLAGS.tpu_zone,
+        gcp_project=FLAGS.gcp_project,
+        num_cpu_devices=FLAGS.num_cpu_devices,
+    )
+
+
+def open_files(patterns: str) -> records.RecordFiles:
+    """The record files, checked against the flags."""
+    record = records.pretraining_record(
+        max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        next_sentence=not FLAGS.masked_lm_only,
+    )
+    files = records.RecordFiles(patterns, record)
+    logging.info("%s: %d files, %d records", patterns, len(files.paths), len(files))
+    return files
+
+
+def make_train_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
+    """Shuffled batches without end; every record once an epoch."""
+    files = open_files(FLAGS.input_file)
+    return records.RecordBatches(
+        files,
+        records.ShuffledOrder(len(files), seed=FLAGS.seed),
+        batch_size=FLAGS.train_batch_size,
+        vocab_size=config.vocab_size,
+    )
+
+
+def make_eval_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
+    """What is evaluated: --eval_input_file once, or --input_file repeated as in the original."""
+    files = open_files(FLAGS.eval_input_file or FLAGS.input_file)
+    most = FLAGS.max_eval_steps * FLAGS.eval_batch_size
+    if FLAGS.eval_input_file:
+        num_examples = min(len(files), most)
+    else:
+        num_examples = most
+        logging.warning("Evaluating on the training files; --eval_input_file names others.")
+    return records.RecordBatches(
+        files,
+        records.FileOrder(len(files)),
+        batch_size=FLAGS.eval_batch_size,
+        vocab_size=config.vocab_size,
+        num_examples=num_examples,
+    )
+
+
+def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
+    """Model, loss and optimizer on the devices."""
+    kind = {"adamw": optimization.AdamWeightDecay, "lamb": optimization.Lamb}[FLAGS.optimizer]
+    optimizer = kind(
+        schedule=optimization.Schedule(
+            learning_rate=FLAGS.learning_rate,
+            num_train_steps=FLAGS.num_train_steps,
+            num_warmup_steps=FLAGS.num_warmup_steps,
+            end_learning_rate=FLAGS.end_learning_rate,
+        ),
+        bias_correction=FLAGS.bias_correction,
+    )
+    trainer = training.Trainer(
+        lambda: models.pretraining_model(config, next_sentence=not FLAGS.masked_lm_only),
+        PretrainingObjective(masked_lm_only=FLAGS.masked_lm_only),
+        optimizer,
+        strategy=strategy,
+        seed=FLAGS.seed,
+    )
+    logging.info("%d parameters", trainer.model.count_params())
+    return trainer
+
+
+def load_first_weights(trainer: training.Trainer, folder: checkpoints.CheckpointFolder) -> None:
+    """Puts in --init_checkpoint, unless the run has a checkpoint of its own to go on from."""
+    if folder.latest() is None and FLAGS.init_checkpoint:
+        logging.info("%s", bert_tf.load_checkpoint(trainer.model, FLAGS.init_checkpoint))
+    elif folder.latest() is None and not FLAGS.do_train:
+        raise InputError(
+            received=f"--do_eval alone, with no checkpoint in {folder.path}",
+            expected="a trained model to evaluate",
+            remedy="add --do_train, or name a checkpoint with --init_checkpoint",
+        )
+
+
+def write_model_files(config: bert_tf.BertConfig, folder: checkpoints.CheckpointFolder) -> None:
+    """Configuration and vocabulary beside the checkpoints: the folder is a whole model."""
+    checkpoints.write_text(f"{folder.path}/bert_config.json", config.to_json_string())
+    if FLAGS.vocab_file:
+        tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file)
+        config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
+        lines = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+        checkpoints.write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
+
+
+def make_pace() -> training.Pace:
+    """How often training stops to log, save and evaluate."""
+    return training.Pace(
+        iterations_per_loop=FLAGS.iterations_per_loop,
+        log_steps=FLAGS.log_steps,
+        save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+        eval_steps=FLAGS.eval_steps,
+    )
+
+
+def make_run_facts(batches: records.RecordBatches) -> dict:
+    """What decides how the run ends, noted in its checkpoints."""
+    names = (
+        "seed",
+        "train_batch_size",
+        "max_seq_length",
+        "learning_rate",
+        "num_train_steps",
+        "num_warmup_steps",
+        "end_learning_rate",
+        "optimizer",
+        "bias_correction",
+    )
+    return {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
+
+
+def write_eval_results(results: dict[str, float]) -> None:
+    """eval_results.txt, a line for each key, sorted, as the original writes it."""
+    lines = [f"{key} = {results[key]}" for key in sorted(results)]
+    for line in lines:
+        logging.info("  %s", line)
+    checkpoints.write_text(f"{FLAGS.output_dir}/eval_results.txt", "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)
