@@ -12,7 +12,9 @@ EXTRAS = {
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
 }
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
-EXTRAS["dev"] = sum(EXTRAS.values(), []) + [
+EXTRAS["dev"] = [
+    *EXTRAS["demo"],
+    *EXTRAS["wiki"],
     "hypothesis>=6.100,<7",
     "psutil>=6,<8",
     "pytest>=8,<10",
@@ -29,7 +31,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
     package_data={"bert_tf": ["*.npz"], "data_gen": ["sample_text/*.txt"]},
-    py_modules=["run_pretraining", "create_pretraining_data", "fill_mask"],
+    py_modules=["create_pretraining_data", "fill_mask", "plot_curves", "run_pretraining"],
     install_requires=[
         # tensorflow-text 2.21.0 fails at import (undefined ICU symbol); 2.21.1 works.
         "tensorflow>=2.21,<2.22",

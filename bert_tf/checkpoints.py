@@ -108,18 +108,19 @@ def read_tensor(reader, name: str, *, prefix: str) -> np.ndarray:
         raise _damaged(prefix, error) from None
 
 
-def load_checkpoint(model: keras.Model, path: str) -> LoadReport:
+def load_checkpoint(model: keras.Model, path: str, *, required: str = r"bert/") -> LoadReport:
     """Puts the weights of a checkpoint into a model, by name.
 
     Args:
       model: one of `bert_tf.models`, or any whose layers are named alike.
       path: a TF1 checkpoint, see `find_checkpoint`.
+      required: a pattern of the names that must be in the checkpoint; the encoder's, say.
 
     Returns:
       The variables matched, missing and unused. A head that is missing keeps its fresh weights.
 
     Raises:
-      InputError: a weight of the encoder is missing, one has another shape, or nothing matches.
+      InputError: a required weight is missing, one has another shape, or nothing matches.
         The model is then unchanged.
     """
     prefix, reader = find_checkpoint(path), open_checkpoint(path)
@@ -132,7 +133,7 @@ def load_checkpoint(model: keras.Model, path: str) -> LoadReport:
         unused=sorted(n for n in shapes.keys() - variables.keys() if not _SLOTS.search(n)),
         slots=sorted(n for n in shapes.keys() - variables.keys() if _SLOTS.search(n)),
     )
-    _check_report(report, variables, shapes)
+    _check_report(report, variables, shapes, required)
     values = {name: read_tensor(reader, name, prefix=prefix) for name in report.matched}
     for name, value in values.items():
         variables[name].assign(value)
@@ -140,15 +141,18 @@ def load_checkpoint(model: keras.Model, path: str) -> LoadReport:
 
 
 def _check_report(
-    report: LoadReport, variables: Mapping[str, keras.Variable], shapes: Mapping[str, Sequence[int]]
+    report: LoadReport,
+    variables: Mapping[str, keras.Variable],
+    shapes: Mapping[str, Sequence[int]],
+    required: str,
 ) -> None:
-    encoder_missing = [name for name in report.missing if name.startswith("bert/")]
-    if encoder_missing or not report.matched:
+    lacking = [name for name in report.missing if re.match(required, name)]
+    if lacking or not report.matched:
         raise InputError(
-            received=f"{report.path}, which lacks {len(encoder_missing)} of the encoder's weights, "
-            f"such as {', '.join(encoder_missing[:3])}; it has {len(report.unused)} others, such "
-            f"as {', '.join(report.unused[:3]) or 'none'}",
-            expected="a checkpoint with every weight of the encoder",
+            received=f"{report.path}, which lacks {len(lacking)} of the model's weights, such as "
+            f"{', '.join(lacking[:3])}; it has {len(report.unused)} others, such as "
+            f"{', '.join(report.unused[:3]) or 'none'}",
+            expected=f"a checkpoint with every weight whose name begins with {required}",
             remedy="check that the checkpoint and --bert_config_file belong together",
         )
     for name in report.matched:
@@ -281,8 +285,8 @@ def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> N
     for name in sorted(saved.keys() & given.keys()):
         if saved[name] != given[name]:
             logging.warning(
-                "Resuming with %s %s; the run was begun with %s. It goes on from its last step, but "
-                "is no longer the run that either setting alone would give.",
+                "Resuming with %s %s; the run was begun with %s. It goes on from its last step, "
+                "but is no longer the run that either setting alone would give.",
                 name,
                 given[name],
                 saved[name],

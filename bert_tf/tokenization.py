@@ -142,14 +142,15 @@ class FullTokenizer:
         """Plain ASCII texts by the short cut, the others by the table, in one batch again."""
         plain = tf.strings.regex_full_match(texts, PLAIN_TEXT)
         plain_rows, other_rows = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
-        words = plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
-        ids, _ = self._pieces(words.values, tf.strings.length(words.values))
-        plain_ids = _of_texts(ids, words.row_splits)
+        short = plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
         words = split_words(tf.gather(texts, other_rows), self._table)
-        ids, _ = self._pieces(words.strings, words.lengths)
-        other_ids = _of_texts(ids, words.text_splits)
+        ids, _ = self._pieces(
+            tf.concat([short.values, words.strings], 0),
+            tf.concat([tf.strings.length(short.values), words.lengths], 0),
+        )
+        splits = [short.row_splits, words.text_splits[1:] + short.row_splits[-1]]
         order = tf.math.invert_permutation(tf.concat([plain_rows, other_rows], 0))
-        return tf.gather(tf.concat([plain_ids, other_ids], 0), order)
+        return tf.gather(_of_texts(ids, tf.concat(splits, 0)), order)
 
     def _spans_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         words = split_words(texts, self._table)

@@ -14,7 +14,6 @@ the step: a run that is resumed ends as one that was never stopped.
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from bert_tf import checkpoints, layers
 from bert_tf.errors import InputError
 from bert_tf.losses import Batch, Objective, Sums
 from bert_tf.optimization import AdamWeightDecay, clip_by_global_norm
+from bert_tf.progress import Progress
 from bert_tf.records import RecordBatches
 
 
@@ -340,67 +340,3 @@ def _step_seed(seed: int, step: tf.Tensor):
     """int32 scalar: another one for each (seed, step)."""
     seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
     return layers.mix(tf.cast(step, tf.int32) * layers.GOLDEN_RATIO ^ layers.mix(tf.constant(seed)))
-
-
-class Progress:
-    """Lines and TensorBoard summaries of how training goes."""
-
-    def __init__(self, output_dir: str, batch_size: int, num_train_steps: int, step: int):
-        self._writer = tf.summary.create_file_writer(output_dir)
-        self._eval_writer = tf.summary.create_file_writer(tf.io.gfile.join(output_dir, "eval"))
-        self._batch_size = batch_size
-        self._num_train_steps = num_train_steps
-        self._last_step, self._last_time = step, time.monotonic()
-        self._totals: dict[str, float] = {}
-
-    def add(self, losses: Mapping[str, float], num_steps: int) -> None:
-        """Takes in the mean losses of `num_steps` steps."""
-        for name, value in losses.items():
-            self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
-
-    def report(self, step: int, learning_rate: float) -> None:
-        """Says how the steps since the last report went."""
-        num_steps, now = step - self._last_step, time.monotonic()
-        seconds = (now - self._last_time) / num_steps
-        means = {name: total / num_steps for name, total in self._totals.items()}
-        speed = self._batch_size / seconds
-        left = (self._num_train_steps - step) * seconds
-        terms = ", ".join(
-            f"{name.removesuffix('_loss')} {value:.4f}"
-            for name, value in means.items()
-            if name.endswith("_loss")
-        )
-        logging.info(
-            "step %d/%d  loss %.4f (%s)  learning rate %.3g  %.1f examples/s  %s left",
-            step, self._num_train_steps, means["loss"], terms, learning_rate, speed, _duration(left),
-        )  # fmt: skip
-        with self._writer.as_default(step=step):
-            for name, value in means.items():
-                _write_scalar(name, value)
-            _write_scalar("learning_rate", learning_rate)
-            _write_scalar("examples_per_second", speed)
-        self._writer.flush()
-        self._last_step, self._last_time, self._totals = step, now, {}
-
-    def report_evaluation(self, step: int, results: Mapping[str, float]) -> None:
-        """Says what an evaluation gave; its time does not count as training."""
-        listed = "  ".join(f"{name} {value:.4f}" for name, value in sorted(results.items()))
-        logging.info("evaluation at step %d  %s", step, listed)
-        with self._eval_writer.as_default(step=step):
-            for name, value in results.items():
-                _write_scalar(name, value)
-        self._eval_writer.flush()
-        self._last_time = time.monotonic()
-
-
-def _write_scalar(name: str, value: float) -> None:
-    # As tf.summary.scalar does it, which needs TensorBoard; only looking at them shall need it.
-    metadata = tf.compat.v1.SummaryMetadata()
-    metadata.plugin_data.plugin_name = "scalars"
-    tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -26,7 +26,7 @@ class Words(NamedTuple):
     """The words of N texts, one after the other."""
 
     strings: tf.Tensor  # [W] string
-    lengths: tf.Tensor  # [W] characters in each
+    lengths: tf.Tensor  # [W] int32: characters in each
     text_splits: tf.Tensor  # [N + 1] int64: words before each text
     characters: tf.Tensor  # [K] int32: the characters of all words
     starts: tf.Tensor  # [K] int32: where each comes from in its text, in code points
@@ -71,7 +71,7 @@ def split_words(texts: tf.Tensor, table: ut.UnicodeTable) -> Words:
         strings=tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_lengths(character, lengths, validate=False), "UTF-8"
         ),
-        lengths=lengths,
+        lengths=tf.cast(lengths, tf.int32),
         text_splits=tf.searchsorted(tf.gather(source, first), points.row_splits, out_type=tf.int64),
         characters=character,
         starts=tf.gather(starts, source),
