@@ -25,7 +25,8 @@ CJK_BLOCKS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-ASCII_PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+CJK = frozenset(point for first, last in CJK_BLOCKS for point in range(first, last + 1))
+ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def is_dropped(char: str) -> bool:
@@ -41,23 +42,25 @@ def is_space(char: str) -> bool:
 
 def is_word(char: str) -> bool:
     """Whether it is always a word of its own."""
-    punctuation = char in ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
-    return punctuation or any(first <= ord(char) <= last for first, last in CJK_BLOCKS)
+    return (
+        ord(char) in CJK or char in ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
+    )
 
 
 def sigma_flags(char: str) -> int:
     """What `char` is to a capital sigma beside it, found out from str.lower itself."""
-    if ("a\u03a3" + char).lower()[1] == "\u03c3":
-        return ut.CASED
-    return ut.CASE_IGNORABLE if ("a\u03a3" + char + "a").lower()[1] == "\u03c3" else 0
+    if (f"a\u03a3{char}a").lower()[1] == "\u03c2":  # final: nothing to do with case
+        return 0
+    return ut.CASED if (f"a\u03a3{char}").lower()[1] == "\u03c3" else ut.CASE_IGNORABLE
 
 
 def entry(char: str, *, do_lower_case: bool) -> tuple[str, int]:
     """The characters that `char` becomes, and its flags."""
     if is_dropped(char):
         return "", ut.DROPPED
+    starter = ut.STARTER if do_lower_case else 0
     if is_space(char):
-        return "", ut.BREAK_BEFORE | ut.STARTER
+        return "", ut.BREAK_BEFORE | starter
     alone = ut.BREAK_BEFORE | ut.BREAK_AFTER
     if not do_lower_case:
         return char, alone if is_word(char) else 0
@@ -65,9 +68,9 @@ def entry(char: str, *, do_lower_case: bool) -> tuple[str, int]:
     kept = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
     flags = sigma_flags(char)
     flags |= 0 if kept else ut.ACCENT
-    flags |= 0 if unicodedata.combining(decomposed[0]) else ut.STARTER
+    flags |= 0 if unicodedata.combining(decomposed[0]) else starter
     flags |= ut.MOVABLE if any(map(unicodedata.combining, kept)) else 0
-    flags |= alone if is_word(char) or any(map(is_word, kept)) else 0
+    flags |= alone if any(map(is_word, {char, *kept})) else 0
     return kept, flags
 
 
