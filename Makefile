@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint clean
 
 demo: .venv/ready
-	$(BIN)/python -m data_gen.demo --output_dir=demo
+	$(BIN)/python demo.py --output_dir=demo
 
 test: .venv/ready
 	$(BIN)/ruff check .

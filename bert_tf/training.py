@@ -251,7 +251,7 @@ class Trainer:
         iterator = iter(self._distributed(batches, start=step))
         while step < num_train_steps:
             stop = pace.next_stop(step, num_train_steps)
-            losses = self._run_steps(iterator, step, stop, batches, folder)
+            losses = self._checked_steps(iterator, step, stop, batches, folder)
             progress.add(losses, stop - step)
             step = stop
             if on_stop:
@@ -263,14 +263,24 @@ class Trainer:
                 folder.save(step, self.state(step, run_facts))
             self._evaluate_on_the_way(progress, step, eval_batches, pace)
 
-    def _run_steps(self, iterator, step: int, stop: int, batches, folder) -> dict[str, float]:
+    def run_steps(self, iterator, step: int, stop: int) -> dict[str, float]:
+        """The updates of steps `step` to `stop` - 1; the mean of each loss over them.
+
+        Args:
+          iterator: of a distributed dataset, at the batch of `step`.
+          step: number of updates made.
+          stop: number of updates afterwards.
+        """
+        losses = self._train_loop(iterator, tf.constant(step), tf.constant(stop - step))
+        return {name: float(value) for name, value in losses.items()}
+
+    def _checked_steps(self, iterator, step: int, stop: int, batches, folder) -> dict[str, float]:
         try:
-            losses = self._train_loop(iterator, tf.constant(step), tf.constant(stop - step))
+            losses = self.run_steps(iterator, step, stop)
         except tf.errors.OpError:
             if batches.error:
                 raise batches.error from None
             raise
-        losses = {name: float(value) for name, value in losses.items()}
         if not np.isfinite(list(losses.values())).all():
             raise InputError(
                 received=f"a loss of {losses['loss']} with gradients of norm "

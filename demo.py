@@ -1,0 +1,152 @@
+"""The whole line in a few minutes: raw text -> vocabulary -> TFRecords -> a BERT -> its answers.
+
+    python demo.py --output_dir=demo
+
+Runs the scripts as you would, on the texts in data_gen/sample_text, and shows each command.
+"""
+
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from absl import app, flags
+
+HERE = pathlib.Path(__file__).parent
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
+STEPS = flags.DEFINE_integer("num_train_steps", 600, "Training steps; more guess better.")
+
+VOCAB_SIZE = 2000
+MAX_SEQ_LENGTH = 64
+MAX_PREDICTIONS_PER_SEQ = 10
+SENTENCES = (
+    "Bread is made from flour, [MASK] and salt.",
+    "The capital of France is [MASK].",
+    "In winter the days are [MASK] and the nights are long.",
+)
+
+
+def main(_: Sequence[str]) -> None:
+    """Vocabulary -> records -> model -> guesses -> picture."""
+    start = time.monotonic()
+    output_dir = pathlib.Path(OUTPUT_DIR.value)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    learn_vocabulary(output_dir)
+    make_records(output_dir)
+    train(output_dir)
+    guess(output_dir)
+    draw(output_dir)
+    say_what_next(output_dir, time.monotonic() - start)
+
+
+def learn_vocabulary(output_dir: pathlib.Path) -> None:
+    """Texts -> vocab.txt, and a configuration of that many pieces."""
+    title("1. A WordPiece vocabulary, learned from the texts")
+    run(
+        "data_gen/build_vocab.py",
+        input_file=f"{HERE}/data_gen/sample_text/*.txt",
+        output_file=f"{output_dir}/vocab.txt",
+        vocab_size=VOCAB_SIZE,
+    )
+    num_pieces = len((output_dir / "vocab.txt").read_text(encoding="utf-8").splitlines())
+    config = {
+        "vocab_size": num_pieces,
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+        "max_position_embeddings": MAX_SEQ_LENGTH,
+        "type_vocab_size": 2,
+        "hidden_dropout_prob": 0.0,  # so few texts are learned by heart
+        "attention_probs_dropout_prob": 0.0,
+    }
+    (output_dir / "bert_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_records(output_dir: pathlib.Path) -> None:
+    """Texts -> records to train on, and others, with other masks, to evaluate on."""
+    title("2. Pre-training records: sentence pairs with masked pieces")
+    for name, seed, dupe_factor in (("train", 12345, 20), ("eval", 54321, 1)):
+        run(
+            "create_pretraining_data.py",
+            input_file=f"{HERE}/data_gen/sample_text/*.txt",
+            output_file=f"{output_dir}/{name}.tfrecord",
+            vocab_file=f"{output_dir}/vocab.txt",
+            max_seq_length=MAX_SEQ_LENGTH,
+            max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
+            random_seed=seed,
+            dupe_factor=dupe_factor,
+        )
+
+
+def train(output_dir: pathlib.Path) -> None:
+    """Records -> checkpoints, with an evaluation now and then."""
+    title("3. Pre-training: masked pieces and next sentences")
+    run(
+        "run_pretraining.py",
+        input_file=f"{output_dir}/train.tfrecord",
+        eval_input_file=f"{output_dir}/eval.tfrecord",
+        output_dir=f"{output_dir}/model",
+        bert_config_file=f"{output_dir}/bert_config.json",
+        vocab_file=f"{output_dir}/vocab.txt",
+        do_train=True,
+        do_eval=True,
+        max_seq_length=MAX_SEQ_LENGTH,
+        max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
+        num_train_steps=STEPS.value,
+        num_warmup_steps=STEPS.value // 10,
+        learning_rate=2e-3,
+        eval_batch_size=32,
+        log_steps=50,
+        eval_steps=STEPS.value // 4,
+    )
+
+
+def guess(output_dir: pathlib.Path) -> None:
+    """What the model puts in the place of [MASK]."""
+    title("4. Its guesses")
+    run("fill_mask.py", *SENTENCES, init_checkpoint=f"{output_dir}/model")
+
+
+def draw(output_dir: pathlib.Path) -> None:
+    """The curves as a picture."""
+    title("5. The curves of the training")
+    run("plot_curves.py", output_dir=f"{output_dir}/model", picture=f"{output_dir}/curves.png")
+
+
+def say_what_next(output_dir: pathlib.Path, seconds: float) -> None:
+    """What was made, and the same for real data."""
+    title(f"Done in {seconds / 60:.1f} minutes")
+    print(f"""  {output_dir}/vocab.txt            the vocabulary
+  {output_dir}/train.tfrecord       what it was trained on
+  {output_dir}/model/               checkpoints, configuration, vocabulary, eval_results.txt
+  {output_dir}/curves.png           loss and accuracy
+
+The texts are few and learned by heart. With your own (a sentence a line, a blank line between
+documents) and a released vocabulary and configuration:
+
+  python create_pretraining_data.py --input_file='corpus/*.txt' --output_file=train.tfrecord \\
+      --vocab_file=vocab.txt --dupe_factor=5
+  python run_pretraining.py --input_file=train.tfrecord --output_dir=model --do_train --do_eval \\
+      --bert_config_file=bert_config.json --vocab_file=vocab.txt --learning_rate=1e-4""")
+
+
+def title(text: str) -> None:
+    """A heading between the steps."""
+    print(f"\n=== {text}", flush=True)
+
+
+def run(script: str, *arguments: str, **values) -> None:
+    """Shows a command and runs it; its failure is ours."""
+    shown = [f"--{name}={value}" for name, value in values.items()] + list(arguments)
+    print(f"$ python {script} {shlex.join(shown)}\n", flush=True)
+    code = subprocess.call([sys.executable, str(HERE / script), *shown])
+    if code:
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    app.run(main)
