@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -64,9 +65,9 @@ class BertConfig:
 
     def _check_value(self, field: dataclasses.Field, value: Any) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if field.type is int and not (is_number and value == int(value) and value > 0):
+        if field.type is int and not (is_number and isinstance(value, int) and value > 0):
             expected = "a whole number above 0"
-        elif field.type is float and not (is_number and value >= 0):
+        elif field.type is float and not (is_number and 0 <= value < math.inf):
             expected = "a number, 0 or more"
         elif field.name.endswith("dropout_prob") and value >= 1:
             expected = "a probability below 1"
