@@ -11,7 +11,6 @@ batches from step t on, and gets what an undisturbed run would have got.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -95,10 +94,11 @@ class Record:
         if size == feature.size:
             return
         flag = f"--{feature.size_flag}" if feature.size_flag else feature.name
+        other = f"use {flag}={size}, with which the data were made, or " if size else ""
         raise InputError(
             received=f"{where}, a record whose {feature.name} has {size} values in its {kind}",
             expected=f"{feature.size} values, as {flag} says",
-            remedy=f"use {flag}={size}, with which the data were made, or make the data again",
+            remedy=f"{other}make the data again",
         )
 
 
@@ -152,7 +152,6 @@ class RecordFiles:
         self.paths = expand_patterns(patterns)
         self._offsets = [self._index(path) for path in self.paths]
         self._first_rows = np.cumsum([0] + [len(offsets) - 1 for offsets in self._offsets])
-        self._open_files = [_open_unbuffered(path) for path in self.paths]
 
     def __len__(self) -> int:
         return int(self._first_rows[-1])
@@ -196,10 +195,9 @@ class RecordFiles:
         serialized = []
         for row in rows:
             file, number = self._locate(row)
-            begin, end = self._offsets[file][number : number + 2]
-            self._open_files[file].seek(int(begin) + HEADER_BYTES)
+            begin, end = map(int, self._offsets[file][number : number + 2])
             serialized.append(
-                self._open_files[file].read(int(end - begin) - HEADER_BYTES - FOOTER_BYTES)
+                _read_bytes(self.paths[file], begin + HEADER_BYTES, end - FOOTER_BYTES)
             )
         try:
             parsed = self.record.parse(serialized)
@@ -210,9 +208,12 @@ class RecordFiles:
         return {name: value.numpy() for name, value in parsed.items()}
 
 
-def _open_unbuffered(path: str) -> BinaryIO:
-    # Random reads of a kilobyte: GFile would fetch half a megabyte for each.
-    return tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", buffering=0)
+def _read_bytes(path: str, begin: int, end: int) -> bytes:
+    # Opened for each read: several threads may read, and there may be more files than a process
+    # can hold open. Not with GFile where it can be helped: it fetches half a megabyte for each.
+    with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", buffering=0) as file:
+        file.seek(begin)
+        return file.read(end - begin)
 
 
 def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
@@ -242,8 +243,7 @@ class ShuffledOrder:
     def __init__(self, num_rows: int, *, seed: int):
         self._num_rows = num_rows
         self._seed = seed
-        self._epoch = -1
-        self._permutation = np.empty(0, np.int64)
+        self._latest = (-1, np.empty(0, np.int64))  # an epoch and its permutation
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """The rows at positions start .. stop-1."""
@@ -255,11 +255,12 @@ class ShuffledOrder:
         return rows
 
     def _permute(self, epoch: int) -> np.ndarray:
-        if epoch != self._epoch:
+        latest, permutation = self._latest  # taken together: other threads may ask too
+        if epoch != latest:
             generator = np.random.default_rng([self._seed, epoch])
-            self._permutation = generator.permutation(self._num_rows)
-            self._epoch = epoch
-        return self._permutation
+            permutation = generator.permutation(self._num_rows)
+            self._latest = (epoch, permutation)
+        return permutation
 
 
 class FileOrder:
@@ -371,18 +372,20 @@ class RecordBatches:
         missing = (stop - start) - len(rows)
         rows = np.concatenate([rows, np.zeros(missing, rows.dtype)])
         batch = self._files.read(rows)
-        self._check_ids(batch["input_ids"], rows)
+        for name in ("input_ids", "masked_lm_ids"):
+            if name in batch:
+                self._check_ids(name, batch[name], rows)
         batch["is_real_example"] = np.float32(np.arange(stop - start) < stop - start - missing)
         return batch
 
-    def _check_ids(self, input_ids: np.ndarray, rows: np.ndarray) -> None:
+    def _check_ids(self, name: str, ids: np.ndarray, rows: np.ndarray) -> None:
         # On a device an id beyond the table is silently clamped or gives NaN.
-        bad = (input_ids < 0) | (input_ids >= self._vocab_size)
+        bad = (ids < 0) | (ids >= self._vocab_size)
         if bad.any():
             row = int(np.argmax(bad.any(axis=1)))
             raise InputError(
-                received=f"{self._files.where(int(rows[row]))}, with input id "
-                f"{int(input_ids[row][bad[row]][0])}",
+                received=f"{self._files.where(int(rows[row]))}, with the {name} "
+                f"{int(ids[row][bad[row]][0])}",
                 expected=f"ids from 0 to {self._vocab_size - 1}, the vocab_size of the model",
                 remedy="give the configuration that belongs to the vocabulary of the data",
             )
