@@ -160,7 +160,9 @@ def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
         bias_correction=FLAGS.bias_correction,
     )
     trainer = training.Trainer(
-        lambda: models.pretraining_model(config, next_sentence=not FLAGS.masked_lm_only),
+        lambda: models.pretraining_model(
+            config, next_sentence=not FLAGS.masked_lm_only, with_losses=True
+        ),
         PretrainingObjective(masked_lm_only=FLAGS.masked_lm_only),
         optimizer,
         strategy=strategy,

@@ -159,7 +159,7 @@ def our_step(num_layers: int, hidden_size: int):
     )
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
     trainer = training.Trainer(
-        lambda: models.pretraining_model(config),
+        lambda: models.pretraining_model(config, with_losses=True),
         losses.PretrainingObjective(),
         optimization.AdamWeightDecay(schedule=schedule),
         strategy=tf.distribute.get_strategy(),

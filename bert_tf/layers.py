@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.tied_cross_entropy import tied_cross_entropy
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
 
@@ -113,7 +114,8 @@ class Dropout(keras.layers.Layer):
         if _keys:
             seed, first_row = _keys[-1].seed, _keys[-1].first_row
         else:
-            seed, first_row = ops.cast(self._seeds.next()[0], "int32"), 0
+            own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
+            seed, first_row = ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own), 0
         place = zlib.crc32(self.path.encode()) - 2**31
         site = mix(ops.bitwise_xor(ops.convert_to_tensor(seed, "int32"), place))
         rows = ops.arange(num_rows, dtype="int32") + first_row  # [B]
@@ -210,7 +212,7 @@ class Embeddings(_Layer):
         longest = self.config.max_position_embeddings
         if isinstance(length, int) and length > longest:
             raise ValueError(f"received sequences of {length}, expected at most {longest}")
-        words = ops.convert_to_tensor(self.word_embeddings)
+        words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
         # A product with one-hot rows: a gradient without scatter, for the two or so types.
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
@@ -409,29 +411,55 @@ class MaskedLmHead(_Layer):
         super().__init__(config, **kwargs)
         self.transform = Transform(self.config, dtype=self.dtype_policy, name="transform")
 
-    def build(self, sequence_output_shape, masked_lm_positions_shape=None, word_table_shape=None):
+    def build(
+        self,
+        sequence_output_shape,
+        masked_lm_positions_shape=None,
+        word_table_shape=None,
+        masked_lm_ids_shape=None,
+    ):
         """Makes the transform and the bias of each piece."""
         self.transform.build((*masked_lm_positions_shape, sequence_output_shape[-1]))
         self.output_bias = self.add_weight(
             shape=(self.config.vocab_size,), initializer="zeros", name="output_bias"
         )  # [V]
 
-    def call(self, sequence_output, masked_lm_positions, word_table):
-        """sequence_output [B, S, D], positions int [B, P], table [V, D] -> logits [B, P, V]."""
+    def call(self, sequence_output, masked_lm_positions, word_table, masked_lm_ids=None):
+        """Logits, and losses where the right ids are given.
+
+        Args:
+          sequence_output: [B, S, D].
+          masked_lm_positions: int [B, P].
+          word_table: [V, D].
+          masked_lm_ids: int [B, P], or None.
+
+        Returns:
+          logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). What is not used of
+          the two costs nothing in a compiled function.
+        """
         batch, length, hidden = ops.shape(sequence_output)
         num_predictions = ops.shape(masked_lm_positions)[1]
         row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
         flat_positions = ops.reshape(masked_lm_positions + row_starts, (-1,))  # [B * P]
         x = ops.take(ops.reshape(sequence_output, (-1, hidden)), flat_positions, axis=0)
         x = self.transform(x)  # [B * P, D]
-        logits = ops.matmul(x, ops.transpose(word_table)) + self.output_bias  # [B * P, V]
-        return ops.reshape(logits, (batch, num_predictions, self.config.vocab_size))
+        bias = ops.copy(self.output_bias)
+        logits = ops.matmul(x, ops.transpose(word_table)) + bias  # [B * P, V]
+        logits = ops.reshape(logits, (batch, num_predictions, self.config.vocab_size))
+        if masked_lm_ids is None:
+            return logits
+        losses = tied_cross_entropy(x, word_table, bias, ops.reshape(masked_lm_ids, (-1,)))
+        return logits, ops.reshape(losses, (batch, num_predictions))
 
-    def compute_output_shape(
-        self, sequence_output_shape, masked_lm_positions_shape=None, word_table_shape=None
+    def compute_output_spec(
+        self, sequence_output, masked_lm_positions, word_table, masked_lm_ids=None
     ):
-        """[B, P, V]."""
-        return (*masked_lm_positions_shape, self.config.vocab_size)
+        """[B, P, V], or that and [B, P]."""
+        shape = masked_lm_positions.shape
+        logits = keras.KerasTensor((*shape, self.config.vocab_size), dtype=self.compute_dtype)
+        if masked_lm_ids is None:
+            return logits
+        return logits, keras.KerasTensor(shape, dtype="float32")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -51,11 +51,7 @@ class PretrainingObjective:
         """Weighted sums of the cross entropies of both heads."""
         return {
             term: tf.reduce_sum(
-                self._item_weights(term, batch)
-                * tf.nn.sparse_softmax_cross_entropy_with_logits(
-                    labels=self._labels(term, batch),
-                    logits=tf.cast(outputs[f"{term}_logits"], tf.float32),
-                )
+                self._item_weights(term, batch) * self._losses(term, outputs, batch)
             )
             for term in self.terms
         }
@@ -72,6 +68,13 @@ class PretrainingObjective:
     def loss(self, loss_sums: Sums, weights: Sums) -> tf.Tensor:
         """The sum of the terms' means."""
         return tf.add_n([loss_sums[t] / (weights[t] + self.EPSILON[t]) for t in self.terms])
+
+    def _losses(self, term: str, outputs: Batch, batch: Batch) -> tf.Tensor:
+        if f"{term}_losses" in outputs:  # a model that was built `with_losses`
+            return outputs[f"{term}_losses"]
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=self._labels(term, batch), logits=tf.cast(outputs[f"{term}_logits"], tf.float32)
+        )
 
     def _labels(self, term: str, batch: Batch) -> tf.Tensor:
         if term == "masked_lm":

@@ -29,13 +29,19 @@ def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> keras.Model
 
 
 def pretraining_model(
-    config: BertConfig, *, next_sentence: bool = True, all_layers: bool = False
+    config: BertConfig,
+    *,
+    next_sentence: bool = True,
+    with_losses: bool = False,
+    all_layers: bool = False,
 ) -> keras.Model:
     """The encoder with the heads it is pre-trained with (paper, section 3.1).
 
     Args:
       config: sizes of the model.
       next_sentence: with the next-sentence head; without it there are no next_sentence_logits.
+      with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
+        output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
       all_layers: as for `bert_encoder`.
 
     Returns:
@@ -46,9 +52,14 @@ def pretraining_model(
     inputs = _token_inputs()
     inputs["masked_lm_positions"] = _input("masked_lm_positions")
     outputs, word_table = _encode(config, inputs, all_layers=all_layers)
-    outputs["masked_lm_logits"] = layers.MaskedLmHead(config, name="predictions")(
-        outputs["sequence_output"], inputs["masked_lm_positions"], word_table
-    )  # [B, P, V]
+    head = layers.MaskedLmHead(config, name="predictions")
+    hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
+    if with_losses:
+        inputs["masked_lm_ids"] = _input("masked_lm_ids")
+        logits, losses = head(hidden, positions, word_table, inputs["masked_lm_ids"])
+        outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}  # [B, P, V], [B, P]
+    else:
+        outputs["masked_lm_logits"] = head(hidden, positions, word_table)  # [B, P, V]
     if next_sentence:
         outputs["next_sentence_logits"] = layers.SequenceClassifier(
             config, num_classes=2, name="seq_relationship"

@@ -1,4 +1,4 @@
-"""The original's own figures: forward pass, gradients, twelve updates (goldens/pretraining_tiny)."""
+"""The original's own figures: forward, gradients, twelve updates (goldens/pretraining_tiny)."""
 
 import dataclasses
 
@@ -41,8 +41,9 @@ def close(ours, golden, tolerance):
     np.testing.assert_allclose(np.asarray(ours), golden, rtol=tolerance, atol=tolerance)
 
 
-def test_forward_losses_and_gradients(tiny, config):
-    model = pretraining_model(config, all_layers=True)
+@pytest.mark.parametrize("with_losses", [False, True])
+def test_forward_losses_and_gradients(tiny, config, with_losses):
+    model = pretraining_model(config, all_layers=True, with_losses=with_losses)
     load_checkpoint(model, tiny / "bert_model.ckpt")
     batch, golden = batch_number(tiny, 0), np.load(tiny / "forward.npz")
     objective = PretrainingObjective()
@@ -98,7 +99,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
         num_warmup_steps=int(golden["num_warmup_steps"]),
     )
     trainer = Trainer(
-        lambda: pretraining_model(dataclasses.replace(config, **no_dropout)),
+        lambda: pretraining_model(dataclasses.replace(config, **no_dropout), with_losses=True),
         PretrainingObjective(),
         AdamWeightDecay(schedule=schedule),
         strategy=strategy,
