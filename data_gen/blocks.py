@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.records import pretraining_record
 from bert_tf.tokenization import FullTokenizer
@@ -61,8 +60,6 @@ class BlockWorker:
     """One process's tools."""
 
     def __init__(self, plan: Plan):
-        # Text and token ids: nothing here is for a GPU, which may be busy training.
-        tf.config.set_visible_devices([], "GPU")
         self._plan = plan
         self._tokenizer = FullTokenizer(plan.vocab_file, plan.do_lower_case)
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")

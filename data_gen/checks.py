@@ -13,13 +13,23 @@ from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 MIN_SEQ_LENGTH = NUM_SPECIAL_TOKENS + 2
 
 
+def require_flags_only(argv: Sequence[str]) -> None:
+    """Raises `InputError` for words outside flags: most often a pattern that the shell expanded."""
+    if argv[1:]:
+        raise InputError(
+            received=f"{argv[1]!r} outside any flag",
+            expected="flags only, as in --input_file='wiki/*'",
+            remedy="put quotes around a pattern, so that the shell does not expand it",
+        )
+
+
 def check_settings(settings: Settings, *, num_workers: int) -> None:
     """Raises `InputError` for a value that cannot work."""
     counted = ("max_predictions_per_seq", "dupe_factor")
-    _require_least("max_seq_length", settings.max_seq_length, MIN_SEQ_LENGTH)
+    require_least("max_seq_length", settings.max_seq_length, MIN_SEQ_LENGTH)
     for name in counted:
-        _require_least(name, getattr(settings, name), 1)
-    _require_least("num_workers", num_workers, 0)
+        require_least(name, getattr(settings, name), 1)
+    require_least("num_workers", num_workers, 0)
     for name in ("masked_lm_prob", "short_seq_prob"):
         value = getattr(settings, name)
         lowest_allowed = name == "short_seq_prob"
@@ -31,7 +41,8 @@ def check_settings(settings: Settings, *, num_workers: int) -> None:
             )
 
 
-def _require_least(name: str, value: int, least: int) -> None:
+def require_least(name: str, value: int, least: int) -> None:
+    """Raises `InputError` if the flag `name` is below `least`."""
     if value < least:
         raise InputError(
             received=f"--{name}={value}",

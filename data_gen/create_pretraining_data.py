@@ -1,6 +1,6 @@
 """Text -> TFRecords for masked-LM and next-sentence pre-training.
 
-    python create_pretraining_data.py --input_file='wiki/*' --input_format=wikiextractor \
+    python create_pretraining_data.py --input_file='wiki/*' --input_format=wikiextractor \\
         --output_file=data/train.tfrecord --vocab_file=vocab.txt --max_seq_length=128
 
 The way of a sentence through this package:
@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf import flags as shared_flags
-from bert_tf.errors import InputError
+from data_gen.checks import require_flags_only
 from data_gen.documents import INPUT_FORMATS
 from data_gen.instances import Settings
 from data_gen.jobs import Job, create
+from data_gen.workers import end_in_order, leave_gpus_alone
 
 FLAGS = flags.FLAGS
 
@@ -73,12 +74,9 @@ def job_from_flags() -> Job:
 
 def main(argv: Sequence[str]) -> None:
     """Makes what the flags say."""
-    if argv[1:]:
-        raise InputError(
-            received=f"{argv[1]!r} outside any flag",
-            expected="flags only, as in --input_file=...",
-            remedy="put quotes around a pattern, so that the shell does not expand it",
-        )
+    end_in_order()
+    leave_gpus_alone()
+    require_flags_only(argv)
     create(job_from_flags())
 
 

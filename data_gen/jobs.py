@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,11 +17,9 @@ from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 from data_gen.outputs import OutputFiles, report_path, working_folder, write_json
 from data_gen.report import Progress, log_report, make_report
 from data_gen.shuffling import collect, number_of_buckets
-from data_gen.workers import Workers
+from data_gen.workers import Workers, choose_num_workers
 
 BLOCK_CHARACTERS = 1 << 20
-# What a process with TensorFlow and a block needs; the default of --num_workers counts on it.
-WORKER_BYTES = 1 << 30
 # About how many sentences are looked at to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
@@ -124,8 +121,9 @@ def records_on_disk(
     sampled: Counts,
 ) -> Iterator[bytes]:
     """The records of a corpus of any size."""
-    most_workers = 1 + reader.total_bytes // job.block_characters
-    num_workers = min(job.num_workers or default_num_workers(), most_workers)
+    num_workers = choose_num_workers(
+        job.num_workers, most=1 + reader.total_bytes // job.block_characters
+    )
     logging.info("%d MB of text, %d workers", reader.total_bytes >> 20, num_workers)
     with Workers(num_workers, BlockWorker, plan) as workers:
         block_documents = write_corpus(workers, plan, reader, blocks, counts, sampled)
@@ -182,13 +180,3 @@ def expected_bytes(num_tokens: int, settings: Settings) -> int:
     # Half of the pairs leave a part of their chunk for the next one.
     num_instances = 1.5 * settings.dupe_factor * num_tokens / tokens_per_instance
     return int(num_instances * (5 * settings.max_seq_length + 200))
-
-
-def default_num_workers() -> int:
-    """The cores that this process may use, or fewer where memory is short."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # not on this system
-        return cores or 1
-    return max(1, min(cores or 1, memory_bytes // WORKER_BYTES))

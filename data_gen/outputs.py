@@ -53,29 +53,13 @@ class OutputFiles:
     def __enter__(self) -> "OutputFiles":
         """Begins the files; raises `InputError` if one cannot be written."""
         try:
-            for path in self._paths:
-                self._writers[path] = self._open(path)
+            for path, temporary in self._temporary.items():
+                _check_writable(path, temporary)
+                self._writers[path] = tf.io.TFRecordWriter(temporary)
         except InputError:
             self.__exit__()
             raise
         return self
-
-    def _open(self, path: str) -> tf.io.TFRecordWriter:
-        try:
-            if tf.io.gfile.isdir(path):
-                raise InputError(
-                    received=f"--output_file={path}, which is a folder",
-                    expected="the name of a file to write",
-                    remedy="add a file name, such as train.tfrecord",
-                )
-            tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-            return tf.io.TFRecordWriter(self._temporary[path])
-        except tf.errors.OpError as error:
-            raise InputError(
-                received=f"--output_file={path}, which cannot be written ({error.message})",
-                expected="a file in a folder where files can be made",
-                remedy="check the path and the rights to its folder",
-            ) from None
 
     def __exit__(self, *exception: object) -> None:
         for path, writer in self._writers.items():
@@ -99,12 +83,45 @@ class OutputFiles:
             tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
-def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file in one go."""
+@contextlib.contextmanager
+def complete_file(path: str) -> Iterator[str]:
+    """Where to write a file so that it gets its name at the end, or nothing is left of it.
+
+    Raises:
+      InputError: it cannot be written there.
+    """
     temporary = hidden_sibling(path, "incomplete")
-    with tf.io.gfile.GFile(temporary, "w") as file:
+    _check_writable(path, temporary)
+    try:
+        yield temporary
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+
+
+def _check_writable(path: str, temporary: str) -> None:
+    try:
+        if tf.io.gfile.isdir(path):
+            raise InputError(
+                received=f"--output_file={path}, which is a folder",
+                expected="the name of a file to write",
+                remedy="add a file name",
+            )
+        tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+        tf.io.gfile.GFile(temporary, "w").close()
+    except tf.errors.OpError as error:
+        raise InputError(
+            received=f"--output_file={path}, which cannot be written ({error.message})",
+            expected="a file in a folder where files can be made",
+            remedy="check the path and the rights to its folder",
+        ) from None
+
+
+def write_json(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file."""
+    with complete_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
         file.write(json.dumps(content, indent=2) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
 @contextlib.contextmanager

@@ -45,15 +45,17 @@ class Progress:
         self._last_line = now
         left = (self._total - done) * (now - self._start) / done
         logging.info(
-            "%s: %.1f of %.1f %s, %.2f a second, %s left%s",
-            *(self._label, done, self._total, self._unit),
+            "%s: %.6g of %.6g %s, %.3g a second, %s left%s",
+            *(self._label, round(done, 1), round(self._total, 1), self._unit),
             *(done / (now - self._start), _duration(left), note),
         )
 
     def finish(self, done: float) -> None:
         """The last line."""
         seconds = time.monotonic() - self._start
-        logging.info("%s: %.1f %s in %s", self._label, done, self._unit, _duration(seconds))
+        logging.info(
+            "%s: %.6g %s in %s", self._label, round(done, 1), self._unit, _duration(seconds)
+        )
 
 
 def _duration(seconds: float) -> str:

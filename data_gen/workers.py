@@ -6,6 +6,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +16,35 @@ from bert_tf.errors import InputError
 
 # Under way for each worker: one that it does, and some that wait or are waited for.
 TASKS_PER_WORKER = 3
+# What a process with TensorFlow and a block of text needs.
+WORKER_BYTES = 1 << 30
+
+
+def end_in_order() -> None:
+    """Lets a request to end (SIGTERM) unwind the program, so that it leaves no files behind."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
+def leave_gpus_alone() -> None:
+    """Keeps this process and its workers off the GPUs, where a training may be running.
+
+    It has an effect until TensorFlow first looks for devices.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
+def choose_num_workers(num_workers: int, *, most: int) -> int:
+    """`num_workers`, but not more than `most`; for 0 the cores that there is memory for."""
+    return min(num_workers or _default_num_workers(), most)
+
+
+def _default_num_workers() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):  # not on this system
+        return cores or 1
+    return max(1, min(cores or 1, memory_bytes // WORKER_BYTES))
 
 
 class Workers:
@@ -84,6 +114,7 @@ def _start(prepare: Callable[..., Any], *arguments: Any) -> None:
     global _state
     # Ctrl-C reaches all processes of a terminal; the first one tells the workers to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _state = prepare(*arguments)
 
