@@ -110,6 +110,21 @@ def test_inputs_and_outputs_by_name():
     }
 
 
+def test_with_losses():
+    """The cross entropy of each prediction, padding included, by its label alone."""
+    model = pretraining_model(small.CONFIG, with_losses=True)
+    weights, batch = reference.random_weights(small.CONFIG, seed=2), small.examples(seed=4)
+    reference.put_weights(model, weights)
+    inputs = {name: batch[name] for name in model.input}
+    assert set(inputs) == {*small.model_inputs(batch), "masked_lm_ids"}
+    losses = np.array(model(inputs)["masked_lm_losses"])
+    expected = reference.pretraining_outputs(weights, small.CONFIG, small.model_inputs(batch))
+    log_probs = reference.log_softmax(expected["masked_lm_logits"])
+    expected = -np.take_along_axis(log_probs, batch["masked_lm_ids"][..., None], -1)[..., 0]
+    assert losses.shape == (small.ROWS, small.P)
+    assert np.abs(losses - expected).max() < 1e-5
+
+
 def test_all_layers():
     model = bert_encoder(small.CONFIG, all_layers=True)
     assert set(model.input) == {"input_ids", "input_mask", "segment_ids"}
