@@ -16,7 +16,7 @@ Source: BasicTokenizer, WordpieceTokenizer and FullTokenizer of google-research/
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -43,7 +43,7 @@ class FullTokenizer:
     Attributes:
       vocab: dict of piece to id, in file order. The id is the line number from 0; of a piece that
         is there twice the last line counts.
-      inv_vocab: dict of id to piece.
+      inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
       do_lower_case: whether text is lower-cased and its accents taken off.
     """
@@ -58,18 +58,15 @@ class FullTokenizer:
         self.do_lower_case = do_lower_case
         lines = read_vocabulary(self.vocab_file)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
-        self.inv_vocab = {number: piece for piece, number in self.vocab.items()}
+        self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
         self.require_special_tokens(UNKNOWN)
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(self.vocab_file, lines, self.vocab)
             table = load_unicode_table(do_lower_case=do_lower_case)
             self._table = UnicodeTable(*map(tf.constant, table))
-        texts = tf.TensorSpec([None], tf.string)
-        self._ids = tf.function(self._ids_of_texts, input_signature=[texts], autograph=False)
-        self._ids_and_spans = tf.function(
-            self._spans_of_texts, input_signature=[texts], autograph=False
-        )
+        self._ids = _graph(self._ids_of_texts)
+        self._ids_and_spans = _graph(self._spans_of_texts)
 
     def require_special_tokens(self, *pieces: str) -> None:
         """Raises InputError, naming the file, where one of `pieces` is not in the vocabulary."""
@@ -167,6 +164,20 @@ class FullTokenizer:
         return ids, offsets
 
 
+def _graph(function: Callable) -> Callable:
+    """`function` of texts [N] as a graph on the CPU, where strings are.
+
+    Else, on a machine with a GPU, its many small integer operations would go there and back.
+    """
+
+    def on_cpu(texts):
+        with tf.device("CPU:0"):
+            return function(texts)
+
+    texts = tf.TensorSpec([None], tf.string)
+    return tf.function(on_cpu, input_signature=[texts], autograph=False)
+
+
 def _characters_of_pieces(words: Words, offsets: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """First and last of the K characters of each piece; the pieces of a word cover all of it."""
     sizes = 1 + sum(tf.cast(words.characters >= 1 << bits, tf.int64) for bits in (7, 11, 16))
@@ -174,8 +185,7 @@ def _characters_of_pieces(words: Words, offsets: tf.RaggedTensor) -> tuple[tf.Te
     word_byte = tf.gather(byte, tf.cumsum(words.lengths, exclusive=True))  # [W]
     piece_byte = tf.gather(word_byte, offsets.value_rowids()) + tf.cast(offsets.values, tf.int64)
     first = tf.searchsorted(byte, piece_byte)
-    count = tf.size(byte)
-    return first, tf.concat([first[1:], tf.reshape(count, [1])[: tf.size(first)]], 0) - 1
+    return first, tf.concat([first, [tf.size(byte)]], 0)[1:] - 1
 
 
 def _of_texts(pieces: tf.RaggedTensor, text_splits: tf.Tensor) -> tf.RaggedTensor:

@@ -157,7 +157,10 @@ def _in_canonical_order(
 ) -> tf.Tensor:
     """Sorts each run of combining characters by combining class (Unicode 3.11, D109)."""
     runs = tf.cumsum(tf.cast(flags & ut.STARTER != 0, tf.int64)) + text_of_point  # [C]
-    matches = character[:, tf.newaxis] == table.movable[:, 0]  # [K, M]
-    combining = tf.reduce_sum(tf.where(matches, table.movable[:, 1], 0), 1)  # [K]
+    movable, combining_class = table.movable[:, 0], table.movable[:, 1]  # [M], sorted
+    place = tf.minimum(tf.searchsorted(movable, character), tf.size(movable) - 1)  # [K]
+    combining = tf.where(
+        tf.gather(movable, place) == character, tf.gather(combining_class, place), 0
+    )
     key = tf.gather(runs, source) * COMBINING_CLASSES + tf.cast(combining, tf.int64)
     return tf.gather(character, tf.argsort(key, stable=True))

@@ -9,7 +9,7 @@ import unicodedata
 
 UNKNOWN = "[UNK]"
 LONGEST_WORD = 200
-CJK_BLOCKS = (
+CJK = frozenset().union(
     range(0x4E00, 0xA000),
     range(0x3400, 0x4DC0),
     range(0x20000, 0x2A6E0),
@@ -113,9 +113,8 @@ def clean(char: str) -> str:
     return "" if unicodedata.category(char) in ("Cc", "Cf") else char
 
 
-@functools.lru_cache(maxsize=4096)
 def is_cjk(char: str) -> bool:
-    return any(ord(char) in block for block in CJK_BLOCKS)
+    return ord(char) in CJK
 
 
 @functools.lru_cache(maxsize=4096)

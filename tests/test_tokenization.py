@@ -27,6 +27,7 @@ PIECES = [
     *("he", "una", "##ffa", "##ble", "un", "##want", "##ed", "runn", "##ing", "cafe", "Café"),
     *(prefix + char for char in "abdefnorsuvA" for prefix in ("", "##")),
     *(prefix + char for char in "όσοςδιé한\u1112\u1161\u11ab\u1734\u302e" for prefix in ("", "##")),
+    "##\U00010428",
     *"中国!,.'-[]=;",
 ]
 
@@ -130,6 +131,7 @@ def test_any_texts_equal_the_reference(tokenizers, do_lower_case, texts):
         ("😀 a", [("[UNK]", "😀"), ("a", "a")]),
         ("ΟΔΟΣ", [("ο", "Ο"), ("##δ", "Δ"), ("##ο", "Ο"), ("##ς", "Σ")]),
         ("[UNK]", [("[", "["), ("[UNK]", "UNK"), ("]", "]")]),
+        ("a\U00010400b", [("a", "a"), ("##\U00010428", "\U00010400"), ("##b", "b")]),
         ("ⱥ" * 201 + ".", [("[UNK]", "ⱥ" * 201), (".", ".")]),
         ("", []),
         (" \u3000", []),
@@ -147,6 +149,33 @@ def test_spans_of_marks_that_change_places(tokenizers):
     ids, starts, ends = (r.to_list()[0] for r in tokenizers[True].tokenize_with_offsets([text]))
     assert tokenizers[True].convert_ids_to_tokens(ids) == ["\u1734", "##\u302e"]
     assert (starts, ends) == ([0, 1], [1, 2])
+
+
+def test_texts_of_a_batch_do_not_touch_each_other(tokenizers):
+    tokenizer = tokenizers[True]
+    # Sigmas that would be final or not; marks that would change places; accents; words; spaces.
+    texts = [
+        "A\u03a3",
+        "B",
+        "A",
+        "\u03a3",
+        "",
+        "\u302e",
+        "\u1734",
+        "a",
+        "\u0301\u0301",
+        "b",
+        "",
+        "É",
+    ]
+    alone = [
+        [column.to_list()[0] for column in tokenizer.tokenize_with_offsets([text])]
+        for text in texts
+    ]
+    columns = [column.to_list() for column in tokenizer.tokenize_with_offsets(texts)]
+    assert [list(row) for row in zip(*columns, strict=True)] == alone
+    assert tokenizer.tokenize_ids(texts).to_list() == [ids for ids, *_ in alone]
+    assert tokenizer.tokenize(texts)[:4] == [["a", "##ς"], ["b"], ["a"], ["σ"]]
 
 
 def test_cased_text_is_left_alone(tokenizers):
@@ -317,8 +346,7 @@ def test_reading_a_vocabulary(tmp_path):
     tokenizer = FullTokenizer(path)
     assert tokenizer.vocab == {"[UNK]": 0, "a": 4, "a\u2028b": 2, "": 3, "last": 5}
     assert tokenizer.vocab_size == 6
-    assert tokenizer.inv_vocab[4] == "a"
-    assert 1 not in tokenizer.inv_vocab
+    assert tokenizer.convert_ids_to_tokens(range(6)) == ["[UNK]", "a", "a\u2028b", "", "a", "last"]
     assert tokenizer.tokenize_ids(["a last b"]).to_list() == [[4, 5, 0]]
 
 

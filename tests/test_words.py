@@ -123,6 +123,7 @@ def test_bytes_that_are_not_utf8_are_skipped(texts):
         ("ΟΔΟΣ ΣΑΣ", ["οδος", "σας"], ["ΟΔΟΣ", "ΣΑΣ"]),
         # A full stop does not count, so the first sigma is followed by a cased letter.
         ("ΑΣ.Γ ΑΣ. Γ", ["ασ", ".", "γ", "ας", ".", "γ"], ["ΑΣ", ".", "Γ", "ΑΣ", ".", "Γ"]),
+        ("AΣ\u200bB", ["a\u03c3b"], ["AΣB"]),  # what is dropped was never there
         ("한", ["\u1112\u1161\u11ab"], ["한"]),
         ("a\u2028b\xa0c", ["a", "b", "c"], ["a", "b", "c"]),
         ("x\u200by\0z", ["xyz"], ["xyz"]),
