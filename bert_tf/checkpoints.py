@@ -20,6 +20,8 @@ from bert_tf.errors import InputError
 GLOBAL_STEP = "global_step"
 RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
+# What TensorFlow's reader raises; IndexError where a file is too short.
+READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 _SCOPES = {
     "embeddings": "bert/",
     "pooler": "bert/",
@@ -65,9 +67,9 @@ def find_checkpoint(path: str) -> str:
     if tf.io.gfile.exists(f"{prefix}.index"):
         return prefix
     if tf.io.gfile.isdir(path):
-        latest = tf.train.latest_checkpoint(path)
-        if latest:
-            return latest
+        state = _read_state(str(path))
+        if state and tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
+            return state.model_checkpoint_path
         found = [p[: -len(".index")] for p in tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))]
         if len(found) == 1:
             return found[0]
@@ -83,12 +85,31 @@ def find_checkpoint(path: str) -> str:
     )
 
 
+def _read_state(folder: str):
+    """What the `checkpoint` file of a folder says, paths made whole; None without that file."""
+    path = tf.io.gfile.join(folder, "checkpoint")
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        state = tf.train.get_checkpoint_state(folder)  # None if it is no such text at all
+    except ValueError:  # it names none
+        state = None
+    if state is None:
+        raise InputError(
+            received=f"{path}, which cannot be read",
+            expected="a text that names the latest checkpoint of its folder",
+            remedy=f"remove the file if the folder holds one checkpoint; else write into it "
+            f"model_checkpoint_path: {json.dumps('model.ckpt-<step>')}",
+        )
+    return state
+
+
 def open_checkpoint(path: str):
     """A `tf.train.load_checkpoint` reader; a damaged file is an `InputError`."""
     prefix = find_checkpoint(path)
     try:
         return tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         raise _damaged(prefix, error) from None
 
 
@@ -104,7 +125,7 @@ def read_tensor(reader, name: str, *, prefix: str) -> np.ndarray:
     """One tensor of a checkpoint; a damaged file is an `InputError`."""
     try:
         return reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         raise _damaged(prefix, error) from None
 
 
@@ -199,8 +220,13 @@ class CheckpointFolder:
             ) from None
 
     def latest(self) -> str | None:
-        """The prefix of the latest checkpoint, or None."""
-        state = tf.train.get_checkpoint_state(self.path)
+        """The prefix of the latest checkpoint, or None.
+
+        Raises:
+          InputError: the `checkpoint` file cannot be read, or names one that is not there. To start
+            again would overwrite the run.
+        """
+        state = _read_state(self.path)
         if state is None:
             return None
         if not tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
@@ -224,7 +250,7 @@ class CheckpointFolder:
         """
         final = tf.io.gfile.join(self.path, f"model.ckpt-{step}")
         write_checkpoint(final, tensors, temporary=self._temporary)
-        state = tf.train.get_checkpoint_state(self.path)
+        state = _read_state(self.path)
         old = [] if state is None else [p for p in state.all_model_checkpoint_paths if p != final]
         dropped = old[: max(0, len(old) + 1 - self._keep_max)] if self._keep_max else []
         kept = [path for path in old if path not in dropped] + [final]
@@ -273,11 +299,11 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
     tf.io.gfile.rmtree(temporary)
 
 
-def read_run_facts(reader) -> dict[str, Any]:
+def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
     """What `bert_tf` noted about the run that wrote a checkpoint; empty for other checkpoints."""
     if not reader.has_tensor(RUN_FACTS):
         return {}
-    return json.loads(reader.get_tensor(RUN_FACTS))
+    return json.loads(read_tensor(reader, RUN_FACTS, prefix=prefix))
 
 
 def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -317,7 +317,9 @@ class Trainer:
         if prefix is None:
             return 0
         reader = checkpoints.open_checkpoint(prefix)
-        checkpoints.warn_of_other_facts(checkpoints.read_run_facts(reader), run_facts)
+        checkpoints.warn_of_other_facts(
+            checkpoints.read_run_facts(reader, prefix=prefix), run_facts
+        )
         checkpoints.load_checkpoint(self.model, prefix)
         for name, _, m, v in self._named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
