@@ -17,15 +17,17 @@ from absl import app, flags
 
 HERE = pathlib.Path(__file__).parent
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-STEPS = flags.DEFINE_integer("num_train_steps", 600, "Training steps; more guess better.")
+STEPS = flags.DEFINE_integer("num_train_steps", 2500, "Training steps; more guess better.")
 
 VOCAB_SIZE = 2000
-MAX_SEQ_LENGTH = 64
-MAX_PREDICTIONS_PER_SEQ = 10
+MAX_SEQ_LENGTH = 48
+MAX_PREDICTIONS_PER_SEQ = 8
 SENTENCES = (
-    "Bread is made from flour, [MASK] and salt.",
-    "The capital of France is [MASK].",
-    "In winter the days are [MASK] and the nights are long.",
+    "Bread is made from [MASK], water and salt.",
+    "The sun rises in the [MASK] and sets in the west.",
+    "There are seven [MASK] in a week.",
+    "The [MASK] of Spain is Madrid.",
+    "Water [MASK] at zero degrees.",
 )
 
 
@@ -56,7 +58,9 @@ def learn_vocabulary(output_dir: pathlib.Path) -> None:
         "vocab_size": num_pieces,
         "hidden_size": 128,
         "num_hidden_layers": 2,
-        "num_attention_heads": 2,
+        "num_attention_heads": 4,
+        # Wide first weights: with BERT's 0.02 so short a training does not leave its first plateau.
+        "initializer_range": 0.1,
         "intermediate_size": 512,
         "max_position_embeddings": MAX_SEQ_LENGTH,
         "type_vocab_size": 2,
@@ -97,11 +101,12 @@ def train(output_dir: pathlib.Path) -> None:
         max_seq_length=MAX_SEQ_LENGTH,
         max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
         num_train_steps=STEPS.value,
-        num_warmup_steps=STEPS.value // 10,
-        learning_rate=2e-3,
-        eval_batch_size=32,
-        log_steps=50,
-        eval_steps=STEPS.value // 4,
+        num_warmup_steps=STEPS.value // 12,
+        learning_rate=1.5e-3,
+        train_batch_size=24,
+        eval_batch_size=24,
+        log_steps=STEPS.value // 25,
+        eval_steps=STEPS.value // 5,
     )
 
 
