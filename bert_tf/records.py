@@ -242,7 +242,7 @@ class ShuffledOrder:
 
     def __init__(self, num_rows: int, *, seed: int):
         self._num_rows = num_rows
-        self._seed = seed
+        self._seed = seed % 2**64  # the generator takes no negative ones
         self._latest = (-1, np.empty(0, np.int64))  # an epoch and its permutation
 
     def rows(self, start: int, stop: int) -> np.ndarray:

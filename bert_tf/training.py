@@ -12,9 +12,10 @@ So R replicas compute what one does. Data position, dropout and learning rate ar
 the step: a run that is resumed ends as one that was never stopped.
 """
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -35,9 +36,19 @@ class Pace:
     """How often the host looks up from training; all in steps."""
 
     iterations_per_loop: int = 1000  # at most so many in one call of the compiled loop
-    log_steps: int = 100
+    log_steps: int = 100  # 0, here and below: only at the end
     save_checkpoints_steps: int = 1000
-    eval_steps: int = 0  # 0: not during training
+    eval_steps: int = 0
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            least = 1 if name == "iterations_per_loop" else 0
+            if value < least:
+                raise InputError(
+                    received=f"--{name}={value}",
+                    expected=f"{least} or more",
+                    remedy=f"correct --{name}",
+                )
 
     def next_stop(self, step: int, last: int) -> int:
         """The next step after `step` at which there is something to do."""
@@ -46,6 +57,11 @@ class Pace:
             if every:
                 stops.append((step // every + 1) * every)
         return min(stops)
+
+    @staticmethod
+    def is_due(step: int, every: int) -> bool:
+        """Whether what comes every so many steps comes after `step`."""
+        return every > 0 and step % every == 0
 
 
 class Trainer:
@@ -77,7 +93,7 @@ class Trainer:
         self.seed = seed
         self._compiled = compiled
         with strategy.scope():
-            keras.utils.set_random_seed(seed)
+            keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
             self._names = [checkpoints.checkpoint_name(v) for v in self.model.trainable_variables]
             self._weights = [v.value for v in self.model.trainable_variables]
@@ -184,8 +200,8 @@ class Trainer:
         """
         totals: dict[str, float] = {}
         batch_losses, num_examples = [], []
-        for batch in self._distributed(batches, start=0):
-            examples, weights, loss_sums, metric_sums = self._eval_step(batch)
+        for sums in self._evaluated(batches):
+            examples, weights, loss_sums, metric_sums = sums
             batch_losses.append(float(self.objective.loss(loss_sums, weights)))
             num_examples.append(float(examples))
             named = {f"{term}_loss": value for term, value in loss_sums.items()}
@@ -198,6 +214,14 @@ class Trainer:
             for name in (n for n in totals if n.startswith(f"{term}_")):
                 results[name] = totals[name] / weight if weight else 0.0
         return results
+
+    def _evaluated(self, batches: RecordBatches):
+        """What `_eval_step` gives for each batch."""
+        iterator = iter(self._distributed(batches, start=0))
+        for _ in range(batches.num_batches):
+            with _record_errors(batches):
+                sums = self._eval_step(next(iterator))
+            yield sums
 
     # ------------------------------------------------------------------ the outer loop
 
@@ -256,10 +280,10 @@ class Trainer:
             step = stop
             if on_stop:
                 on_stop(step, losses)
-            if step % pace.log_steps == 0 or step == num_train_steps:
+            if pace.is_due(step, pace.log_steps) or step == num_train_steps:
                 rate = float(self.optimizer.schedule(tf.constant(step - 1)))
                 progress.report(step, rate)
-            if step % pace.save_checkpoints_steps == 0 or step == num_train_steps:
+            if pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps:
                 folder.save(step, self.state(step, run_facts))
             self._evaluate_on_the_way(progress, step, eval_batches, pace)
 
@@ -275,12 +299,8 @@ class Trainer:
         return {name: float(value) for name, value in losses.items()}
 
     def _checked_steps(self, iterator, step: int, stop: int, batches, folder) -> dict[str, float]:
-        try:
+        with _record_errors(batches):
             losses = self.run_steps(iterator, step, stop)
-        except tf.errors.OpError:
-            if batches.error:
-                raise batches.error from None
-            raise
         if not np.isfinite(list(losses.values())).all():
             raise InputError(
                 received=f"a loss of {losses['loss']} with gradients of norm "
@@ -292,7 +312,7 @@ class Trainer:
         return losses
 
     def _evaluate_on_the_way(self, progress, step: int, batches, pace: Pace) -> None:
-        if batches is not None and pace.eval_steps and step % pace.eval_steps == 0:
+        if batches is not None and pace.is_due(step, pace.eval_steps):
             progress.report_evaluation(step, self.evaluate(batches))
 
     # ------------------------------------------------------------------ checkpoints
@@ -327,6 +347,7 @@ class Trainer:
                     moment.assign(checkpoints.read_tensor(reader, slot, prefix=prefix))
                 else:
                     logging.warning("%s has no %s; it starts at 0.", prefix, slot)
+                    moment.assign(tf.zeros_like(moment))
         step = int(checkpoints.read_tensor(reader, checkpoints.GLOBAL_STEP, prefix=prefix))
         logging.info("Going on from %s, step %d.", prefix, step)
         return step
@@ -337,6 +358,17 @@ class Trainer:
 
 def _zeros_like(weight: tf.Variable) -> tf.Variable:
     return tf.Variable(tf.zeros(weight.shape, weight.dtype), trainable=False)
+
+
+@contextlib.contextmanager
+def _record_errors(batches: RecordBatches) -> Iterator[None]:
+    """Raises what is wrong with a record in the place of what tf.data makes of it."""
+    try:
+        yield
+    except tf.errors.OpError:
+        if batches.error:
+            raise batches.error from None
+        raise
 
 
 def _first_replica(strategy: tf.distribute.Strategy, value):
