@@ -7,11 +7,32 @@ import pytest
 
 import bert_tf  # noqa: F401  (first of all: it sets what TensorFlow reads only at import)
 
+# isort: split
+import tensorflow as tf
+
+from bert_tf import distribution
+
+# Two devices for the tests of tf.distribute; it must be said before the first operation. What asks
+# for no device runs on the first, as if it were the only one.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
 
 def _folder(variable: str) -> pathlib.Path:
     if not os.environ.get(variable):
         pytest.skip(f"{variable} is not set: this test compares with reference data kept there")
     return pathlib.Path(os.environ[variable])
+
+
+@pytest.fixture(scope="session")
+def two_replicas() -> tf.distribute.Strategy:
+    """Two CPU devices, mirrored. The only one of its kind in the process.
+
+    A second MirroredStrategy would number its collective operations from the start again, and
+    TensorFlow would take them for those of the first ("Shape mismatch in the collective instance").
+    """
+    return distribution.make_strategy("mirrored")
 
 
 @pytest.fixture(scope="session")
