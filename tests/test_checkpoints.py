@@ -8,7 +8,6 @@ import pytest
 import reference
 import small
 import tensorflow as tf
-from absl import logging
 
 from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
 from bert_tf.checkpoints import (
@@ -448,7 +447,7 @@ def test_run_facts(tmp_path):
 
 
 def test_warn_of_other_facts(caplog):
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level("WARNING", logger="absl"):
         warn_of_other_facts({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
         assert not caplog.records
         warn_of_other_facts({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
