@@ -4,8 +4,10 @@ Our checkpoints are the original's: the same file format, variable names and sha
 moments as <variable>/adam_m and /adam_v, and global_step. So either project reads the other's.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from bert_tf.errors import InputError
 
 GLOBAL_STEP = "global_step"
 RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
+INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 # What TensorFlow's reader raises; IndexError where a file is too short.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -194,7 +197,7 @@ class CheckpointFolder:
     """
 
     def __init__(self, output_dir: str, *, keep_max: int = 5):
-        """Makes the folder, and clears what a killed run left half-written.
+        """Makes the folder, and sees whether it can be written.
 
         Args:
           output_dir: the folder; local or remote.
@@ -206,12 +209,10 @@ class CheckpointFolder:
         self.path = str(output_dir)
         self._keep_max = keep_max
         self._temporary = tf.io.gfile.join(self.path, "incomplete_checkpoint")
+        trial = tf.io.gfile.join(self.path, f"trial_{os.getpid()}")
         try:
-            tf.io.gfile.makedirs(self.path)
-            if tf.io.gfile.exists(self._temporary):
-                tf.io.gfile.rmtree(self._temporary)
-            tf.io.gfile.makedirs(self._temporary)
-            tf.io.gfile.rmtree(self._temporary)
+            tf.io.gfile.makedirs(trial)
+            tf.io.gfile.rmtree(trial)
         except (tf.errors.OpError, OSError) as error:
             raise InputError(
                 received=f"{self.path}, which cannot be written ({error})",
@@ -247,17 +248,36 @@ class CheckpointFolder:
 
         Returns:
           The checkpoint's prefix.
+
+        Raises:
+          InputError: it cannot be written; for want of space, say. The earlier ones are whole.
         """
+        try:
+            _remove_folder(self._temporary)  # of a run that was killed while it wrote
+            return self._save(step, tensors)
+        except (tf.errors.OpError, OSError) as error:
+            with contextlib.suppress(tf.errors.OpError):
+                _remove_folder(self._temporary)
+            raise InputError(
+                received=f"{self.path}, where the checkpoint of step {step} cannot be written "
+                f"({error})",
+                expected="a folder with space for checkpoints",
+                remedy="make room and start again with the same command: it goes on from "
+                f"{self.latest() or 'the beginning'}",
+            ) from None
+
+    def _save(self, step: int, tensors: Mapping[str, np.ndarray]) -> str:
         final = tf.io.gfile.join(self.path, f"model.ckpt-{step}")
         write_checkpoint(final, tensors, temporary=self._temporary)
         state = _read_state(self.path)
         old = [] if state is None else [p for p in state.all_model_checkpoint_paths if p != final]
         dropped = old[: max(0, len(old) + 1 - self._keep_max)] if self._keep_max else []
-        kept = [path for path in old if path not in dropped] + [final]
-        self._write_state(final, kept)
+        # Named until they are gone: what a killed run did not come to remove, the next save does.
+        self._write_state(final, [*old, final])
         for path in dropped:
-            for file in tf.io.gfile.glob(f"{path}.index") + tf.io.gfile.glob(f"{path}.data-*"):
-                tf.io.gfile.remove(file)
+            _remove_checkpoint(path)
+        if dropped:
+            self._write_state(final, [path for path in old if path not in dropped] + [final])
         return final
 
     def _write_state(self, latest: str, kept: Sequence[str]) -> None:
@@ -292,11 +312,21 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
         shape_and_slices=[""] * len(names),
         tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
     )
-    data = ".data-00000-of-00001"
     # The index last: a checkpoint is there when its index is.
-    for suffix in (data, ".index"):
+    for suffix in (DATA, INDEX):
         tf.io.gfile.rename(inside + suffix, prefix + suffix, overwrite=True)
     tf.io.gfile.rmtree(temporary)
+
+
+def _remove_folder(path: str) -> None:
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.rmtree(path)
+
+
+def _remove_checkpoint(prefix: str) -> None:
+    for suffix in (INDEX, DATA):
+        if tf.io.gfile.exists(prefix + suffix):
+            tf.io.gfile.remove(prefix + suffix)
 
 
 def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:

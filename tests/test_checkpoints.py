@@ -344,7 +344,7 @@ def test_saving_a_step_again(tmp_path):
 
 
 @pytest.mark.parametrize("operation", ["rename", "remove", "rmtree", "makedirs"])
-@pytest.mark.parametrize("completed", [0, 1, 2])
+@pytest.mark.parametrize("completed", range(5))
 def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, operation, completed):
     """After any number of its steps: the latest checkpoint is a whole one, and saving goes on."""
     folder = CheckpointFolder(tmp_path, keep_max=2)
@@ -370,10 +370,9 @@ def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, operation, comple
     latest = resumed.latest()
     assert latest in (f"{tmp_path}/model.ckpt-2", f"{tmp_path}/model.ckpt-3")
     assert read(latest)["x"] == int(latest[-1])
-    assert "incomplete_checkpoint" not in names(tmp_path)
     save(resumed, 3)
     save(resumed, 4)
-    assert names(tmp_path) >= files_of(3, 4) | {"checkpoint"}
+    assert names(tmp_path) == files_of(3, 4) | {"checkpoint"}
     assert [read(f"{tmp_path}/model.ckpt-{step}")["x"] for step in (3, 4)] == [3, 4]
 
 
@@ -386,7 +385,6 @@ def test_leftovers_of_a_killed_save(tmp_path):
     (tmp_path / "checkpoint.incomplete").write_text("model_ch")
     folder = CheckpointFolder(tmp_path)
     assert folder.latest() == latest
-    assert "incomplete_checkpoint" not in names(tmp_path)
     save(folder, 9)
     assert folder.latest() == f"{tmp_path}/model.ckpt-9"
     assert read(folder.latest())["x"] == 9
