@@ -347,7 +347,11 @@ class RecordBatches:
             f.name: tf.TensorSpec([part_size, f.size], _parsed_dtype(f)) for f in self.features
         }
         shapes["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
-        return tf.data.Dataset.from_generator(parts, output_signature=shapes).prefetch(2)
+        dataset = tf.data.Dataset.from_generator(parts, output_signature=shapes).prefetch(2)
+        options = tf.data.Options()
+        # There is nothing to tune, and when training ends its thread may sleep on for a minute.
+        options.autotune.enabled = False
+        return dataset.with_options(options)
 
     @property
     def num_records(self) -> int:
