@@ -1,7 +1,7 @@
 """How training goes: a line now and then, and TensorBoard summaries, which can be read back."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 from absl import logging
@@ -88,9 +88,16 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
         for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))):
-            for serialized in tf.data.TFRecordDataset(path):
-                event = tf.compat.v1.Event.FromString(serialized.numpy())
+            for event in _read_events(path):
                 for value in event.summary.value:
                     number = float(tf.make_ndarray(value.tensor))
                     curves.setdefault(prefix + value.tag, {})[event.step] = number
     return curves
+
+
+def _read_events(path: str) -> Iterator[tf.compat.v1.Event]:
+    try:
+        for serialized in tf.data.TFRecordDataset(path):
+            yield tf.compat.v1.Event.FromString(serialized.numpy())
+    except tf.errors.DataLossError:  # the run was killed while it wrote: what is before counts
+        return
