@@ -14,11 +14,30 @@ from bert_tf import checkpoints, distribution, models, optimization, records, tr
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.losses import PretrainingObjective
+from bert_tf.tokenization import read_vocabulary
 
 # isort: split
 from absl import flags, logging
 
 FLAGS = flags.FLAGS
+
+INFINITY = float("inf")
+LIMITS = {  # the least value of a flag, and what it is below
+    "train_batch_size": (1, INFINITY),
+    "eval_batch_size": (1, INFINITY),
+    "num_train_steps": (1, INFINITY),
+    "num_warmup_steps": (0, INFINITY),
+    "max_eval_steps": (1, INFINITY),
+    "eval_steps": (0, INFINITY),
+    "log_steps": (1, INFINITY),
+    "save_checkpoints_steps": (1, INFINITY),
+    "keep_checkpoint_max": (0, INFINITY),
+    "iterations_per_loop": (1, INFINITY),
+    "num_cpu_devices": (1, INFINITY),
+    "learning_rate": (0.0, INFINITY),
+    "end_learning_rate": (0.0, INFINITY),
+    "seed": (0, 2**32),
+}
 
 
 def define_flags() -> None:
@@ -51,12 +70,13 @@ def define_flags() -> None:
     flags.mark_flag_as_required("input_file")
 
 
-def main(_: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """Flags -> configuration -> batches -> model -> first weights -> train -> evaluate."""
-    check_flags()
+    check_flags(argv[1:])
     strategy = make_strategy()
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
+    check_vocabulary(config)
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     train_batches = make_train_batches(config) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
@@ -77,21 +97,36 @@ def main(_: Sequence[str]) -> None:
         write_eval_results({"global_step": step, **trainer.evaluate(eval_batches)})
 
 
-def check_flags() -> None:
-    """Refuses combinations that make no sense, before anything is read."""
+def check_flags(words: Sequence[str]) -> None:
+    """Refuses what makes no sense, before anything is read."""
+    if words:
+        raise InputError(
+            received=f"{words[0]!r} outside any flag",
+            expected="flags only, as in --input_file=...",
+            remedy="write --flag=value with an equals sign and no space; for a switch --flag or "
+            "--noflag",
+        )
     if not FLAGS.do_train and not FLAGS.do_eval:
         raise InputError(
             received="neither --do_train nor --do_eval",
             expected="at least one of them",
             remedy="add --do_train, --do_eval, or both",
         )
-    for name in ("train_batch_size", "eval_batch_size", "num_train_steps", "max_eval_steps"):
-        if FLAGS[name].value < 1:
+    for name, (least, most) in LIMITS.items():
+        if not least <= FLAGS[name].value < most:  # which is not so for NaN
             raise InputError(
                 received=f"--{name}={FLAGS[name].value}",
-                expected="1 or more",
+                expected=f"{least} or more, below {most}",
                 remedy=f"correct --{name}",
             )
+
+
+def check_vocabulary(config: bert_tf.BertConfig) -> None:
+    """Refuses a --vocab_file that cannot be that of the model."""
+    if FLAGS.vocab_file:
+        tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file)
+        tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+        config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
 
 
 def make_strategy():
@@ -174,9 +209,12 @@ def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
 
 def load_first_weights(trainer: training.Trainer, folder: checkpoints.CheckpointFolder) -> None:
     """Puts in --init_checkpoint, unless the run has a checkpoint of its own to go on from."""
-    if folder.latest() is None and FLAGS.init_checkpoint:
+    if latest := folder.latest():
+        # Of another model? Seen before anything is written over the files that belong to it.
+        bert_tf.load_checkpoint(trainer.model, latest)
+    elif FLAGS.init_checkpoint:
         logging.info("%s", bert_tf.load_checkpoint(trainer.model, FLAGS.init_checkpoint))
-    elif folder.latest() is None and not FLAGS.do_train:
+    elif not FLAGS.do_train:
         raise InputError(
             received=f"--do_eval alone, with no checkpoint in {folder.path}",
             expected="a trained model to evaluate",
@@ -188,9 +226,7 @@ def write_model_files(config: bert_tf.BertConfig, folder: checkpoints.Checkpoint
     """Configuration and vocabulary beside the checkpoints: the folder is a whole model."""
     checkpoints.write_text(f"{folder.path}/bert_config.json", config.to_json_string())
     if FLAGS.vocab_file:
-        tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file)
-        config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-        lines = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+        lines = read_vocabulary(FLAGS.vocab_file)
         checkpoints.write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
 
 
