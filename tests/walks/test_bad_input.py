@@ -1,0 +1,176 @@
+"""Bad input of every kind: a message in three parts, exit code 1, no damaged or half-made file."""
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from walking import SIZES, TINY, attempt, write_config, write_records, write_vocabulary
+
+from bert_tf.checkpoints import write_checkpoint
+
+pytestmark = pytest.mark.walk
+PRETRAIN, CREATE = "run_pretraining.py", "create_pretraining_data.py"
+AT_A_TIME = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Flags that differ from those of a good run, what must be said, and how to make the input."""
+
+    name: str
+    script: str
+    says: str
+    flags: dict[str, Any]  # {} in a value stands for the folder
+    prepare: Callable[[pathlib.Path], Any] = lambda folder: None
+
+
+def file(name: str, content: bytes) -> Callable[[pathlib.Path], Any]:
+    """Writes a file."""
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def changed(name: str, change: Callable[[bytearray], bytes]) -> Callable[[pathlib.Path], Any]:
+    """Writes a changed copy of the good records."""
+    return lambda folder: (folder / name).write_bytes(
+        change(bytearray((folder / "good.tfrecord").read_bytes()))
+    )
+
+
+def flip(content: bytearray) -> bytes:
+    """One bit of the third quarter, the other way."""
+    content[len(content) * 3 // 4] ^= 4
+    return content
+
+
+def checkpoint(name: str, **tensors: np.ndarray) -> Callable[[pathlib.Path], Any]:
+    """Writes a checkpoint of those tensors."""
+    return lambda folder: write_checkpoint(
+        str(folder / name), tensors, temporary=str(folder / "temporary")
+    )
+
+
+def half_a_checkpoint(folder: pathlib.Path) -> None:
+    """A checkpoint whose data are cut off."""
+    checkpoint("half", **{"bert/pooler/dense/bias": np.zeros(4096, np.float32)})(folder)
+    data = folder / "half.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+
+
+EMPTY = file("empty", b"")
+LATIN = file("latin.txt", b"A good line.\nCaf\xe9 au lait.\n\nMore.\n")
+NO_MASK = file("no_mask.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+OTHER = checkpoint("other", wte=np.zeros([3, 2], np.float32))
+CASES = (
+    Case("neither train nor eval", PRETRAIN, "--do_train", {"do_train": None}),
+    Case("no such file", PRETRAIN, "matches no file", {"input_file": "{}/nothing*"}),
+    Case("empty records", PRETRAIN, "empty file", {"input_file": "{}/empty"}, EMPTY),
+    Case(
+        "truncated records", PRETRAIN, "cut off after 7 records", {"input_file": "{}/cut"},
+        changed("cut", lambda content: content[:-9]),
+    ),
+    Case(
+        "flipped bit", PRETRAIN, "damaged", {"input_file": "{}/flipped"}, changed("flipped", flip)
+    ),
+    Case("other length", PRETRAIN, "--max_seq_length=17", {"max_seq_length": 19}),
+    Case(
+        "other predictions", PRETRAIN, "--max_predictions_per_seq=5", {"max_predictions_per_seq": 6}
+    ),
+    Case("beyond positions", PRETRAIN, "max_position_embeddings", {"max_seq_length": 25}),
+    Case(
+        "ids beyond the table", PRETRAIN, "good.tfrecord, record",
+        {"bert_config_file": "{}/small.json"},
+        lambda folder: write_config(folder / "small.json", vocab_size=23),
+    ),
+    Case(
+        "vocabulary beyond the table", PRETRAIN, "vocab_size", {"vocab_file": "{}/long.txt"},
+        lambda folder: write_vocabulary(folder / "long.txt", TINY["vocab_size"] + 1),
+    ),
+    Case(
+        "unknown key", PRETRAIN, "hiden_size", {"bert_config_file": "{}/odd.json"},
+        lambda folder: write_config(folder / "odd.json", hiden_size=3),
+    ),
+    Case(
+        "configuration not UTF-8", PRETRAIN, "not JSON", {"bert_config_file": "{}/latin.txt"}, LATIN
+    ),
+    Case("loss not finite", PRETRAIN, "finite", {"learning_rate": 1e30, "num_train_steps": 30}),
+    Case(
+        "output below a file", PRETRAIN, "cannot be written", {"output_dir": "{}/good.tfrecord/run"}
+    ),
+    Case("checkpoint missing", PRETRAIN, "no checkpoint", {"init_checkpoint": "{}/nowhere"}),
+    Case("checkpoint of another model", PRETRAIN, "lacks", {"init_checkpoint": "{}/other"}, OTHER),
+    Case("half a checkpoint", PRETRAIN, "half", {"init_checkpoint": "{}/half"}, half_a_checkpoint),
+    Case("empty text", CREATE, "without a sentence", {"input_file": "{}/empty"}, EMPTY),
+    Case("text not UTF-8", CREATE, "latin.txt, line 2", {"input_file": "{}/latin.txt"}, LATIN),
+    Case("no [MASK]", CREATE, "[MASK]", {"vocab_file": "{}/no_mask.txt"}, NO_MASK),
+    Case("text missing", CREATE, "matches no file", {"input_file": "{}/nothing*"}),
+    Case("records below a file", CREATE, "text.txt", {"output_file": "{}/text.txt/x.tfrecord"}),
+)  # fmt: skip
+GOOD_FLAGS = {
+    CREATE: {
+        "input_file": "{}/text.txt",
+        "output_file": "{}/made.tfrecord",
+        "vocab_file": "{}/vocab.txt",
+        "num_workers": 1,
+    },
+    PRETRAIN: {
+        "input_file": "{}/good.tfrecord",
+        "bert_config_file": "{}/bert_config.json",
+        "output_dir": "{}/run",
+        "do_train": True,
+        "train_batch_size": 4,
+        "num_train_steps": 2,
+        "num_warmup_steps": 0,
+        **SIZES,
+    },
+}
+
+
+def prepare(case: Case, folder: pathlib.Path) -> None:
+    """Good input, and the bad one."""
+    write_config(folder / "bert_config.json")
+    write_vocabulary(folder / "vocab.txt")
+    write_records(folder / "good.tfrecord", 8, seed=9)
+    (folder / "text.txt").write_text("w1 w2 w3.\nw4 w5.\n\nw6 w7.\nw8 w9 w1.\n")
+    case.prepare(folder)
+
+
+def run_case(case: Case, folder: pathlib.Path) -> tuple[subprocess.CompletedProcess, list[str]]:
+    """The process as it ended, and the files that it left."""
+    before = set(folder.rglob("*"))
+    flags = {
+        name: value.replace("{}", str(folder)) if isinstance(value, str) else value
+        for name, value in (GOOD_FLAGS[case.script] | case.flags).items()
+    }
+    ended = attempt(case.script, **flags)
+    left = [p for p in folder.rglob("*") if p not in before and p.is_file()]
+    return ended, sorted(p.relative_to(folder).as_posix() for p in left)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """Every case run, some at a time."""
+    folders = [tmp_path_factory.mktemp("case") for _ in CASES]
+    for case, folder in zip(CASES, folders, strict=True):
+        prepare(case, folder)
+    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+        ended = pool.map(run_case, CASES, folders)
+        return dict(zip((case.name for case in CASES), ended, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bad_input(case, outcomes):
+    ended, left = outcomes[case.name]
+    message = ended.stderr
+    assert ended.returncode == 1, message
+    assert "Traceback" not in message
+    parts = [message.find(f"\n{part}: ") for part in ("Received", "Expected", "To do")]
+    assert -1 < parts[0] < parts[1] < parts[2], message
+    assert case.says in message[parts[0] :], message
+    # A run that began may leave its configuration and summaries: no checkpoint, no results.
+    allowed = ("run/bert_config.json", "run/events.out.tfevents.", "run/eval/events.out.tfevents.")
+    assert [name for name in left if not name.startswith(allowed)] == []

@@ -1,0 +1,171 @@
+"""run_pretraining.py and what stands around it, as a user runs them."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from walking import SIZES, run, write_config, write_records, write_vocabulary
+
+from bert_tf.progress import read_curves
+from bert_tf.records import pretraining_record
+
+pytestmark = pytest.mark.walk
+
+
+def weights(folder) -> dict[str, np.ndarray]:
+    """All tensors of a folder's latest checkpoint, moments included."""
+    reader = tf.train.load_checkpoint(str(folder))
+    names = [n for n in reader.get_variable_to_shape_map() if not n.startswith("bert_tf/")]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def results(folder) -> dict[str, float]:
+    """eval_results.txt as a dict; its lines must be `key = value`."""
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+
+
+def write_first_batch(path, tiny) -> dict[str, int]:
+    """The golden batch 0 as a TFRecord file; returns its sizes as flags."""
+    arrays = np.load(tiny / "batches.npz")
+    batch = {k.removeprefix("0/"): arrays[k] for k in arrays.files if k.startswith("0/")}
+    sizes = {
+        "max_seq_length": batch["input_ids"].shape[1],
+        "max_predictions_per_seq": batch["masked_lm_ids"].shape[1],
+    }
+    record = pretraining_record(**sizes)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in range(4):
+            writer.write(record.serialize({f.name: batch[f.name][row] for f in record.features}))
+    return sizes
+
+
+def test_four_records_of_the_original(goldens_dir, tmp_path):
+    """The original's twelve updates over one batch, by the script itself."""
+    tiny = goldens_dir / "pretraining_tiny"
+    sizes = write_first_batch(tmp_path / "batch_0.tfrecord", tiny)
+    config = json.loads((tiny / "bert_config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (tmp_path / "bert_config.json").write_text(json.dumps(config))
+    golden = np.load(tiny / "train_repeat.npz")
+    run(
+        "run_pretraining.py",
+        input_file=tmp_path / "batch_0.tfrecord",
+        bert_config_file=tmp_path / "bert_config.json",
+        output_dir=tmp_path / "run",
+        init_checkpoint=tiny / "bert_model.ckpt",
+        do_train=True,
+        train_batch_size=4,
+        learning_rate=float(golden["init_lr"]),
+        num_train_steps=int(golden["num_train_steps"]),
+        num_warmup_steps=int(golden["num_warmup_steps"]),
+        log_steps=1,
+        **sizes,
+    )
+    losses = read_curves(str(tmp_path / "run"))["loss"]
+    np.testing.assert_allclose([losses[s] for s in range(1, 13)], golden["losses"], atol=1e-4)
+    final = weights(tmp_path / "run")
+    compared = [name for name in golden.files if name.startswith("final/")]
+    assert len(compared) == 46
+    for name in compared:
+        np.testing.assert_allclose(final[name.removeprefix("final/")], golden[name], atol=1e-4)
+
+
+def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
+    """TFRecords that the original wrote, both ways of masking, trained on and evaluated."""
+    config = write_config(tmp_path / "c.json", vocab_size=30522, max_position_embeddings=128)
+    ended = run(
+        "run_pretraining.py",
+        input_file=goldens_dir / "pretraining_*.tfrecord",
+        bert_config_file=config,
+        vocab_file=data_dir / "vocab" / "uncased_en_30522.txt",
+        output_dir=tmp_path / "run",
+        do_train=True,
+        do_eval=True,
+        num_train_steps=4,
+        num_warmup_steps=1,
+        max_eval_steps=3,
+    )
+    assert "128 records" in ended.stderr
+    text = (tmp_path / "run" / "eval_results.txt").read_text()
+    assert re.findall(r"^(\w+) = \S+$", text, re.MULTILINE) == [
+        "global_step",
+        "loss",
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "next_sentence_accuracy",
+        "next_sentence_loss",
+    ]
+    assert len(text.splitlines()) == 6
+    values = results(tmp_path / "run")
+    total = values["masked_lm_loss"] + values["next_sentence_loss"]
+    assert values["loss"] == pytest.approx(total, abs=1e-2)
+
+
+def test_one_and_two_devices_then_the_other_scripts(tmp_path):
+    """The same weights on two devices, dropout on; guesses and picture from what was trained."""
+    flags = {
+        "input_file": write_records(tmp_path / "train.tfrecord", 45, seed=3),
+        "eval_input_file": write_records(tmp_path / "held_out.tfrecord", 29, seed=4),
+        "bert_config_file": write_config(tmp_path / "c.json"),
+        "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
+        "do_train": True,
+        "do_eval": True,
+        "train_batch_size": 6,
+        "num_train_steps": 9,
+        "num_warmup_steps": 2,
+        "learning_rate": 1e-3,
+        "save_checkpoints_steps": 2,
+        "keep_checkpoint_max": 3,
+        "eval_steps": 5,
+        **SIZES,
+    }
+    one, two = tmp_path / "one", tmp_path / "two"
+    run("run_pretraining.py", **flags, output_dir=one, eval_batch_size=7)
+    mirrored = {"strategy": "mirrored", "num_cpu_devices": 2, "eval_batch_size": 4}
+    run("run_pretraining.py", **flags, output_dir=two, **mirrored)
+
+    ours, theirs = weights(one), weights(two)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_allclose(theirs[name], value, rtol=0, atol=1e-6, err_msg=name)
+    # 29 examples, in batches of 7 and of 4: each counted once.
+    for name, value in results(one).items():
+        tolerance = 5e-2 if name == "loss" else 1e-5  # loss is a mean over other batches
+        assert results(two)[name] == pytest.approx(value, abs=tolerance), name
+    steps = sorted(int(p.name[11:-6]) for p in one.glob("model.ckpt-*.index"))
+    assert steps == [6, 8, 9]
+    assert set(read_curves(str(one))["eval/loss"]) == {0, 5}
+
+    guesses = run("fill_mask.py", "w3 [MASK] w5 [MASK]", init_checkpoint=one, top_k=3).stdout
+    assert guesses.startswith("w3 [MASK] w5 [MASK]\n")
+    rows = re.findall(r"^  \[MASK\] [12]: (?:\S+ \d+\.\d%\s*){3}$", guesses, re.MULTILINE)
+    assert len(rows) == 2
+    picture = tmp_path / "curves.png"
+    run("plot_curves.py", output_dir=one, picture=picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_masked_lm_only(tmp_path):
+    """Data without next_sentence_labels; the next-sentence head is not there to be trained."""
+    run(
+        "run_pretraining.py",
+        input_file=write_records(tmp_path / "t.tfrecord", 11, seed=5, next_sentence=False),
+        bert_config_file=write_config(tmp_path / "c.json"),
+        output_dir=tmp_path / "run",
+        masked_lm_only=True,
+        do_train=True,
+        do_eval=True,
+        train_batch_size=5,
+        num_train_steps=3,
+        num_warmup_steps=1,
+        optimizer="lamb",
+        bias_correction=True,
+        max_eval_steps=2,
+        **SIZES,
+    )
+    keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
+    assert set(results(tmp_path / "run")) == keys
+    assert not any("seq_relationship" in name for name in weights(tmp_path / "run"))

@@ -1,0 +1,94 @@
+"""What the walks share: tiny input files, and the real scripts run in their own processes."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.records import Record, pretraining_record
+
+ROOT = pathlib.Path(__file__).parents[2]
+SECONDS = 900  # a script that runs longer hangs; generous, for a machine that is busy otherwise
+TINY = {
+    "vocab_size": 101,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 24,
+    "type_vocab_size": 2,
+}
+SIZES = {"max_seq_length": 17, "max_predictions_per_seq": 5}
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """A bert_config.json of the tiny model."""
+    path.write_text(json.dumps(TINY | changes), encoding="utf-8")
+    return path
+
+
+def write_vocabulary(path: pathlib.Path, num_pieces: int = TINY["vocab_size"]) -> pathlib.Path:
+    """The special pieces, then words that are all different."""
+    words = [f"w{number}" for number in range(num_pieces - len(SPECIAL_PIECES))]
+    path.write_text("\n".join([*SPECIAL_PIECES, *words]) + "\n", encoding="utf-8")
+    return path
+
+
+def write_records(
+    path: pathlib.Path, num_records: int, *, seed: int, next_sentence: bool = True
+) -> pathlib.Path:
+    """A TFRecord file of random examples of all lengths."""
+    record = pretraining_record(**SIZES, next_sentence=next_sentence)
+    generator = np.random.default_rng(seed)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for _ in range(num_records):
+            writer.write(record.serialize(random_example(generator, record)))
+    return path
+
+
+def random_example(generator: np.random.Generator, record: Record) -> dict:
+    """An example as data generation makes it: padding at the end, few or many masked pieces."""
+    sizes = {feature.name: feature.size for feature in record.features}
+    length = int(generator.integers(sizes["input_ids"] // 2, sizes["input_ids"] + 1))
+    masked = int(generator.integers(1, sizes["masked_lm_ids"] + 1))
+    first = length // 2  # tokens of the first segment
+    positions = generator.choice(np.arange(1, length), masked, replace=False)
+
+    def ids(count: int) -> list[int]:
+        return generator.integers(len(SPECIAL_PIECES), TINY["vocab_size"], count).tolist()
+
+    example = {
+        "input_ids": ids(length),
+        "input_mask": [1] * length,
+        "segment_ids": [0] * first + [1] * (length - first),
+        "masked_lm_positions": sorted(positions.tolist()),
+        "masked_lm_ids": ids(masked),
+        "masked_lm_weights": [1.0] * masked,
+        "next_sentence_labels": [int(generator.integers(2))],
+    }
+    return {name: example[name] + [0] * (size - len(example[name])) for name, size in sizes.items()}
+
+
+def command(script: str, *words: str, **flags: Any) -> list[str]:
+    """A script's command line; a flag that is True is --flag, one that is None is left out."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    listed = [f"--{n}" if value is True else f"--{n}={value}" for n, value in given.items()]
+    return [sys.executable, str(ROOT / script), *words, *listed]
+
+
+def run(script: str, *words: str, **flags: Any) -> subprocess.CompletedProcess:
+    """Runs a script that shall succeed."""
+    ended = attempt(script, *words, **flags)
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def attempt(script: str, *words: str, **flags: Any) -> subprocess.CompletedProcess:
+    """Runs a script, whatever comes of it."""
+    given = command(script, *words, **flags)
+    return subprocess.run(given, capture_output=True, text=True, timeout=SECONDS)
