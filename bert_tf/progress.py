@@ -87,11 +87,13 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     """
     curves: dict[str, Curve] = {}
     for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
-        for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))):
-            for event in _read_events(path):
-                for value in event.summary.value:
-                    number = float(tf.make_ndarray(value.tensor))
-                    curves.setdefault(prefix + value.tag, {})[event.step] = number
+        paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))
+        events = [event for path in paths for event in _read_events(path)]
+        # The files' names do not always sort as they were written.
+        for event in sorted(events, key=lambda event: event.wall_time):
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                curves.setdefault(prefix + value.tag, {})[event.step] = number
     return curves
 
 
