@@ -391,6 +391,24 @@ def test_leftovers_of_a_killed_save(tmp_path):
     assert names(tmp_path) == files_of(5, 9) | {"checkpoint"}
 
 
+@pytest.mark.parametrize("call", ["SaveV2", "rename"])
+def test_a_disk_that_is_full(tmp_path, monkeypatch, call):
+    folder = CheckpointFolder(tmp_path)
+    latest = save(folder, 5)
+
+    def full(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.raw_ops if call == "SaveV2" else tf.io.gfile, call, full)
+        with pytest.raises(InputError, match=r"step 6 cannot be written \(no space left") as caught:
+            save(folder, 6)
+    assert latest in caught.value.remedy
+    assert names(tmp_path) == files_of(5) | {"checkpoint"}
+    save(folder, 6)
+    assert folder.latest() == f"{tmp_path}/model.ckpt-6"
+
+
 def test_the_checkpoint_file_names_a_missing_one(tmp_path):
     folder = CheckpointFolder(tmp_path)
     prefix = save(folder, 5)

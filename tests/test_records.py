@@ -398,7 +398,7 @@ def test_shapes_and_types(tmp_path):
 
 
 @settings(
-    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=7, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     num_parts=st.integers(1, 4),

@@ -121,6 +121,14 @@ def undisturbed(files, tmp_path_factory) -> Run:
     return Run(trainer, folder, losses)
 
 
+@pytest.fixture(scope="module")
+def still(files, tmp_path_factory) -> Run:
+    """Two steps without dropout and next-sentence loss."""
+    trainer, folder = make_trainer(STILL, masked_lm_only=True), tmp_path_factory.mktemp("still")
+    CheckpointFolder(folder / "start").save(0, trainer.state(0, {}))
+    return Run(trainer, folder, train(trainer, endless(files), folder, steps=2))
+
+
 # ---------------------------------------------------------------------------- one run
 
 
@@ -250,52 +258,6 @@ def test_a_damaged_checkpoint_is_refused(at_the_start, batches):
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(InputError, match=r"model\.ckpt-0, which cannot be read"):
         train(at_the_start.trainer, batches, at_the_start.folder)
-
-
-# ---------------------------------------------------------------------------- replicas
-
-
-def assert_same_run(one: Run, two: Run, *, step: int) -> None:
-    assert one.losses.keys() == two.losses.keys()
-    for now, means in one.losses.items():
-        assert two.losses[now] == pytest.approx(means, rel=1e-5), now
-    ours, theirs = tensors_of(two.folder, step), tensors_of(one.folder, step)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        if value.dtype == np.float32:
-            assert np.abs(ours[name] - value).max() < 1e-6, name
-
-
-@pytest.fixture(scope="module")
-def still(files, tmp_path_factory) -> Run:
-    """Two steps without dropout and next-sentence loss."""
-    trainer, folder = make_trainer(STILL, masked_lm_only=True), tmp_path_factory.mktemp("still")
-    CheckpointFolder(folder / "start").save(0, trainer.state(0, {}))
-    return Run(trainer, folder, train(trainer, endless(files), folder, steps=2))
-
-
-def test_two_replicas_are_one_with_dropout(undisturbed, two_replicas, files, batches, tmp_path):
-    assert two_replicas.num_replicas_in_sync == 2
-    trainer = make_trainer(DROPPING, two_replicas)
-    two = Run(trainer, tmp_path, train(trainer, batches, tmp_path))
-    one = dataclasses.replace(undisturbed, folder=undisturbed.folder / "run")
-    assert_same_run(one, two, step=6)
-    # Five examples on two replicas of two: the second has nothing but filling in the last batch.
-    undisturbed.trainer.restore(CheckpointFolder(one.folder), {})
-    for num_examples in (5, 7):
-        few = eval_batches(files, batch_size=4, num_examples=num_examples)
-        expected = pytest.approx(undisturbed.trainer.evaluate(few), rel=1e-5)
-        assert trainer.evaluate(few) == expected
-
-
-def test_two_replicas_are_one_without_dropout(undisturbed, still, two_replicas, batches, tmp_path):
-    trainer = make_trainer(STILL, two_replicas, masked_lm_only=True)
-    assert_same_run(
-        still, Run(trainer, tmp_path, train(trainer, batches, tmp_path, steps=2)), step=2
-    )
-    # Dropout is no small thing, or the test above would prove little.
-    change = still.losses[1]["masked_lm_loss"] - undisturbed.losses[1]["masked_lm_loss"]
-    assert abs(change) > 1e-3
 
 
 # ---------------------------------------------------------------------------- evaluation
@@ -464,3 +426,41 @@ def test_a_pace_that_is_none(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(InputError, match=f"--{name}={value}"):
         Pace(**wrong)
+
+
+# ---------------------------------------------------------------------------- replicas
+
+
+def assert_same_run(one: Run, two: Run, *, step: int) -> None:
+    assert one.losses.keys() == two.losses.keys()
+    for now, means in one.losses.items():
+        assert two.losses[now] == pytest.approx(means, rel=1e-5), now
+    ours, theirs = tensors_of(two.folder, step), tensors_of(one.folder, step)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        if value.dtype == np.float32:
+            assert np.abs(ours[name] - value).max() < 1e-6, name
+
+
+def test_two_replicas_are_one_with_dropout(undisturbed, two_replicas, files, batches, tmp_path):
+    assert two_replicas.num_replicas_in_sync == 2
+    trainer = make_trainer(DROPPING, two_replicas)
+    two = Run(trainer, tmp_path, train(trainer, batches, tmp_path))
+    one = dataclasses.replace(undisturbed, folder=undisturbed.folder / "run")
+    assert_same_run(one, two, step=6)
+    # Five examples on two replicas of two: the second has nothing but filling in the last batch.
+    undisturbed.trainer.restore(CheckpointFolder(one.folder), {})
+    for num_examples in (5, 7):
+        few = eval_batches(files, batch_size=4, num_examples=num_examples)
+        expected = pytest.approx(undisturbed.trainer.evaluate(few), rel=1e-5)
+        assert trainer.evaluate(few) == expected
+
+
+def test_two_replicas_are_one_without_dropout(undisturbed, still, two_replicas, batches, tmp_path):
+    trainer = make_trainer(STILL, two_replicas, masked_lm_only=True)
+    assert_same_run(
+        still, Run(trainer, tmp_path, train(trainer, batches, tmp_path, steps=2)), step=2
+    )
+    # Dropout is no small thing, or the test above would prove little.
+    change = still.losses[1]["masked_lm_loss"] - undisturbed.losses[1]["masked_lm_loss"]
+    assert abs(change) > 1e-3
