@@ -110,7 +110,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:
-    return np.log(softmax(x))
+    x = x - x.max(axis=-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
 
 
 # ---------------------------------------------------------------------------- the model
