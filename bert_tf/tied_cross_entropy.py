@@ -6,12 +6,13 @@ from keras import ops
 def tied_cross_entropy(x, table, bias, labels):
     """Cross entropy of softmax(x tableᵀ + bias) against labels, row by row.
 
-    With e = exp(logits - shift), kept from the forward pass, and z = sum(e), the gradients need no
-    soft-max of their own: its scale 1/z goes into the small factor of each product.
+    With e = exp(logits - shift), kept from the forward pass, z = sum(e), and w equal to e but for
+    e - z at each row's label, the gradients need no soft-max of their own: its scale 1/z goes into
+    the small factor of each product, and only one element a row of the large one is changed.
 
-        d x      = g (e table / z - table[label])
-        d table  = eᵀ (g x / z),  less g x in the label's row
-        d bias   = eᵀ (g / z),    less g at the label
+        d x      = (g / z) (w table)
+        d table  = wᵀ (x g / z)
+        d bias   = wᵀ (g / z)
 
     Args:
       x: [M, D].
@@ -31,22 +32,19 @@ def tied_cross_entropy(x, table, bias, labels):
         shift = ops.max(scores, axis=1, keepdims=True) + ops.max(bias32)  # [M, 1]
         e = ops.exp(scores + bias32 - shift)  # [M, V]
         z = ops.sum(e, axis=1)  # [M]
-        label_rows = ops.take(table, labels, axis=0)  # [M, D]
-        of_label = ops.sum(ops.cast(x * label_rows, "float32"), axis=1)
-        of_label = of_label + ops.take(bias32, labels, axis=0)  # [M]
+        of_label = ops.cast(ops.sum(x * ops.take(table, labels, axis=0), axis=1), "float32")
+        of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
 
         def gradient(*arguments, upstream=None):
             g = arguments[0] if upstream is None else upstream  # [M]
-            scale = (g / z)[:, None]  # [M, 1]
-            g = ops.cast(g, x.dtype)[:, None]
-            weights = ops.cast(e, x.dtype)
-            scaled = ops.cast(scale, x.dtype)
-            d_x = scaled * ops.matmul(weights, table) - g * label_rows
-            d_table = ops.matmul(ops.transpose(weights), scaled * x)
-            d_bias = ops.matmul(ops.transpose(weights), scaled)[:, 0]
-            at_labels = labels[:, None]
-            d_table = d_table - ops.scatter(at_labels, g * x, table.shape)
-            d_bias = d_bias - ops.scatter(at_labels, g[:, 0], bias.shape)
+            rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
+            cells = ops.stack([rows, labels], axis=1)  # [M, 2]
+            at_label = ops.exp(of_label - shift[:, 0]) - z  # [M]
+            w = ops.cast(ops.scatter_update(e, cells, at_label), x.dtype)  # [M, V]
+            scale = ops.cast(g / z, x.dtype)[:, None]  # [M, 1]
+            d_x = scale * ops.matmul(w, table)
+            d_table = ops.matmul(ops.transpose(w), scale * x)
+            d_bias = ops.matmul(ops.transpose(w), scale)[:, 0]
             return d_x, d_table, ops.cast(d_bias, bias.dtype)
 
         return ops.log(z) + shift[:, 0] - of_label, gradient
