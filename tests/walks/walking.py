@@ -1,6 +1,7 @@
 """What the walks share: tiny input files, and the real scripts run in their own processes."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints import find_checkpoint, open_checkpoint
 from bert_tf.records import Record, pretraining_record
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -24,6 +26,8 @@ TINY = {
 }
 SIZES = {"max_seq_length": 17, "max_predictions_per_seq": 5}
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Models this small train no faster for being compiled well.
+COMPILE_QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
@@ -74,6 +78,18 @@ def random_example(generator: np.random.Generator, record: Record) -> dict:
     return {name: example[name] + [0] * (size - len(example[name])) for name, size in sizes.items()}
 
 
+def read_tensors(path: pathlib.Path) -> dict[str, Any]:
+    """All tensors of a checkpoint, or of the latest of a folder."""
+    reader = open_checkpoint(find_checkpoint(str(path)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    """Every file below a folder, by its path in it."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 def command(script: str, *words: str, **flags: Any) -> list[str]:
     """A script's command line; a flag that is True is --flag, one that is None is left out."""
     given = {name: value for name, value in flags.items() if value is not None}
@@ -92,3 +108,28 @@ def attempt(script: str, *words: str, **flags: Any) -> subprocess.CompletedProce
     """Runs a script, whatever comes of it."""
     given = command(script, *words, **flags)
     return subprocess.run(given, capture_output=True, text=True, timeout=SECONDS)
+
+
+_started: list[subprocess.Popen] = []
+
+
+def start(script: str, *words: str, pipesize: int = -1, **flags: Any) -> subprocess.Popen:
+    """Starts a script, to be watched while it runs; `pipesize` as for `subprocess.Popen`."""
+    process = subprocess.Popen(
+        command(script, *words, **flags),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        pipesize=pipesize,
+        env={**os.environ, **COMPILE_QUICKLY},
+    )
+    _started.append(process)
+    return process
+
+
+def end_all() -> None:
+    """Kills what a test that failed has left running."""
+    while _started:
+        with _started.pop() as process:
+            if process.poll() is None:
+                process.kill()
