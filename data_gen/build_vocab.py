@@ -31,7 +31,7 @@ from data_gen.checks import input_errors, require_flags_only, require_least
 from data_gen.documents import INPUT_FORMATS, Block, DocumentReader
 from data_gen.outputs import complete_file
 from data_gen.report import MOST_UNKNOWN, Progress
-from data_gen.workers import Workers, choose_num_workers, end_in_order, leave_gpus_alone
+from data_gen.workers import Workers, choose_num_workers, prepare_script
 
 FLAGS = flags.FLAGS
 
@@ -74,8 +74,7 @@ def define_flags() -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Makes what the flags say."""
-    end_in_order()
-    leave_gpus_alone()
+    prepare_script()
     require_flags_only(argv)
     check_flags()
     reader = DocumentReader(expand_patterns(FLAGS.input_file), input_format=FLAGS.input_format)
@@ -251,14 +250,14 @@ def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[
 
 
 def alphabet_pieces(words: Mapping[str, int]) -> list[str]:
-    """The characters that begin a word, then those within one, as pieces.
+    """All characters as pieces that begin a word, then those that are met within one.
 
     >>> alphabet_pieces({"abba": 10, "ox": 1})
-    ['a', 'o', '##a', '##b', '##x']
+    ['a', 'b', 'o', 'x', '##a', '##b', '##x']
     """
-    first = {word[0] for word in words}
+    characters = {character for word in words for character in word}
     within = {character for word in words for character in word[1:]}
-    return [*sorted(first), *(f"##{character}" for character in sorted(within))]
+    return [*sorted(characters), *(f"##{character}" for character in sorted(within))]
 
 
 class Coverage(NamedTuple):

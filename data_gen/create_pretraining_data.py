@@ -27,7 +27,7 @@ from data_gen.checks import require_flags_only
 from data_gen.documents import INPUT_FORMATS
 from data_gen.instances import Settings
 from data_gen.jobs import Job, create
-from data_gen.workers import end_in_order, leave_gpus_alone
+from data_gen.workers import prepare_script
 
 FLAGS = flags.FLAGS
 
@@ -74,8 +74,7 @@ def job_from_flags() -> Job:
 
 def main(argv: Sequence[str]) -> None:
     """Makes what the flags say."""
-    end_in_order()
-    leave_gpus_alone()
+    prepare_script()
     require_flags_only(argv)
     create(job_from_flags())
 

@@ -54,8 +54,8 @@ def create(job: Job) -> dict[str, Any]:
     counts, sampled = Counts(), Counts()
     with (
         input_errors(),
-        OutputFiles(output_files) as outputs,
         working_folder(output_files[0], job.temp_dir) as folder,
+        OutputFiles(output_files) as outputs,
     ):
         plan = make_plan(job, reader, folder)
         for record in records(job, plan, reader, counts, sampled):

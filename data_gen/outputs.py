@@ -147,9 +147,9 @@ def working_folder(output_file: str, temp_dir: str | None) -> Iterator[pathlib.P
         lock = open(folder / "lock", "w")  # noqa: SIM115  (closed below)
     except OSError as error:
         raise InputError(
-            received=f"{folder}, which cannot be made ({error.strerror})",
-            expected="a local folder for files that are needed only during the work",
-            remedy="give another one: --temp_dir",
+            received=f"{folder}, a folder that cannot be made ({error.strerror})",
+            expected="that files can be made in the folder of --output_file, or in --temp_dir",
+            remedy="check the path and the rights to the folder, or give another one",
         ) from None
     with lock:
         _lock(lock, output_file)

@@ -1,0 +1,60 @@
+"""data_gen/workers.py: results in order, bounded work under way, and what happens at the end."""
+
+import os
+import signal
+
+import pytest
+
+from bert_tf.errors import InputError
+from data_gen.workers import TASKS_PER_WORKER, Workers, choose_num_workers
+
+
+def prepare(base: int) -> tuple[int, int]:
+    return base, os.getpid()
+
+
+def add(state: tuple[int, int], task: int) -> tuple[int, int]:
+    base, process = state
+    assert process == os.getpid()  # prepared here
+    return base + task, process
+
+
+def kill_itself(state: tuple[int, int], task: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(state: tuple[int, int], task: int) -> None:
+    raise OSError(28, "No space left on device", "a file")
+
+
+def test_several_processes_give_results_in_order_and_take_tasks_as_they_go():
+    taken = []
+
+    def tasks():
+        for number in range(40):
+            taken.append(number)
+            yield number
+
+    with Workers(2, prepare, 1000) as workers:
+        processes = set()
+        for done, (result, process) in enumerate(workers.map(add, tasks()), start=1):
+            assert result == 1000 + done - 1
+            assert len(taken) - done < 2 * TASKS_PER_WORKER
+            processes.add(process)
+        assert os.getpid() not in processes
+        # The same processes do the next kind of work; errors come through.
+        with pytest.raises(OSError, match="No space left"):
+            list(workers.map(fail, range(9)))
+        with pytest.raises(InputError, match="worker processes"):
+            list(workers.map(kill_itself, range(2)))
+
+
+def test_one_worker_is_this_process():
+    with Workers(1, prepare, 7) as workers:
+        assert list(workers.map(add, range(3))) == [(7 + n, os.getpid()) for n in range(3)]
+
+
+def test_number_of_workers():
+    assert choose_num_workers(3, most=9) == 3
+    assert choose_num_workers(3, most=2) == 2
+    assert 1 <= choose_num_workers(0, most=1000) <= (os.cpu_count() or 1)
