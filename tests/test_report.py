@@ -1,0 +1,80 @@
+"""data_gen/report.py: progress, and a report without a division by zero."""
+
+import doctest
+
+from data_gen import report
+from data_gen.documents import Counts
+from data_gen.instances import Settings
+from data_gen.report import Progress, make_report
+
+SETTINGS = Settings(
+    max_seq_length=11,
+    max_predictions_per_seq=3,
+    masked_lm_prob=0.2,
+    short_seq_prob=0.1,
+    dupe_factor=2,
+    random_seed=1,
+    do_whole_word_mask=True,
+)
+
+
+def test_the_drawn_examples():
+    assert doctest.testmod(report).failed == 0
+
+
+def test_shares_by_hand():
+    counts = Counts(
+        files=1,
+        documents=4,
+        documents_of_one_sentence=1,
+        sentences=40,
+        sentences_without_tokens=3,
+        tokens=400,
+        unknown_tokens=60,
+        instances=10,
+        instance_tokens=90,
+        full_instances=4,
+        random_next=6,
+        masked=20,
+        masked_as_mask=15,
+        masked_as_itself=3,
+    )
+    made = make_report(
+        counts, sampled=Counts({1: 5, 2: 1, 3: 2}), settings=SETTINGS, output_files={"x": 10}
+    )
+    assert made["unknown_share"] == 0.15
+    assert made["repeated_sentence_share"] == 1 - 3 / 8
+    assert made["dropped"] == {"sentences_without_tokens": 3}
+    assert made["mean_length"] == 9
+    assert made["full_length_share"] == 0.4
+    assert made["random_next_share"] == 0.6
+    assert made["mean_predictions"] == 2
+    assert made["masked_share"] == 20 / 90
+    assert (made["mask_share"], made["unchanged_share"]) == (0.75, 0.15)
+    assert round(made["random_share"], 9) == 0.1
+    assert made["settings"]["max_seq_length"] == 11
+    assert len(made["warnings"]) == 2
+    assert "15% of the pieces are [UNK]" in made["warnings"][0]
+    assert "About 62% of the sentences repeat" in made["warnings"][1]
+
+
+def test_nothing_counted_is_no_division_by_zero():
+    made = make_report(Counts(), sampled=Counts(), settings=SETTINGS, output_files={})
+    assert made["instances"] == made["mean_length"] == made["mask_share"] == 0
+
+
+def test_progress_says_how_long_it_will_take(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    lines = []
+    monkeypatch.setattr(report.logging, "info", lambda text, *values: lines.append(text % values))
+    progress = Progress("read", 60, "MB")
+    for now, done in ((101.0, 1), (120.0, 15), (121.0, 16), (150.0, 40)):  # noqa: B007
+        progress.update(done, note="; all well")
+    now = 300.0
+    progress.finish(60)
+    assert lines == [
+        "read: 15 of 60 MB, 0.75 a second, 1 min 0 s left; all well",
+        "read: 40 of 60 MB, 0.8 a second, 25 s left; all well",
+        "read: 60 MB in 3 min 20 s",
+    ]
