@@ -8,7 +8,7 @@ HERE = pathlib.Path(__file__).parent
 
 EXTRAS = {
     "vocab": ["tokenizers>=0.22,<0.24"],  # data_gen/build_vocab.py trains with it
-    "wiki": ["pysbd>=0.3.4,<0.4"],  # sentence splitting for --input_format=wikiextractor
+    "wiki": ["sentencex>=1.0.32,<2"],  # sentence splitting for --input_format=wikiextractor
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
 }
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
