@@ -1,6 +1,7 @@
 """What the user gave, looked at before anything is made of it."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -53,13 +54,19 @@ def require_least(name: str, value: int, least: int) -> None:
 
 def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None:
     """Raises `InputError` if an output has no name, is there twice, or would replace an input."""
-    for path in output_files:
-        if not path or output_files.count(path) > 1 or path in input_files:
+    inputs = set(map(_real_path, input_files))
+    outputs = list(map(_real_path, output_files))
+    for path, real_path in zip(output_files, outputs, strict=True):
+        if not path or outputs.count(real_path) > 1 or real_path in inputs:
             raise InputError(
                 received=f"--output_file={','.join(output_files)}",
                 expected="names of files, separated by commas, each once, none of them an input",
                 remedy=f"correct {path!r}",
             )
+
+
+def _real_path(path: str) -> str:
+    return path if "://" in path else os.path.realpath(path)
 
 
 def require_text(counts: Counts) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 from absl import logging
 
 from bert_tf.records import expand_patterns
+from bert_tf.tokenization import read_vocabulary
 from data_gen.blocks import BUCKETS_FOLDER, CORPUS_FOLDER, BlockWorker, InstanceTask, Plan
 from data_gen.checks import check_paths, check_settings, input_errors, require_text
 from data_gen.corpus import CorpusWriter
 from data_gen.documents import Block, Counts, DocumentReader
 from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 from data_gen.outputs import OutputFiles, report_path, working_folder, write_json
-from data_gen.report import Progress, log_report, make_report
+from data_gen.report import Progress, log_examples, log_report, make_report
 from data_gen.shuffling import collect, number_of_buckets
 from data_gen.workers import Workers, choose_num_workers
 
@@ -23,6 +24,7 @@ BLOCK_CHARACTERS = 1 << 20
 # About how many sentences are looked at to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
+EXAMPLES_SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,7 @@ def create(job: Job) -> dict[str, Any]:
     check_paths(input_files, output_files)
     reader = DocumentReader(input_files, input_format=job.input_format)
     counts, sampled = Counts(), Counts()
+    examples: list[bytes] = []
     with (
         input_errors(),
         working_folder(output_files[0], job.temp_dir) as folder,
@@ -60,11 +63,14 @@ def create(job: Job) -> dict[str, Any]:
         plan = make_plan(job, reader, folder)
         for record in records(job, plan, reader, counts, sampled):
             outputs.write(record)
+            if len(examples) < EXAMPLES_SHOWN:
+                examples.append(record)
         outputs.complete()
     report = make_report(
         counts + reader.counts, sampled=sampled, settings=job.settings, output_files=outputs.records
     )
     write_json(report_path(output_files[0]), report)
+    log_examples(examples, read_vocabulary(job.vocab_file))
     log_report(report)
     logging.info("wrote %s and %s", ", ".join(output_files), report_path(output_files[0]))
     return report
@@ -88,20 +94,21 @@ def records(
     job: Job, plan: Plan, reader: DocumentReader, counts: Counts, sampled: Counts
 ) -> Iterator[bytes]:
     """The records in their final order; a corpus of one block in memory, a larger one on disk."""
+    # Made here in any case: what is wrong with the vocabulary is told once, and at the start.
+    worker = BlockWorker(plan)
     blocks = reader.blocks(job.block_characters)
     first_two = list(itertools.islice(blocks, 2))
     if len(first_two) < 2:
-        yield from records_in_memory(plan, first_two, counts, sampled)
+        yield from records_in_memory(worker, first_two, counts, sampled)
     else:
         blocks = itertools.chain(first_two, blocks)
         yield from records_on_disk(job, plan, reader, blocks, counts, sampled)
 
 
 def records_in_memory(
-    plan: Plan, blocks: Iterable[Block], counts: Counts, sampled: Counts
+    worker: BlockWorker, blocks: Iterable[Block], counts: Counts, sampled: Counts
 ) -> list[bytes]:
     """The records of a small corpus."""
-    worker = BlockWorker(plan)
     documents = []
     for block in blocks:
         tokenized = worker.tokenize(block)
@@ -124,7 +131,7 @@ def records_on_disk(
     num_workers = choose_num_workers(
         job.num_workers, most=1 + reader.total_bytes // job.block_characters
     )
-    logging.info("%d MB of text, %d workers", reader.total_bytes >> 20, num_workers)
+    logging.info("%.1f MB of text, %d workers", reader.total_bytes / 1e6, num_workers)
     with Workers(num_workers, BlockWorker, plan) as workers:
         block_documents = write_corpus(workers, plan, reader, blocks, counts, sampled)
         require_text(counts)

@@ -2,9 +2,10 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from data_gen.documents import Counts
@@ -149,6 +150,28 @@ def pair_warnings(report: Mapping[str, Any]) -> list[str]:
             "document on lines that follow one another, without blank lines between them."
         )
     return warnings
+
+
+def log_examples(records: Iterable[bytes], pieces: Sequence[str]) -> None:
+    """Shows some records; `pieces` are those of the vocabulary, by id."""
+    for record in records:
+        features = tf.train.Example.FromString(record).features.feature
+        values = {name: list(feature.int64_list.value) for name, feature in features.items()}
+        logging.info("example: %s", describe(values, pieces))
+
+
+def describe(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str:
+    """A record in a line: each masked token as what is shown and, in braces, what it was.
+
+    (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
+    """
+    length = sum(values["input_mask"])
+    tokens = [pieces[number] for number in values["input_ids"][:length]]
+    for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
+        if position:  # no token at position 0, [CLS], is ever masked: this is padding
+            tokens[position] += f"{{{pieces[label]}}}"
+    kind = "random" if values["next_sentence_labels"][0] else "next"
+    return f"({kind}) {' '.join(tokens)}"
 
 
 def log_report(report: Mapping[str, Any]) -> None:

@@ -379,7 +379,7 @@ BAD_INPUTS = {
     "the same output twice": ({"output_file": "{0}/x,{0}/x"}, "each once"),
     "no output": ({"output_file": ""}, "names of files"),
     "output is input": (
-        {"input_file": "{0}/text", "output_file": "{0}/text"},
+        {"input_file": "{0}/text", "output_file": "{0}/./text"},
         "none of them an input",
     ),
 }
@@ -415,6 +415,10 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
     job = make_job(out, vocab_file, input_file=str(path), num_workers=2, block_characters=30_000)
     with pytest.raises(InputError, match="line 40001"):
         create(job)
+    no_mask = tmp_path / "no_mask"
+    no_mask.write_bytes(BAD_FILES["no_mask"])
+    with pytest.raises(InputError, match=r"without \[MASK\]"):
+        create(dataclasses.replace(job, vocab_file=str(no_mask)))
     assert names(out) == []
 
 

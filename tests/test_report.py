@@ -63,6 +63,20 @@ def test_nothing_counted_is_no_division_by_zero():
     assert made["instances"] == made["mean_length"] == made["mask_share"] == 0
 
 
+def test_a_record_in_a_line():
+    pieces = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late"]
+    values = {
+        "input_ids": [1, 4, 5, 3, 2, 7, 8, 9, 2, 0, 0],
+        "input_mask": [1] * 9 + [0] * 2,
+        "masked_lm_positions": [3, 5, 0],
+        "masked_lm_ids": [6, 7, 0],
+        "next_sentence_labels": [0],
+    }
+    line = "[CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]"
+    assert report.describe(values, pieces) == f"(next) {line}"
+    assert report.describe(values | {"next_sentence_labels": [1]}, pieces) == f"(random) {line}"
+
+
 def test_progress_says_how_long_it_will_take(monkeypatch):
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
