@@ -370,6 +370,8 @@ def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, operation, comple
     latest = resumed.latest()
     assert latest in (f"{tmp_path}/model.ckpt-2", f"{tmp_path}/model.ckpt-3")
     assert read(latest)["x"] == int(latest[-1])
+    for index in tmp_path.glob("*.index"):  # whatever has an index is whole
+        assert read(index.with_suffix(""))["x"] == int(index.stem[-1])
     save(resumed, 3)
     save(resumed, 4)
     assert names(tmp_path) == files_of(3, 4) | {"checkpoint"}
