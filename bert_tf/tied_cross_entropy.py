@@ -12,7 +12,7 @@ def tied_cross_entropy(x, table, bias, labels):
 
         d x      = (g / z) (w table)
         d table  = wᵀ (x g / z)
-        d bias   = wᵀ (g / z)
+        d bias   = (g / z)ᵀ w
 
     Args:
       x: [M, D].
@@ -44,7 +44,7 @@ def tied_cross_entropy(x, table, bias, labels):
             scale = ops.cast(g / z, x.dtype)[:, None]  # [M, 1]
             d_x = scale * ops.matmul(w, table)
             d_table = ops.matmul(ops.transpose(w), scale * x)
-            d_bias = ops.matmul(ops.transpose(w), scale)[:, 0]
+            d_bias = ops.matmul(ops.transpose(scale), w)[0]  # this way w need not be transposed
             return d_x, d_table, ops.cast(d_bias, bias.dtype)
 
         return ops.log(z) + shift[:, 0] - of_label, gradient
