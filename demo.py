@@ -17,9 +17,9 @@ from absl import app, flags
 
 HERE = pathlib.Path(__file__).parent
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-STEPS = flags.DEFINE_integer("num_train_steps", 2500, "Training steps; more guess better.")
+STEPS = flags.DEFINE_integer("num_train_steps", 7000, "Training steps; more guess better.")
 
-VOCAB_SIZE = 2000
+VOCAB_SIZE = 1500
 MAX_SEQ_LENGTH = 48
 MAX_PREDICTIONS_PER_SEQ = 8
 SENTENCES = (
@@ -102,8 +102,8 @@ def train(output_dir: pathlib.Path) -> None:
         max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
         num_train_steps=STEPS.value,
         num_warmup_steps=STEPS.value // 12,
-        learning_rate=1.5e-3,
-        train_batch_size=24,
+        learning_rate=8e-4,
+        train_batch_size=8,  # small batches: many updates, and so few texts are soon learned
         eval_batch_size=24,
         log_steps=STEPS.value // 25,
         eval_steps=STEPS.value // 5,
@@ -130,8 +130,8 @@ def say_what_next(output_dir: pathlib.Path, seconds: float) -> None:
   {output_dir}/model/               checkpoints, configuration, vocabulary, eval_results.txt
   {output_dir}/curves.png           loss and accuracy
 
-The texts are few and learned by heart. With your own (a sentence a line, a blank line between
-documents) and a released vocabulary and configuration:
+The texts are few and partly learned by heart. With your own (a sentence a line, a blank line
+between documents) and a released vocabulary and configuration:
 
   python create_pretraining_data.py --input_file='corpus/*.txt' --output_file=train.tfrecord \\
       --vocab_file=vocab.txt --dupe_factor=5

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Sequence
 
 import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf import checkpoints, models
 from bert_tf import flags as shared_flags
-from bert_tf.errors import InputError
+from bert_tf import models, weights
 from bert_tf.fill_mask import fill_mask
 
 # isort: split
@@ -22,23 +21,18 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """The flags of this script."""
-    flags.DEFINE_string("init_checkpoint", None, "The checkpoint, or the folder of a run.")
-    flags.DEFINE_string("bert_config_file", None, "Default: bert_config.json beside it.")
-    flags.DEFINE_string("vocab_file", None, "Default: vocab.txt beside the checkpoint.")
-    flags.DEFINE_bool("do_lower_case", True, "As the model was trained.")
+    shared_flags.define_pretrained()
     flags.DEFINE_integer("top_k", 5, "Guesses for each [MASK].")
-    flags.mark_flag_as_required("init_checkpoint")
 
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> configuration -> tokenizer -> model -> weights -> guesses."""
     texts = argv[1:] or [line.strip() for line in sys.stdin if line.strip()]
-    folder = checkpoints.find_checkpoint(FLAGS.init_checkpoint).rpartition("/")[0] or "."
-    config_file = FLAGS.bert_config_file or f"{folder}/bert_config.json"
-    config = bert_tf.BertConfig.from_json_file(config_file)
-    tokenizer = make_tokenizer(config, FLAGS.vocab_file or f"{folder}/vocab.txt")
-    model = models.pretraining_model(config)
-    bert_tf.load_checkpoint(model, FLAGS.init_checkpoint, required="bert/|cls/predictions/")
+    source = weights.open_weights(FLAGS.init_checkpoint)
+    config = weights.config_of(source, FLAGS.bert_config_file)
+    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
+    model = models.pretraining_model(config, next_sentence=False)
+    bert_tf.load_checkpoint(model, source, required=f"{weights.ENCODER}|cls/predictions/")
     for text in texts:
         guesses = fill_mask(
             model,
@@ -51,20 +45,6 @@ def main(argv: Sequence[str]) -> None:
         for number, row in enumerate(guesses, 1):
             listed = "  ".join(f"{guess.piece} {guess.probability:.1%}" for guess in row)
             print(f"  [MASK] {number}: {listed}")
-
-
-def make_tokenizer(config: bert_tf.BertConfig, vocab_file: str) -> bert_tf.FullTokenizer:
-    """The tokenizer, checked against the model."""
-    try:
-        tokenizer = bert_tf.FullTokenizer(vocab_file, do_lower_case=FLAGS.do_lower_case)
-    except InputError as error:
-        raise InputError(
-            received=error.received,
-            expected=error.expected,
-            remedy="name the vocabulary of the model with --vocab_file",
-        ) from None
-    config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=vocab_file)
-    return tokenizer
 
 
 if __name__ == "__main__":

@@ -99,13 +99,7 @@ def main(argv: Sequence[str]) -> None:
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses what makes no sense, before anything is read."""
-    if words:
-        raise InputError(
-            received=f"{words[0]!r} outside any flag",
-            expected="flags only, as in --input_file=...",
-            remedy="write --flag=value with an equals sign and no space; for a switch --flag or "
-            "--noflag",
-        )
+    shared_flags.refuse_words(words)
     if not FLAGS.do_train and not FLAGS.do_eval:
         raise InputError(
             received="neither --do_train nor --do_eval",

@@ -9,6 +9,7 @@ HERE = pathlib.Path(__file__).parent
 EXTRAS = {
     "vocab": ["tokenizers>=0.22,<0.24"],  # data_gen/build_vocab.py trains with it
     "wiki": ["sentencex>=1.0.32,<2"],  # sentence splitting for --input_format=wikiextractor
+    "torch": ["torch>=2.6"],  # reads pytorch_model.bin without running what is in it
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
 }
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
@@ -31,7 +32,14 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
     package_data={"bert_tf": ["*.npz"], "data_gen": ["sample_text/*.txt"]},
-    py_modules=["create_pretraining_data", "fill_mask", "plot_curves", "run_pretraining"],
+    py_modules=[
+        "convert_checkpoint",
+        "create_pretraining_data",
+        "extract_features",
+        "fill_mask",
+        "plot_curves",
+        "run_pretraining",
+    ],
     install_requires=[
         # tensorflow-text 2.21.0 fails at import (undefined ICU symbol); 2.21.1 works.
         "tensorflow>=2.21,<2.22",
@@ -39,6 +47,7 @@ setup(
         "keras>=3.15,<3.16",
         "absl-py>=2.1",
         "numpy>=1.26",
+        "safetensors>=0.5,<1",  # the weights of Hugging Face's folders
     ],
     extras_require=EXTRAS,
 )

@@ -1,15 +1,15 @@
 """BERT on TensorFlow 2 and Keras 3, as google-research/bert has it and beyond.
 
 The modules, in the order in which a batch meets them: config, tokenization, records, layers,
-models, losses, optimization, training, checkpoints.
+models, losses, optimization, training, checkpoints, weights.
 """
 
 from bert_tf import runtime  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
-from bert_tf.checkpoints import load_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.models import bert_encoder, pretraining_model
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.weights import load_checkpoint, open_weights, save_weights
 
 __all__ = [
     "BertConfig",
@@ -17,5 +17,7 @@ __all__ = [
     "InputError",
     "bert_encoder",
     "load_checkpoint",
+    "open_weights",
     "pretraining_model",
+    "save_weights",
 ]

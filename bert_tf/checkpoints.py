@@ -1,15 +1,14 @@
-"""Weights by name: reading and writing checkpoints, and what a run needs to go on.
+"""Checkpoints: bundles of named tensors in and out, and what a run needs to go on.
 
 Our checkpoints are the original's: the same file format, variable names and shapes, the optimizer's
 moments as <variable>/adam_m and /adam_v, and global_step. So either project reads the other's.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,7 +21,6 @@ from bert_tf.errors import InputError
 GLOBAL_STEP = "global_step"
 RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
-_SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 # What TensorFlow's reader raises; IndexError where a file is too short.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 _SCOPES = {
@@ -31,31 +29,16 @@ _SCOPES = {
     "layer": "bert/encoder/",
     "predictions": "cls/",
     "seq_relationship": "cls/",
+    "squad": "cls/",
 }
+_UNSCOPED = "classifier/"  # the classifier's weights stand at the top
 
 
 def checkpoint_name(variable: keras.Variable) -> str:
     """A weight's name in the original's checkpoints: layer_0/... is bert/encoder/layer_0/..."""
     first = variable.path.split("/")[0]
-    return _SCOPES.get(re.sub(r"_\d+$", "", first), "") + variable.path
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """Which variables were loaded from a checkpoint, by their names in it."""
-
-    path: str
-    matched: Sequence[str]
-    missing: Sequence[str]  # in the model, not in the file: they keep their fresh values
-    unused: Sequence[str]  # in the file, not in the model
-    slots: Sequence[str]  # of an optimizer; never loaded as weights
-
-    def __str__(self) -> str:
-        lines = [f"{self.path}: {len(self.matched)} variables loaded"]
-        for label, names in (("missing (kept fresh)", self.missing), ("unused", self.unused)):
-            lines.append(f"  {label}: {len(names)}" + "".join(f"\n    {name}" for name in names))
-        lines.append(f"  optimizer state, not loaded: {len(self.slots)}")
-        return "\n".join(lines)
+    name = _SCOPES.get(re.sub(r"_\d+$", "", first), "") + variable.path
+    return name.removeprefix(_UNSCOPED)
 
 
 def find_checkpoint(path: str) -> str:
@@ -67,9 +50,11 @@ def find_checkpoint(path: str) -> str:
       InputError: there is none, or a folder holds several and does not say which is meant.
     """
     prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", str(path))
-    if tf.io.gfile.exists(f"{prefix}.index"):
-        return prefix
-    if tf.io.gfile.isdir(path):
+    with path_errors(path):
+        if tf.io.gfile.exists(f"{prefix}.index"):
+            return prefix
+        is_folder = tf.io.gfile.isdir(path)
+    if is_folder:
         state = _read_state(str(path))
         if state and tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
             return state.model_checkpoint_path
@@ -86,6 +71,20 @@ def find_checkpoint(path: str) -> str:
         expected="a prefix such as bert_model.ckpt beside its .index and .data files, or a folder",
         remedy="check the path",
     )
+
+
+@contextlib.contextmanager
+def path_errors(path: str) -> Iterator[None]:
+    """Makes an `InputError` of what TensorFlow raises where a path cannot even be looked at."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise InputError(
+            received=f"{path}, which cannot be read ({str(error).splitlines()[0]})",
+            expected="a local path, or a remote one that this machine may read",
+            remedy="check the path, the network and the permissions; gs:// needs application "
+            "default credentials",
+        ) from None
 
 
 def _read_state(folder: str):
@@ -130,62 +129,6 @@ def read_tensor(reader, name: str, *, prefix: str) -> np.ndarray:
         return reader.get_tensor(name)
     except READ_ERRORS as error:
         raise _damaged(prefix, error) from None
-
-
-def load_checkpoint(model: keras.Model, path: str, *, required: str = r"bert/") -> LoadReport:
-    """Puts the weights of a checkpoint into a model, by name.
-
-    Args:
-      model: one of `bert_tf.models`, or any whose layers are named alike.
-      path: a TF1 checkpoint, see `find_checkpoint`.
-      required: a pattern of the names that must be in the checkpoint; the encoder's, say.
-
-    Returns:
-      The variables matched, missing and unused. A head that is missing keeps its fresh weights.
-
-    Raises:
-      InputError: a required weight is missing, one has another shape, or nothing matches.
-        The model is then unchanged.
-    """
-    prefix, reader = find_checkpoint(path), open_checkpoint(path)
-    shapes = reader.get_variable_to_shape_map()
-    variables = {checkpoint_name(v): v for v in model.trainable_variables}
-    report = LoadReport(
-        path=prefix,
-        matched=sorted(variables.keys() & shapes.keys()),
-        missing=sorted(variables.keys() - shapes.keys()),
-        unused=sorted(n for n in shapes.keys() - variables.keys() if not _SLOTS.search(n)),
-        slots=sorted(n for n in shapes.keys() - variables.keys() if _SLOTS.search(n)),
-    )
-    _check_report(report, variables, shapes, required)
-    values = {name: read_tensor(reader, name, prefix=prefix) for name in report.matched}
-    for name, value in values.items():
-        variables[name].assign(value)
-    return report
-
-
-def _check_report(
-    report: LoadReport,
-    variables: Mapping[str, keras.Variable],
-    shapes: Mapping[str, Sequence[int]],
-    required: str,
-) -> None:
-    lacking = [name for name in report.missing if re.match(required, name)]
-    if lacking or not report.matched:
-        raise InputError(
-            received=f"{report.path}, which lacks {len(lacking)} of the model's weights, such as "
-            f"{', '.join(lacking[:3])}; it has {len(report.unused)} others, such as "
-            f"{', '.join(report.unused[:3]) or 'none'}",
-            expected=f"a checkpoint with every weight whose name begins with {required}",
-            remedy="check that the checkpoint and --bert_config_file belong together",
-        )
-    for name in report.matched:
-        if tuple(shapes[name]) != tuple(variables[name].shape):
-            raise InputError(
-                received=f"{report.path}, whose {name} has the shape {tuple(shapes[name])}",
-                expected=f"{tuple(variables[name].shape)}, as the configuration says",
-                remedy="check that the checkpoint and --bert_config_file belong together",
-            )
 
 
 class CheckpointFolder:

@@ -5,7 +5,7 @@ A script calls the `define_*` functions that it needs, adds its own flags, and e
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from absl import app, flags, logging
 
@@ -19,10 +19,41 @@ def define_model(*, required: bool = True) -> None:
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "First weights: a TF1 checkpoint (its prefix, its .index file or its folder).",
+        "First weights: a TF1 or TF2 checkpoint, a .keras file, or a Hugging Face folder.",
     )
     if required:
         flags.mark_flags_as_required(["bert_config_file", "output_dir"])
+
+
+def define_pretrained() -> None:
+    """A trained model to use: what its folder does not say, flags do."""
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or Hugging Face's.",
+    )
+    flags.DEFINE_string("bert_config_file", None, "Default: the configuration beside it.")
+    flags.DEFINE_string("vocab_file", None, "Default: the vocabulary beside it.")
+    flags.DEFINE_bool(
+        "do_lower_case", True, "As the model was trained. Not given: what its files say, else true."
+    )
+    flags.mark_flag_as_required("init_checkpoint")
+
+
+def given_case() -> bool | None:
+    """--do_lower_case, or None where the command does not say it."""
+    return flags.FLAGS.do_lower_case if flags.FLAGS["do_lower_case"].present else None
+
+
+def refuse_words(words: Sequence[str]) -> None:
+    """Refuses what stands in a command outside any flag."""
+    if words:
+        raise InputError(
+            received=f"{words[0]!r} outside any flag",
+            expected="flags only, as in --input_file=...",
+            remedy="write --flag=value with an equals sign and no space; for a switch --flag or "
+            "--noflag",
+        )
 
 
 def define_vocabulary(*, required: bool = True) -> None:

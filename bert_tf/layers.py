@@ -498,3 +498,12 @@ class SequenceClassifier(_Layer):
     def get_config(self):
         """The constructor's arguments."""
         return {**super().get_config(), "num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(SequenceClassifier):
+    """The same for the vector of each token; SQuAD uses it with 2 classes, answer start and end."""
+
+    def call(self, sequence_output):
+        """sequence_output [B, S, D] -> logits [B, S, classes]."""
+        return super().call(sequence_output)

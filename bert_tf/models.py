@@ -2,6 +2,8 @@
 
 bert_encoder        ids -> a vector for each token, and one for the sequence
 pretraining_model   the same, and the masked-LM and next-sentence heads
+classifier_model    the same, and logits of classes for the sequence
+span_model          the same, and logits of the answer's start and end for each token
 """
 
 from typing import Any
@@ -65,6 +67,46 @@ def pretraining_model(
             config, num_classes=2, name="seq_relationship"
         )(outputs["pooled_output"])  # [B, 2]
     return keras.Model(inputs, outputs, name="bert_pretraining")
+
+
+CLASSIFIER_DROPOUT = 0.1  # of the pooled vector in training; fixed in the original too
+
+
+def classifier_model(config: BertConfig, *, num_classes: int) -> keras.Model:
+    """The encoder with a classifier of its pooled vector (original: `create_model`).
+
+    Args:
+      config: sizes of the model.
+      num_classes: how many; 1 for a score.
+
+    Returns:
+      A model from the inputs of `bert_encoder` to logits [B, num_classes] and its outputs.
+    """
+    inputs = _token_inputs()
+    outputs, _ = _encode(config, inputs, all_layers=False)
+    pooled = layers.Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
+    head = layers.SequenceClassifier(config, num_classes=num_classes, name="classifier")
+    outputs["logits"] = head(pooled)  # [B, classes]
+    return keras.Model(inputs, outputs, name="bert_classifier")
+
+
+def span_model(config: BertConfig) -> keras.Model:
+    """The encoder with the head that finds an answer in a text (original: SQuAD's `create_model`).
+
+    Args:
+      config: sizes of the model.
+
+    Returns:
+      A model from the inputs of `bert_encoder` to start_logits and end_logits [B, S], and its
+      outputs.
+    """
+    inputs = _token_inputs()
+    outputs, _ = _encode(config, inputs, all_layers=False)
+    logits = layers.TokenClassifier(config, num_classes=2, name="squad")(
+        outputs["sequence_output"]
+    )  # [B, S, 2]
+    outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
+    return keras.Model(inputs, outputs, name="bert_span")
 
 
 def _input(name: str) -> Any:

@@ -16,7 +16,7 @@ Source: BasicTokenizer, WordpieceTokenizer and FullTokenizer of google-research/
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -48,15 +48,26 @@ class FullTokenizer:
       do_lower_case: whether text is lower-cased and its accents taken off.
     """
 
-    def __init__(self, vocab_file: str | os.PathLike, do_lower_case: bool = True):
+    def __init__(
+        self,
+        vocab_file: str | os.PathLike,
+        do_lower_case: bool = True,
+        *,
+        pieces: Sequence[str] | None = None,
+    ):
         """Reads the vocabulary, one piece a line.
+
+        Args:
+          vocab_file: where it is.
+          do_lower_case: for uncased models: lower-case the text and take its accents off.
+          pieces: the vocabulary itself, if it has been read; the file is then only named.
 
         Raises:
           InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK].
         """
         self.vocab_file = os.fspath(vocab_file)
         self.do_lower_case = do_lower_case
-        lines = read_vocabulary(self.vocab_file)
+        lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)

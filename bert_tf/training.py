@@ -29,6 +29,7 @@ from bert_tf.losses import Batch, Objective, Sums
 from bert_tf.optimization import AdamWeightDecay, clip_by_global_norm
 from bert_tf.progress import Progress
 from bert_tf.records import RecordBatches
+from bert_tf.weights import load_checkpoint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -340,7 +341,7 @@ class Trainer:
         checkpoints.warn_of_other_facts(
             checkpoints.read_run_facts(reader, prefix=prefix), run_facts
         )
-        checkpoints.load_checkpoint(self.model, prefix)
+        load_checkpoint(self.model, prefix, required="")
         for name, _, m, v in self._named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
                 if reader.has_tensor(slot):

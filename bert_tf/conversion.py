@@ -1,0 +1,195 @@
+"""What can be done to weights between opening and saving them, and the proof of a conversion."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+
+from bert_tf import models
+from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
+from bert_tf.formats.base import Weights
+from bert_tf.weights import load_checkpoint
+
+WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+NEVER = -10000.0  # the output bias of a row that is no piece: its probability is 0
+
+
+def without_slots(weights: Weights) -> Weights:
+    """The weights alone: no optimizer's moments, counters or notes of a run."""
+    return dataclasses.replace(weights, shapes={n: weights.shapes[n] for n in weights.names})
+
+
+def average(all_weights: Sequence[Weights]) -> Weights:
+    """The mean of several checkpoints of one model, without optimizer state.
+
+    Raises:
+      InputError: their names or shapes differ.
+    """
+    first, *others = map(without_slots, all_weights)
+    for other in others:
+        different = {n for n in first.shapes.keys() | other.shapes.keys()
+                     if first.shapes.get(n) != other.shapes.get(n)}  # fmt: skip
+        if different or (first.config and other.config and first.config != other.config):
+            raise InputError(
+                received=f"{first.path} and {other.path}, which differ in "
+                + (", ".join(sorted(different)[:3]) or "their configurations"),
+                expected="checkpoints of one model",
+                remedy="leave out the one that is of another model",
+            )
+
+    def read(name: str) -> np.ndarray:
+        value = first.read(name)
+        total = value.astype(np.float64)
+        for other in others:
+            total += other.read(name)
+        return (total / len(all_weights)).astype(value.dtype)
+
+    return dataclasses.replace(first, read=read)
+
+
+def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
+    """The word table and its output bias with rows up to a multiple; new ones are never guessed.
+
+    Adam's moments of the new rows are 0.
+    """
+    if multiple < 1:
+        raise InputError(
+            received=f"--pad_vocab_to={multiple}",
+            expected="a number of rows above 0, such as 64",
+            remedy="correct --pad_vocab_to",
+        )
+    rows = weights.shapes[WORD_TABLE][0]
+    return _with_rows(weights, -(-rows // multiple) * multiple, {})
+
+
+def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) -> Weights:
+    """The weights of a vocabulary with these pieces after its last one.
+
+    Rows that the table has beyond its vocabulary are used first. A new piece's vector is drawn as a
+    fresh model's is; its output bias is 0.
+
+    Raises:
+      InputError: there is no vocabulary, or it has a piece already.
+    """
+    known = weights.pieces or ()
+    twice = sorted({p for p in pieces if p in known or pieces.count(p) > 1 or not p.strip()})
+    if not known or twice:
+        raise InputError(
+            received=f"--extra_tokens with {', '.join(map(repr, twice))}"
+            if twice
+            else f"--extra_tokens for {weights.path}, which has no vocabulary beside it",
+            expected="new pieces for the vocabulary of the model, each once",
+            remedy="leave out pieces that are there, and put vocab.txt beside the weights",
+        )
+    hidden = weights.shapes[WORD_TABLE][1]
+    spread = weights.config.initializer_range if weights.config else 0.02
+    draw = keras.initializers.TruncatedNormal(stddev=spread, seed=seed)
+    new = np.asarray(draw((len(pieces), hidden)))
+    vectors = {len(known) + i: vector for i, vector in enumerate(new)}
+    rows = max(weights.shapes[WORD_TABLE][0], len(known) + len(pieces))
+    weights = _with_rows(weights, rows, vectors)
+    return dataclasses.replace(weights, pieces=(*known, *pieces))
+
+
+def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
+    """The table with so many rows: those of `vectors` filled, other new ones never used."""
+    old_rows = weights.shapes[WORD_TABLE][0]
+
+    def changed(name: str) -> bool:
+        return name.startswith((WORD_TABLE, OUTPUT_BIAS))
+
+    def read(name: str) -> np.ndarray:
+        value = weights.read(name)
+        if not changed(name):
+            return value
+        filler = NEVER if name == OUTPUT_BIAS else 0.0
+        new = np.full((rows, *value.shape[1:]), filler, value.dtype)
+        new[:old_rows] = value
+        for row, vector in vectors.items():
+            new[row] = vector if name == WORD_TABLE else 0.0
+        return new
+
+    return dataclasses.replace(
+        weights,
+        shapes={n: (rows, *s[1:]) if changed(n) else s for n, s in weights.shapes.items()},
+        read=read,
+        config=weights.config and dataclasses.replace(weights.config, vocab_size=rows),
+    )
+
+
+# ---------------------------------------------------------------------------- the proof
+
+
+def greatest_difference(one: Weights, other: Weights, *, seed: int = 1) -> dict[str, float]:
+    """Runs both on the same random input and compares what every head gives.
+
+    Args:
+      one: weights with a configuration.
+      other: the same model in another format, perhaps with more rows of the vocabulary.
+      seed: of the input.
+
+    Returns:
+      The greatest difference of each output, by name.
+    """
+    inputs = _random_inputs(one.config, seed)
+    mine, theirs = outputs_of(one, inputs), outputs_of(other, inputs)
+    if mine.keys() != theirs.keys():
+        raise InputError(
+            received=f"{other.path} with the outputs {', '.join(sorted(theirs))}",
+            expected=f"{', '.join(sorted(mine))}, as {one.path} has",
+            remedy="report this: the conversion lost a head",
+        )
+    pieces = one.config.vocab_size
+
+    def difference(name: str) -> float:
+        a, b = mine[name], theirs[name]
+        if name == "masked_lm_logits":
+            a, b = a[..., :pieces], b[..., :pieces]
+        return float(np.max(np.abs(a.astype(np.float64) - b)))
+
+    return {name: difference(name) for name in sorted(mine)}
+
+
+def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a model with all heads of these weights gives, by the names of outputs."""
+    outputs: dict[str, np.ndarray] = {}
+    for model in _models_of(weights):
+        load_checkpoint(model, weights)
+        own = {name: inputs[name] for name in model.input}
+        outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
+    if "bert/pooler/dense/kernel" not in weights.shapes:  # fresh ones say nothing
+        for name in ("pooled_output", "next_sentence_logits"):
+            outputs.pop(name, None)
+    return outputs
+
+
+def _models_of(weights: Weights) -> list[keras.Model]:
+    config, names = weights.config, weights.shapes
+    found = []
+    if OUTPUT_BIAS in names:
+        next_sentence = "cls/seq_relationship/output_weights" in names
+        found.append(models.pretraining_model(config, next_sentence=next_sentence))
+    if "cls/squad/output_weights" in names:
+        found.append(models.span_model(config))
+    if "output_weights" in names:
+        num_classes = names["output_weights"][0]
+        found.append(models.classifier_model(config, num_classes=num_classes))
+    return found or [models.bert_encoder(config)]
+
+
+def _random_inputs(config: BertConfig, seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    rows, length = 3, min(19, config.max_position_embeddings)
+    lengths = random.integers(1, length + 1, (rows, 1))
+
+    def ids(high: int, *shape: int) -> np.ndarray:
+        return random.integers(0, high, shape).astype(np.int32)
+
+    return {
+        "input_ids": ids(config.vocab_size, rows, length),
+        "input_mask": (np.arange(length) < lengths).astype(np.int32),
+        "segment_ids": ids(config.type_vocab_size, rows, length),
+        "masked_lm_positions": ids(length, rows, 2),
+    }

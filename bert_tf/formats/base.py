@@ -1,0 +1,134 @@
+"""What the weights of every format are read into."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
+
+CONFIG_FILE, VOCAB_FILE, FACTS_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
+_SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What belongs to a model and is in neither its sizes nor its weights; None: not known."""
+
+    do_lower_case: bool | None = None  # of the text before it is cut into pieces
+    architecture: str | None = None  # Hugging Face's name of the class, such as BertForMaskedLM
+    labels: tuple[str, ...] | None = None  # names of the classes of a head, by number
+
+    def to_json_string(self) -> str:
+        """The text of a model_facts.json: what is known."""
+        known = {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+        return json.dumps(known, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json_file(cls, path: str) -> "ModelFacts":
+        """Reads a model_facts.json; without the file nothing is known."""
+        if not tf.io.gfile.exists(path):
+            return cls()
+        values = read_json(path)
+        unknown = sorted(values.keys() - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise InputError(
+                received=f"{path} with the unknown keys {', '.join(unknown)}",
+                expected=f"only {', '.join(f.name for f in dataclasses.fields(cls))}",
+                remedy="correct the spelling, or remove the file",
+            )
+        if values.get("labels") is not None:
+            values["labels"] = tuple(values["labels"])
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Weights by their names in the original's checkpoints, and what belongs to them.
+
+    Attributes:
+      path: where they are, for messages.
+      format: tf1, tf2, keras or hugging_face.
+      shapes: of every tensor, the optimizer's included.
+      read: gives the tensor of a name; only then is it read from the file.
+      config: sizes of the model, where the files say them.
+      pieces: the vocabulary in order, where there is one beside them.
+      vocab_file: where that is, for messages.
+      facts: what else is known.
+      ignored: names in the file that are no weights, or are the copy of another.
+    """
+
+    path: str
+    format: str
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+    config: BertConfig | None = None
+    pieces: tuple[str, ...] | None = None
+    vocab_file: str | None = None
+    facts: ModelFacts = ModelFacts()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the weights, without an optimizer's slots and counters."""
+        return sorted(name for name in self.shapes if not is_slot(name))
+
+    @property
+    def slots(self) -> list[str]:
+        """Names of the optimizer's slots, counters and notes of a run."""
+        return sorted(name for name in self.shapes if is_slot(name))
+
+
+def is_slot(name: str) -> bool:
+    """Whether a name in a checkpoint is that of no weight: Adam's moments, the step, notes."""
+    return bool(_SLOTS.search(name))
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """A JSON object from a file, local or remote."""
+    try:
+        with tf.io.gfile.GFile(path, "r") as file:
+            values = json.load(file)
+        if not isinstance(values, dict):
+            raise ValueError("the outermost value is not an object")
+    except ValueError as error:  # JSON and UTF-8 errors alike
+        raise InputError(
+            received=f"{path}, which is not JSON ({error})",
+            expected="a JSON object",
+            remedy="copy the file again",
+        ) from None
+    return values
+
+
+def join(folder: str, name: str) -> str:
+    """The path of a file in a folder; a folder of no name is the current one."""
+    return tf.io.gfile.join(folder, name) if folder else name
+
+
+def folder_of(path: str) -> str:
+    """The folder that a file is in; empty for the current one."""
+    return path.rpartition("/")[0] + ("/" if path.startswith("/") and path.count("/") == 1 else "")
+
+
+def first_of(*paths: str) -> str | None:
+    """The first of these files that is there."""
+    return next((path for path in paths if tf.io.gfile.exists(path)), None)
+
+
+def beside(folder: str) -> dict[str, Any]:
+    """Configuration, vocabulary and facts that our folders and the original's have."""
+    from bert_tf.tokenization import read_vocabulary
+
+    config_file, vocab_file = join(folder, CONFIG_FILE), first_of(join(folder, VOCAB_FILE))
+    has_config = tf.io.gfile.exists(config_file)
+    return {
+        "config": BertConfig.from_json_file(config_file) if has_config else None,
+        "pieces": tuple(read_vocabulary(vocab_file)) if vocab_file else None,
+        "vocab_file": vocab_file,
+        "facts": ModelFacts.from_json_file(join(folder, FACTS_FILE)),
+    }

@@ -1,0 +1,96 @@
+"""Vectors of texts from the layers of a BERT, which stays as it is.
+
+    python extract_features.py --input_file=texts.txt --output_file=features.jsonl \
+        --bert_config_file=bert_config.json --vocab_file=vocab.txt \
+        --init_checkpoint=bert_model.ckpt --layers=-1,-2,-3,-4
+    python extract_features.py --input_file=texts.txt --output_file=vectors.npz \
+        --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean --output_format=npz
+
+A line of the input is a text, or two with " ||| " between.
+"""
+
+from collections.abc import Sequence
+
+from bert_tf import feature_files, features, weights
+from bert_tf import flags as shared_flags
+
+# isort: split
+from absl import flags, logging
+
+FLAGS = flags.FLAGS
+ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"
+
+
+def define_flags() -> None:
+    """The flags of this script."""
+    shared_flags.define_pretrained()
+    flags.DEFINE_string("input_file", None, "Texts, one a line; local or remote.")
+    flags.DEFINE_string("output_file", None, "Where the vectors are written.")
+    flags.DEFINE_enum(
+        "input_format",
+        None,
+        ["text", "jsonl"],
+        'text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the ending.',
+    )
+    flags.DEFINE_enum("output_format", "jsonl", list(feature_files.WRITERS), "Kind of file.")
+    flags.DEFINE_string(
+        "layers",
+        None,
+        f"Numbers of layers, negative from the last, and {features.EMBEDDINGS} for what the first "
+        f"is given. Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
+    )
+    flags.DEFINE_enum(
+        "pooling",
+        "none",
+        features.POOLINGS,
+        "none: a vector for each piece. cls: that of [CLS]. mean: the mean over all real pieces.",
+    )
+    flags.DEFINE_integer("max_seq_length", 128, "Most pieces of a line; longer ones are cut.")
+    flags.DEFINE_integer("batch_size", 32, "Lines of a step.")
+    flags.DEFINE_bool("use_tpu", False, "Accepted for the original's commands; has no effect.")
+    flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for the original's commands; no effect.")
+    flags.DEFINE_bool("use_one_hot_embeddings", False, "Accepted likewise; no effect.")
+    flags.mark_flags_as_required(["input_file", "output_file"])
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> weights -> tokenizer -> encoder -> vectors of the lines -> file."""
+    shared_flags.refuse_words(argv[1:])
+    source = weights.open_weights(FLAGS.init_checkpoint)
+    config = weights.config_of(source, FLAGS.bert_config_file)
+    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
+    layers = features.parse_layers(FLAGS.layers or default_layers(), config)
+    extractor = features.Extractor(
+        source,
+        config,
+        tokenizer,
+        layers=layers,
+        pooling=FLAGS.pooling,
+        max_seq_length=FLAGS.max_seq_length,
+        batch_size=FLAGS.batch_size,
+    )
+    logging.info("%s", extractor.load_report)
+    lines = features.read_lines(FLAGS.input_file, jsonl=is_jsonl())
+    write = feature_files.WRITERS[FLAGS.output_format]
+    count = write(FLAGS.output_file, extractor.extract(lines), layers)
+    logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
+
+
+def default_layers() -> str:
+    """The original's layers; one, if each line is to be one vector."""
+    if FLAGS.pooling == "none":
+        return ALL_LAYERS
+    return LAST_LAYER
+
+
+def is_jsonl() -> bool:
+    """Whether the input is JSON lines."""
+    if FLAGS.input_format:
+        return FLAGS.input_format == "jsonl"
+    return FLAGS.input_file.endswith(".jsonl")
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)
