@@ -7,9 +7,11 @@ A script calls the `define_*` functions that it needs, adds its own flags, and e
 import sys
 from collections.abc import Callable, Sequence
 
+import tensorflow as tf
 from absl import app, flags, logging
 
 from bert_tf.errors import InputError
+from bert_tf.runtime import without_notices
 
 
 def define_model(*, required: bool = True) -> None:
@@ -51,8 +53,8 @@ def refuse_words(words: Sequence[str]) -> None:
         raise InputError(
             received=f"{words[0]!r} outside any flag",
             expected="flags only, as in --input_file=...",
-            remedy="write --flag=value with an equals sign and no space; for a switch --flag or "
-            "--noflag",
+            remedy="write --flag=value with an equals sign and no space, for a switch --flag or "
+            "--noflag, and put quotes around a pattern, so that the shell does not expand it",
         )
 
 
@@ -111,6 +113,8 @@ def define_devices() -> None:
 def run(main: Callable[[list[str]], None]) -> None:
     """Runs a script's `main`; an `InputError` is printed without a traceback, exit code 1."""
     logging.set_verbosity(logging.INFO)
+    with without_notices():
+        tf.config.list_physical_devices()
 
     def main_or_message(argv: list[str]) -> None:
         try:

@@ -4,9 +4,13 @@ What is set in the environment already is left as it is. If TensorFlow was impor
 `bert_tf`, everything works but some of the speed is lost.
 """
 
+import contextlib
 import ctypes
 import os
+import re
 import sys
+import tempfile
+from collections.abc import Iterator
 
 
 def choose_cpu_kernels() -> None:
@@ -27,8 +31,38 @@ def choose_cpu_kernels() -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}=512".strip()
 
 
+NOTICES = re.compile(
+    r"All log messages before absl::InitializeLog|oneDNN custom operations are on"
+    r"|Could not find cuda drivers|failed call to cuInit|optimized to use available CPU instr"
+    r"|To enable the following instructions"
+)
+
+
+@contextlib.contextmanager
+def without_notices() -> Iterator[None]:
+    """Leaves out what TensorFlow says of the machine when it starts; no setting of its own does.
+
+    What else is written to the error stream meanwhile comes through afterwards.
+    """
+    try:
+        sys.stderr.flush()
+        stream = os.dup(2)
+    except (OSError, AttributeError):  # no such stream
+        yield
+        return
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stream, 2)
+            os.close(stream)
+            file.seek(0)
+            lines = file.read().decode(errors="replace").splitlines(keepends=True)
+            sys.stderr.write("".join(line for line in lines if not NOTICES.search(line)))
+
+
 choose_cpu_kernels()
-# Its start-up notices (no GPU found, compiled with AVX2) hide our own lines.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
@@ -52,3 +86,7 @@ def keep_freed_memory() -> None:
 
 
 keep_freed_memory()
+
+if "tensorflow" not in sys.modules:
+    with without_notices():
+        import tensorflow  # noqa: F401

@@ -27,7 +27,7 @@ from bert_tf.records import expand_patterns
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.words import PLAIN_TEXT, plain_words, split_words
-from data_gen.checks import input_errors, require_flags_only, require_least
+from data_gen.checks import input_errors, require_least
 from data_gen.documents import INPUT_FORMATS, Block, DocumentReader
 from data_gen.outputs import complete_file
 from data_gen.report import MOST_UNKNOWN, Progress
@@ -75,7 +75,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Makes what the flags say."""
     prepare_script()
-    require_flags_only(argv)
+    shared_flags.refuse_words(argv[1:])
     check_flags()
     reader = DocumentReader(expand_patterns(FLAGS.input_file), input_format=FLAGS.input_format)
     with input_errors(), complete_file(FLAGS.output_file) as temporary:

@@ -14,16 +14,6 @@ from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 MIN_SEQ_LENGTH = NUM_SPECIAL_TOKENS + 2
 
 
-def require_flags_only(argv: Sequence[str]) -> None:
-    """Raises `InputError` for words outside flags: most often a pattern that the shell expanded."""
-    if argv[1:]:
-        raise InputError(
-            received=f"{argv[1]!r} outside any flag",
-            expected="flags only, as in --input_file='wiki/*'",
-            remedy="put quotes around a pattern, so that the shell does not expand it",
-        )
-
-
 def check_settings(settings: Settings, *, num_workers: int) -> None:
     """Raises `InputError` for a value that cannot work."""
     counted = ("max_predictions_per_seq", "dupe_factor")

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf import flags as shared_flags
-from data_gen.checks import require_flags_only
 from data_gen.documents import INPUT_FORMATS
 from data_gen.instances import Settings
 from data_gen.jobs import Job, create
@@ -75,7 +74,7 @@ def job_from_flags() -> Job:
 def main(argv: Sequence[str]) -> None:
     """Makes what the flags say."""
     prepare_script()
-    require_flags_only(argv)
+    shared_flags.refuse_words(argv[1:])
     create(job_from_flags())
 
 
