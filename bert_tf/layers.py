@@ -507,3 +507,16 @@ class TokenClassifier(SequenceClassifier):
     def call(self, sequence_output):
         """sequence_output [B, S, D] -> logits [B, S, classes]."""
         return super().call(sequence_output)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class MergeChoices(keras.layers.Layer):
+    """Every choice an example of its own."""
+
+    def call(self, x):
+        """x [B, C, S] -> [B * C, S]."""
+        return ops.reshape(x, (-1, ops.shape(x)[-1]))
+
+    def compute_output_shape(self, x_shape):
+        """[B * C, S]."""
+        return (None, x_shape[-1])

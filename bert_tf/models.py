@@ -3,6 +3,8 @@
 bert_encoder        ids -> a vector for each token, and one for the sequence
 pretraining_model   the same, and the masked-LM and next-sentence heads
 classifier_model    the same, and logits of classes for the sequence
+choice_model        the same for several sequences an example, and a logit for each of them
+token_model         the same, and logits of classes for each token
 span_model          the same, and logits of the answer's start and end for each token
 """
 
@@ -88,6 +90,46 @@ def classifier_model(config: BertConfig, *, num_classes: int) -> keras.Model:
     head = layers.SequenceClassifier(config, num_classes=num_classes, name="classifier")
     outputs["logits"] = head(pooled)  # [B, classes]
     return keras.Model(inputs, outputs, name="bert_classifier")
+
+
+def choice_model(config: BertConfig, *, num_choices: int) -> keras.Model:
+    """The encoder with one vector that scores each of several sequences (paper, section 4.4).
+
+    Args:
+      config: sizes of the model.
+      num_choices: C, sequences of an example.
+
+    Returns:
+      A model from input_ids, input_mask, segment_ids, int32 [B, C, S] each, to logits [B, C].
+    """
+    inputs = {
+        name: keras.Input(shape=(num_choices, None), dtype="int32", name=name)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    merged = {name: layers.MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
+    outputs, _ = _encode(config, merged, all_layers=False)
+    pooled = layers.Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
+    scores = layers.SequenceClassifier(config, num_classes=1, name="classifier")(pooled)
+    logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
+    return keras.Model(inputs, {"logits": logits}, name="bert_choice")
+
+
+def token_model(config: BertConfig, *, num_classes: int) -> keras.Model:
+    """The encoder with a classifier of each token's vector (paper, section 5.3).
+
+    Args:
+      config: sizes of the model.
+      num_classes: how many.
+
+    Returns:
+      A model from the inputs of `bert_encoder` to logits [B, S, num_classes] and its outputs.
+    """
+    inputs = _token_inputs()
+    outputs, _ = _encode(config, inputs, all_layers=False)
+    hidden = layers.Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["sequence_output"])
+    head = layers.TokenClassifier(config, num_classes=num_classes, name="classifier")
+    outputs["logits"] = head(hidden)  # [B, S, classes]
+    return keras.Model(inputs, outputs, name="bert_token_classifier")
 
 
 def span_model(config: BertConfig) -> keras.Model:

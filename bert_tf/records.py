@@ -11,6 +11,7 @@ batches from step t on, and gets what an undisturbed run would have got.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +35,12 @@ class Feature:
     dtype: tf.DType
     size: int
     size_flag: str | None = None  # the flag that sets the size
+    sequences: int = 1  # how many sequences lie in it, one after the other
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it has a value for each token."""
+        return self.size_flag == "max_seq_length"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,6 +240,13 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
     return paths
 
 
+class Order(Protocol):
+    """Which row comes at which position."""
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start .. stop-1."""
+
+
 class ShuffledOrder:
     """The rows of 0 .. num_rows-1 over and over, each time in a new order made from the seed.
 
@@ -285,7 +299,7 @@ class RecordBatches:
     def __init__(
         self,
         files: RecordFiles,
-        order: ShuffledOrder | FileOrder,
+        order: Order,
         *,
         batch_size: int,
         vocab_size: int,
@@ -340,11 +354,13 @@ class RecordBatches:
             while self.num_batches is None or batch < self.num_batches:
                 for part in range(first_part, first_part + parts_here):
                     first = batch * self.batch_size + part * part_size
-                    yield self._read_or_note(first, first + part_size)
+                    values = self._read_or_note(first, first + part_size)
+                    yield self.cut(batch, values)
                 batch += 1
 
         shapes = {
-            f.name: tf.TensorSpec([part_size, f.size], _parsed_dtype(f)) for f in self.features
+            f.name: tf.TensorSpec([part_size, *self.shape(f)], _parsed_dtype(f))
+            for f in self.features
         }
         shapes["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
         dataset = tf.data.Dataset.from_generator(parts, output_signature=shapes).prefetch(2)
@@ -362,6 +378,21 @@ class RecordBatches:
     def features(self) -> tuple[Feature, ...]:
         """The features of the records."""
         return self._files.record.features
+
+    def shape(self, feature: Feature) -> list[int | None]:
+        """The shape of a feature in one example of a batch."""
+        return [feature.size]
+
+    def cut(self, batch: int, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The values of a part of a batch, in those shapes; overridden where lengths differ."""
+        del batch
+        return values
+
+    def batch_rows(self, batch: int) -> np.ndarray:
+        """The rows of the real examples of a batch, in its order."""
+        start, stop = batch * self.batch_size, (batch + 1) * self.batch_size
+        end = stop if self._num_examples is None else min(stop, self._num_examples)
+        return self._order.rows(start, max(start, end))
 
     def _read_or_note(self, start: int, stop: int) -> dict[str, np.ndarray]:
         try:

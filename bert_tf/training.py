@@ -15,7 +15,7 @@ the step: a run that is resumed ends as one that was never stopped.
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -223,6 +223,36 @@ class Trainer:
             with _record_errors(batches):
                 sums = self._eval_step(next(iterator))
             yield sums
+
+    def predict(
+        self, batches: RecordBatches, names: Sequence[str]
+    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """What the model gives for every example of finite `batches`, each once.
+
+        Args:
+          batches: in any order.
+          names: which outputs of the model.
+
+        Yields:
+          For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
+        """
+
+        @self._jit
+        def compute(batch):
+            outputs = self.model(self._inputs(batch), training=False)
+            return {name: tf.cast(outputs[name], tf.float32) for name in names}
+
+        @tf.function
+        def step(batch):
+            return self.strategy.run(compute, args=(batch,))
+
+        iterator = iter(self._distributed(batches, start=0))
+        for number in range(batches.num_batches):
+            with _record_errors(batches):
+                outputs = step(next(iterator))
+            rows = batches.batch_rows(number)
+            local = {n: self.strategy.experimental_local_results(v) for n, v in outputs.items()}
+            yield rows, {n: np.concatenate(v)[: len(rows)] for n, v in local.items()}
 
     # ------------------------------------------------------------------ the outer loop
 

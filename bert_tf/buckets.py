@@ -1,0 +1,182 @@
+"""No work on padding: batches of examples of alike length, padded to one of a few lengths.
+
+    lengths     the real tokens of each record
+    ByLength    an order in which neighbours are alike; a pure function of (seed, position)
+    Bucketed    batches cut to the shortest of the lengths that holds their longest example
+
+The lengths are few and fixed, so that a compiled step is compiled a few times only.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.errors import InputError
+from bert_tf.records import Feature, Order, RecordBatches, RecordFiles
+
+ROWS_AT_ONCE = 4096
+MULTIPLE = 8  # of which padded lengths are
+MASK = "input_mask"
+
+
+def real_lengths(files: RecordFiles) -> np.ndarray:
+    """How many positions of each record are not padding, int64 [rows].
+
+    Of a record of several sequences (multiple choice) it is the longest one's.
+    """
+    feature = next(f for f in files.record.features if f.name == MASK)
+    parts = []
+    for start in range(0, len(files), ROWS_AT_ONCE):
+        rows = range(start, min(start + ROWS_AT_ONCE, len(files)))
+        mask = files.read(rows)[MASK].reshape(len(rows), feature.sequences, -1)
+        positions = np.arange(1, mask.shape[-1] + 1)
+        parts.append((mask * positions).max(axis=(1, 2)))
+    return np.concatenate(parts)
+
+
+def choose_lengths(lengths: np.ndarray, *, longest: int, count: int = 5) -> tuple[int, ...]:
+    """The padded lengths that make the least padding if examples are sorted by length.
+
+    Args:
+      lengths: int [rows].
+      longest: the length of the records; always the last one chosen.
+      count: how many at most.
+
+    Returns:
+      Rising multiples of 8, and `longest`.
+    """
+    steps = sorted({*range(MULTIPLE, longest, MULTIPLE), longest})
+    rows = np.diff(np.searchsorted(np.sort(lengths), [0, *steps], side="right"))
+    rows_to = np.concatenate([[0], np.cumsum(rows)])  # rows that fit the first n steps
+    # least[k][j]: least padded positions of the rows of the first j steps, k lengths, the last j's.
+    least = np.full([count + 1, len(steps) + 1], np.inf)
+    least[:, 0] = 0
+    before = np.zeros([count + 1, len(steps) + 1], int)
+    for k in range(1, count + 1):
+        for j in range(1, len(steps) + 1):
+            costs = least[k - 1, :j] + (rows_to[j] - rows_to[:j]) * steps[j - 1]
+            before[k, j] = int(np.argmin(costs))
+            least[k, j] = costs[before[k, j]]
+    chosen, j = [], len(steps)
+    for k in range(count, 0, -1):
+        if j:
+            chosen.append(steps[j - 1])
+            j = before[k, j]
+    return tuple(sorted(chosen))
+
+
+class ByLengthOrder:
+    """Another order's rows, sorted by length within windows of a number of batches.
+
+    In training the batches of a window are shuffled, so that long ones do not come last. Every
+    window holds just the rows that the other order has there.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        lengths: np.ndarray,
+        *,
+        batch_size: int,
+        window: int,
+        num_examples: int,
+        seed: int | None,
+    ):
+        """Plans the windows.
+
+        Args:
+          order: which rows a window has.
+          lengths: of each row, int [rows].
+          batch_size: B.
+          window: batches of a window.
+          num_examples: positions in all; the last window ends there.
+          seed: of the order of batches in a window; None leaves them sorted.
+        """
+        self._order, self._lengths, self._seed = order, lengths, seed
+        self._batch_size, self._size = batch_size, window * batch_size
+        self._num_examples = num_examples
+        self._latest = (-1, np.empty(0, np.int64))  # a window and its rows
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start .. stop-1."""
+        parts = []
+        while start < stop:
+            window, offset = divmod(start, self._size)
+            end = min(stop, (window + 1) * self._size)
+            parts.append(self._window(window)[offset : offset + end - start])
+            start = end
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _window(self, window: int) -> np.ndarray:
+        latest, rows = self._latest  # taken together: other threads may ask too
+        if window != latest:
+            start = window * self._size
+            # Beyond the last example nothing is asked for but what fills up the last batch.
+            stop = max(start, min(start + self._size, self._num_examples))
+            rows = self._order.rows(start, stop)
+            rows = rows[np.argsort(self._lengths[rows], kind="stable")]
+            if self._seed is not None:
+                rows = self._shuffled(window, rows)
+            self._latest = (window, rows)
+        return rows
+
+    def _shuffled(self, window: int, rows: np.ndarray) -> np.ndarray:
+        whole = len(rows) // self._batch_size * self._batch_size
+        batches = rows[:whole].reshape(-1, self._batch_size)
+        generator = np.random.default_rng([self._seed % 2**64, window])
+        return np.concatenate([generator.permutation(batches).ravel(), rows[whole:]])
+
+
+class BucketedBatches(RecordBatches):
+    """Batches whose sequences are cut to one of a few lengths."""
+
+    def __init__(
+        self,
+        files: RecordFiles,
+        order: Order,
+        *,
+        batch_size: int,
+        vocab_size: int,
+        lengths: np.ndarray,
+        padded_lengths: Sequence[int],
+        num_examples: int | None = None,
+    ):
+        """Plans the batches.
+
+        Args:
+          files: where the records are.
+          order: which record comes at which position; a `ByLengthOrder` saves most.
+          batch_size: B, rows of a batch, over all replicas together.
+          vocab_size: V, as for `RecordBatches`.
+          lengths: of each row, int [rows].
+          padded_lengths: what sequences are cut to, rising; the last is the records' own length.
+          num_examples: how many examples in all; None goes on for ever.
+        """
+        super().__init__(
+            files, order, batch_size=batch_size, vocab_size=vocab_size, num_examples=num_examples
+        )
+        if lengths.max() > padded_lengths[-1]:
+            raise InputError(
+                received=f"records of up to {lengths.max()} tokens",
+                expected=f"at most {padded_lengths[-1]}",
+                remedy="make the data again with the same --max_seq_length",
+            )
+        self._lengths, self._padded = lengths, np.asarray(padded_lengths)
+
+    def shape(self, feature: Feature) -> list[int | None]:
+        """[S] for a sequence, [C, S] for several."""
+        if not feature.is_sequence:
+            return [feature.size]
+        return [None] if feature.sequences == 1 else [feature.sequences, None]
+
+    def cut(self, batch: int, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Cuts every sequence to the length of the whole batch, which all replicas share."""
+        longest = int(self._lengths[self.batch_rows(batch)].max())
+        length = int(self._padded[np.searchsorted(self._padded, longest)])
+        for feature in self.features:
+            if feature.is_sequence:
+                value = values[feature.name]
+                value = value.reshape(len(value), feature.sequences, -1)[:, :, :length]
+                shape = value.shape if feature.sequences > 1 else (len(value), length)
+                values[feature.name] = value.reshape(shape)
+        return values
