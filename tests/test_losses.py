@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf import losses
 from bert_tf.losses import PretrainingObjective
 
 LN2, LN4, LN8 = math.log(2), math.log(4), math.log(8)
@@ -150,3 +151,64 @@ def test_sums_of_parts_are_the_sums_of_the_whole(seed, cuts):
     next_sentence = -np.mean(log_probs[range(9), batch["next_sentence_labels"][:9, 0]])
     loss = float(objective.loss(added[1], added[0]))
     assert loss == pytest.approx(masked_lm + next_sentence, rel=1e-5)
+
+
+# ---------------------------------------------------------------------------- fine-tuning
+
+REAL = np.float32([1, 1, 0])  # the last row only fills up the batch
+
+
+def value(objective, outputs, batch) -> tuple[float, dict[str, float]]:
+    """The loss of a batch, and its metrics as means."""
+    weights = objective.weights(batch)
+    loss = objective.loss(objective.loss_sums(outputs, batch), weights)
+    sums = objective.metric_sums(outputs, batch)
+    (weight,) = weights.values()
+    return float(loss), {name: float(s / weight) for name, s in sums.items()}
+
+
+def test_classifier_objective():
+    logits = np.log(np.float32([[1, 3], [4, 1], [1, 9]]))
+    batch = {"label_ids": np.int32([[1], [1], [0]]), "is_real_example": REAL}
+    loss, metrics = value(losses.ClassifierObjective(), {"logits": logits}, batch)
+    assert loss == pytest.approx(-(np.log(3 / 4) + np.log(1 / 5)) / 2, rel=1e-6)
+    assert metrics == {"classifier_accuracy": 0.5}
+
+
+def test_regression_objective():
+    batch = {"label_ids": np.float32([[1.5], [-2], [9]]), "is_real_example": REAL}
+    outputs = {"logits": np.float32([[1], [1], [1]])}
+    assert value(losses.RegressionObjective(), outputs, batch) == ((0.25 + 9) / 2, {})
+
+
+def test_multi_label_objective():
+    logits = np.log(np.float32([[1, 3], [4, 1], [1, 1]]))
+    batch = {"label_ids": np.int32([[1, 1], [0, 1], [0, 0]]), "is_real_example": REAL}
+    loss, metrics = value(losses.MultiLabelObjective(), {"logits": logits}, batch)
+    rows = [(np.log(1 / 2) + np.log(3 / 4)) / 2, (np.log(1 / 5) + np.log(1 / 2)) / 2]
+    assert loss == pytest.approx(-sum(rows) / 2, rel=1e-6)
+    assert metrics == {}
+
+
+def test_token_objective_counts_labelled_tokens_alone():
+    logits = np.log(np.float32([[[1, 3], [4, 1]], [[1, 1], [1, 9]], [[1, 1], [1, 1]]]))
+    batch = {"label_ids": np.int32([[1, -1], [-1, 0], [0, 0]]), "is_real_example": REAL}
+    loss, metrics = value(losses.TokenObjective(), {"logits": logits}, batch)
+    assert loss == pytest.approx(-(np.log(3 / 4) + np.log(1 / 10)) / 2, rel=1e-6)
+    assert metrics == {"token_accuracy": 0.5}
+
+
+def test_span_objective():
+    outputs = {
+        "start_logits": np.log(np.float32([[1, 3], [4, 1], [1, 1]])),
+        "end_logits": np.log(np.float32([[1, 1], [1, 9], [1, 1]])),
+    }
+    batch = {
+        "start_positions": np.int32([[0], [0], [0]]),
+        "end_positions": np.int32([[1], [1], [1]]),
+        "is_real_example": REAL,
+    }
+    loss, metrics = value(losses.SpanObjective(), outputs, batch)
+    rows = [(np.log(1 / 4) + np.log(1 / 2)) / 2, (np.log(4 / 5) + np.log(9 / 10)) / 2]
+    assert loss == pytest.approx(-sum(rows) / 2, rel=1e-6)
+    assert metrics == {}
