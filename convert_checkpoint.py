@@ -9,7 +9,7 @@ Read: TF1 checkpoints and ours, TF2 checkpoints of tensorflow/models, .keras and
 bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Face's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import bert_tf  # first: it makes settings that TensorFlow reads when it loads
 from bert_tf import conversion, weights
@@ -24,6 +24,7 @@ import math
 from absl import flags
 
 FLAGS = flags.FLAGS
+ROUNDING = 1e-4  # differences of outputs that are no sign of an error
 VERBS = ("convert", "inspect", "strip", "average")
 
 
@@ -63,10 +64,14 @@ def main(argv: Sequence[str]) -> None:
         source = conversion.without_slots(source)
     changed = with_vocabulary(source)
     to_format = FLAGS.to_format or default_format(verb, source)
+    rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
+    inputs = conversion.random_inputs(weights.config_of(source), rows=rows)
+    before = conversion.outputs_of(source, inputs)  # refuses what does not fit, before it writes
     saved = weights.save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
     report_left_out(changed, to_format)
-    report_difference(source, saved)
+    after = conversion.outputs_of(weights.open_weights(saved), inputs)
+    report_difference(conversion.difference_of_outputs(before, after, rows=rows))
 
 
 def check_verb(words: Sequence[str]) -> str:
@@ -157,11 +162,21 @@ def report_left_out(changed: Weights, to_format: str) -> None:
         )
 
 
-def report_difference(source: Weights, saved: str) -> None:
-    """Prints the greatest difference between what both compute."""
-    again = weights.open_weights(saved)
-    for name, difference in conversion.greatest_difference(source, again).items():
+def report_difference(differences: Mapping[str, float]) -> None:
+    """Prints the greatest difference of each output between what was read and what was written.
+
+    Raises:
+      InputError: one is greater than rounding explains.
+    """
+    for name, difference in differences.items():
         print(f"  {name}: greatest difference {difference:.3g}")
+    wrong = [name for name, difference in differences.items() if not difference <= ROUNDING]
+    if wrong:
+        raise InputError(
+            received=f"{', '.join(wrong)} that differ after the conversion",
+            expected=f"differences up to {ROUNDING}",
+            remedy=f"do not use {FLAGS.to}, and report this",
+        )
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from bert_tf import models
+from bert_tf import layers, models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import Weights
 from bert_tf.weights import load_checkpoint
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+POOLER = "bert/pooler/dense/kernel"
 NEVER = -10000.0  # the output bias of a row that is no piece: its probability is 0
 
 
@@ -31,10 +32,11 @@ def average(all_weights: Sequence[Weights]) -> Weights:
     for other in others:
         different = {n for n in first.shapes.keys() | other.shapes.keys()
                      if first.shapes.get(n) != other.shapes.get(n)}  # fmt: skip
-        if different or (first.config and other.config and first.config != other.config):
+        beside = [name for name in ("config", "pieces") if _differ(first, other, name)]
+        if different or beside:
             raise InputError(
                 received=f"{first.path} and {other.path}, which differ in "
-                + (", ".join(sorted(different)[:3]) or "their configurations"),
+                + ", ".join([*sorted(different)[:3], *beside]),
                 expected="checkpoints of one model",
                 remedy="leave out the one that is of another model",
             )
@@ -49,6 +51,12 @@ def average(all_weights: Sequence[Weights]) -> Weights:
     return dataclasses.replace(first, read=read)
 
 
+def _differ(one: Weights, other: Weights, name: str) -> bool:
+    """Whether both have something of that name, and not the same."""
+    a, b = getattr(one, name), getattr(other, name)
+    return a is not None and b is not None and a != b
+
+
 def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
     """The word table and its output bias with rows up to a multiple; new ones are never guessed.
 
@@ -60,7 +68,7 @@ def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
             expected="a number of rows above 0, such as 64",
             remedy="correct --pad_vocab_to",
         )
-    rows = weights.shapes[WORD_TABLE][0]
+    rows, _ = _table_shape(weights)
     return _with_rows(weights, -(-rows // multiple) * multiple, {})
 
 
@@ -74,7 +82,9 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
       InputError: there is no vocabulary, or it has a piece already.
     """
     known = weights.pieces or ()
-    twice = sorted({p for p in pieces if p in known or pieces.count(p) > 1 or not p.strip()})
+    twice = sorted(
+        {p for p in pieces if p in known or pieces.count(p) > 1 or not p or p != p.strip()}
+    )
     if not known or twice:
         raise InputError(
             received=f"--extra_tokens with {', '.join(map(repr, twice))}"
@@ -83,19 +93,31 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
             expected="new pieces for the vocabulary of the model, each once",
             remedy="leave out pieces that are there, and put vocab.txt beside the weights",
         )
-    hidden = weights.shapes[WORD_TABLE][1]
+    old_rows, hidden = _table_shape(weights)
     spread = weights.config.initializer_range if weights.config else 0.02
     draw = keras.initializers.TruncatedNormal(stddev=spread, seed=seed)
     new = np.asarray(draw((len(pieces), hidden)))
     vectors = {len(known) + i: vector for i, vector in enumerate(new)}
-    rows = max(weights.shapes[WORD_TABLE][0], len(known) + len(pieces))
+    rows = max(old_rows, len(known) + len(pieces))
     weights = _with_rows(weights, rows, vectors)
     return dataclasses.replace(weights, pieces=(*known, *pieces))
 
 
+def _table_shape(weights: Weights) -> tuple[int, ...]:
+    shape = weights.shapes.get(WORD_TABLE, ())
+    if len(shape) != 2:
+        raise InputError(
+            received=f"{weights.path}, which has no table {WORD_TABLE}; it has "
+            f"{', '.join(weights.names[:3])}",
+            expected="the weights of a BERT",
+            remedy="check that the path is that of the model",
+        )
+    return shape
+
+
 def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
     """The table with so many rows: those of `vectors` filled, other new ones never used."""
-    old_rows = weights.shapes[WORD_TABLE][0]
+    old_rows, _ = _table_shape(weights)
 
     def changed(name: str) -> bool:
         return name.startswith((WORD_TABLE, OUTPUT_BIAS))
@@ -133,63 +155,96 @@ def greatest_difference(one: Weights, other: Weights, *, seed: int = 1) -> dict[
     Returns:
       The greatest difference of each output, by name.
     """
-    inputs = _random_inputs(one.config, seed)
-    mine, theirs = outputs_of(one, inputs), outputs_of(other, inputs)
-    if mine.keys() != theirs.keys():
+    inputs = random_inputs(one.config, seed=seed)
+    return difference_of_outputs(outputs_of(one, inputs), outputs_of(other, inputs))
+
+
+def difference_of_outputs(
+    one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], *, rows: int | None = None
+) -> dict[str, float]:
+    """The greatest difference of each output.
+
+    Args:
+      one: outputs by name.
+      other: the same of another model.
+      rows: how many of the vocabulary are compared; None for those that both have.
+
+    Raises:
+      InputError: the outputs are not the same ones.
+    """
+    if one.keys() != other.keys():
         raise InputError(
-            received=f"{other.path} with the outputs {', '.join(sorted(theirs))}",
-            expected=f"{', '.join(sorted(mine))}, as {one.path} has",
+            received=f"outputs {', '.join(sorted(other))} after a conversion",
+            expected=f"{', '.join(sorted(one))}, as before",
             remedy="report this: the conversion lost a head",
         )
-    pieces = one.config.vocab_size
 
     def difference(name: str) -> float:
-        a, b = mine[name], theirs[name]
+        a, b = one[name], other[name]
         if name == "masked_lm_logits":
-            a, b = a[..., :pieces], b[..., :pieces]
+            shared = rows or min(a.shape[-1], b.shape[-1])
+            a, b = a[..., :shared], b[..., :shared]
         return float(np.max(np.abs(a.astype(np.float64) - b)))
 
-    return {name: difference(name) for name in sorted(mine)}
+    return {name: difference(name) for name in sorted(one)}
 
 
 def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a model with all heads of these weights gives, by the names of outputs."""
+    """What a model with all heads of these weights gives, by the names of outputs.
+
+    Raises:
+      InputError: the weights do not fit their configuration.
+    """
     outputs: dict[str, np.ndarray] = {}
     for model in _models_of(weights):
         load_checkpoint(model, weights)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
-    if "bert/pooler/dense/kernel" not in weights.shapes:  # fresh ones say nothing
-        for name in ("pooled_output", "next_sentence_logits"):
-            outputs.pop(name, None)
-    return outputs
+    fresh = {  # without the weights behind them they say nothing
+        "pooled_output": POOLER not in weights.shapes,
+        "next_sentence_logits": POOLER not in weights.shapes,
+        "masked_lm_logits": OUTPUT_BIAS not in weights.shapes,
+    }
+    return {name: value for name, value in outputs.items() if not fresh.get(name)}
 
 
 def _models_of(weights: Weights) -> list[keras.Model]:
     config, names = weights.config, weights.shapes
     found = []
-    if OUTPUT_BIAS in names:
-        next_sentence = "cls/seq_relationship/output_weights" in names
+    next_sentence = "cls/seq_relationship/output_weights" in names
+    if OUTPUT_BIAS in names or next_sentence:
         found.append(models.pretraining_model(config, next_sentence=next_sentence))
     if "cls/squad/output_weights" in names:
         found.append(models.span_model(config))
     if "output_weights" in names:
-        num_classes = names["output_weights"][0]
-        found.append(models.classifier_model(config, num_classes=num_classes))
+        found.append(_classifier(config, names["output_weights"][0], pooled=POOLER in names))
     return found or [models.bert_encoder(config)]
 
 
-def _random_inputs(config: BertConfig, seed: int) -> dict[str, np.ndarray]:
+def _classifier(config: BertConfig, num_classes: int, *, pooled: bool) -> keras.Model:
+    """Of the sequence; of each token where there is no pooler (BertForTokenClassification)."""
+    if pooled:
+        return models.classifier_model(config, num_classes=num_classes)
+    encoder = models.bert_encoder(config)
+    head = layers.TokenClassifier(config, num_classes=num_classes, name="classifier")
+    logits = head(encoder.output["sequence_output"])  # [B, S, classes]
+    return keras.Model(encoder.input, encoder.output | {"logits": logits})
+
+
+def random_inputs(
+    config: BertConfig, *, seed: int = 1, rows: int | None = None
+) -> dict[str, np.ndarray]:
+    """Examples of all lengths for any model of a configuration; ids below `rows`, if given."""
     random = np.random.default_rng(seed)
-    rows, length = 3, min(19, config.max_position_embeddings)
-    lengths = random.integers(1, length + 1, (rows, 1))
+    batch, length = 3, min(19, config.max_position_embeddings)
+    lengths = random.integers(1, length + 1, (batch, 1))
 
     def ids(high: int, *shape: int) -> np.ndarray:
         return random.integers(0, high, shape).astype(np.int32)
 
     return {
-        "input_ids": ids(config.vocab_size, rows, length),
+        "input_ids": ids(rows or config.vocab_size, batch, length),
         "input_mask": (np.arange(length) < lengths).astype(np.int32),
-        "segment_ids": ids(config.type_vocab_size, rows, length),
-        "masked_lm_positions": ids(length, rows, 2),
+        "segment_ids": ids(config.type_vocab_size, batch, length),
+        "masked_lm_positions": ids(length, batch, 2),
     }

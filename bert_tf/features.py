@@ -10,8 +10,9 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +24,8 @@ from bert_tf.weights import Weights, load_checkpoint
 
 EMBEDDINGS = "embeddings"  # as a layer: what the first encoder block is given
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # that batches are padded to
-BATCHES_OF_A_WINDOW = 64  # examples that are sorted by length at once
+BATCHES_OF_A_WINDOW = 64  # at most, that are sorted by length at once
+BYTES_OF_A_WINDOW = 1 << 28  # of their vectors, which are held until all are there
 POOLINGS = ("none", "cls", "mean")
 
 # ---------------------------------------------------------------------------- input
@@ -72,7 +74,7 @@ def _parse(raw: bytes, jsonl: bool, place: str) -> Line:
         if not isinstance(text_a, str) or not isinstance(text_b, str | None):
             raise TypeError("a text that is no string")
         return Line(text_a, text_b)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         kind = 'JSON such as {"text_a": "...", "text_b": "..."}' if jsonl else "text in UTF-8"
         raise InputError(
             received=f"{place}: {raw[:80]!r} ({type(error).__name__}: {error})",
@@ -97,7 +99,7 @@ def make_examples(
 ) -> list[Example]:
     """Tokenizes and cuts to length (original: `convert_examples_to_features`)."""
     texts = [text for line in lines for text in (line.text_a, line.text_b or "")]
-    ids = tokenizer.tokenize_ids(tf.constant(texts)).to_list() if texts else []
+    ids = tokenizer.tokenize_ids(texts).to_list() if texts else []
     cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     examples = []
     for a, b in zip(ids[0::2], ids[1::2], strict=True):
@@ -203,28 +205,16 @@ class Extractor:
         self._batch_size = batch_size
         model = models.bert_encoder(config, all_layers=True)
         self.load_report = load_checkpoint(model, weights)
-        depth = config.num_hidden_layers
-        names = ["embedding_output" if x == EMBEDDINGS else f"layer_{x % depth}" for x in layers]
-
-        @tf.function(jit_compile=True)
-        def run(ids, segments, mask):
-            outputs = model(
-                {"input_ids": ids, "segment_ids": segments, "input_mask": mask}, training=False
-            )
-            chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
-            if pooling == "cls":
-                return chosen[:, :, 0]  # [B, L, D]
-            if pooling == "mean":
-                share = tf.cast(mask, chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
-                return tf.reduce_sum(chosen * share, 2) / tf.reduce_sum(share, 2)  # [B, L, D]
-            return chosen
-
-        self._run = run
+        pieces = max_seq_length if pooling == "none" else 1
+        batch_bytes = 4 * batch_size * len(layers) * pieces * config.hidden_size
+        batches = min(BATCHES_OF_A_WINDOW, max(1, BYTES_OF_A_WINDOW // batch_bytes))
+        self._window_size = batches * batch_size
+        self._run = _compiled(model, _names_of(layers, config), pooling)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
         """The vectors of each line, in order, while lines are read."""
         lines = iter(lines)
-        while window := list(itertools.islice(lines, BATCHES_OF_A_WINDOW * self._batch_size)):
+        while window := list(itertools.islice(lines, self._window_size)):
             yield from self._window(make_examples(window, self._tokenizer, self._max_seq_length))
 
     def _window(self, examples: Sequence[Example]) -> list[Vectors]:
@@ -254,3 +244,27 @@ class Extractor:
             segments[row, : len(example.ids)] = example.segments
             mask[row, : len(example.ids)] = 1
         return self._run(ids, segments, mask).numpy()[: len(examples)]
+
+
+def _names_of(layers: Sequence[int | str], config: BertConfig) -> list[str]:
+    """The encoder's outputs that are these layers."""
+    depth = config.num_hidden_layers
+    return ["embedding_output" if x == EMBEDDINGS else f"layer_{x % depth}" for x in layers]
+
+
+def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Callable[..., tf.Tensor]:
+    """ids, segments and mask [B, S] -> outputs of those names [B, L, S, D], or [B, L, D]."""
+
+    @tf.function(jit_compile=True)
+    def run(ids, segments, mask):
+        inputs = {"input_ids": ids, "segment_ids": segments, "input_mask": mask}
+        outputs = model(inputs, training=False)
+        chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
+        if pooling == "cls":
+            return chosen[:, :, 0]  # [B, L, D]
+        if pooling == "mean":
+            share = tf.cast(mask, chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
+            return tf.reduce_sum(chosen * share, 2) / tf.reduce_sum(share, 2)  # [B, L, D]
+        return chosen
+
+    return run

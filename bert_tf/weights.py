@@ -19,8 +19,22 @@ from absl import logging
 from bert_tf import checkpoints
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.formats import hugging_face, keras_file, object_graph, tensor_bundle
-from bert_tf.formats.base import CONFIG_FILE, FACTS_FILE, VOCAB_FILE, ModelFacts, Weights, join
+from bert_tf.formats import (
+    hugging_face,
+    hugging_face_tokenizer,
+    keras_file,
+    object_graph,
+    tensor_bundle,
+)
+from bert_tf.formats.base import (
+    CONFIG_FILE,
+    FACTS_FILE,
+    VOCAB_FILE,
+    ModelFacts,
+    Weights,
+    join,
+    vocabulary_text,
+)
 from bert_tf.tokenization import FullTokenizer
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
@@ -351,7 +365,7 @@ def _our_files(weights: Weights, to_format: str) -> dict[str, str]:
         del values["layer_norm_eps"]
     files = {CONFIG_FILE: json.dumps(values, indent=2, sort_keys=True) + "\n"}
     if weights.pieces is not None:
-        files[VOCAB_FILE] = "".join(f"{piece}\n" for piece in weights.pieces)
+        files[VOCAB_FILE] = vocabulary_text(weights.pieces)
     if weights.facts != ModelFacts():
         files[FACTS_FILE] = weights.facts.to_json_string()
     return files
@@ -372,11 +386,11 @@ def _check_original_can(config: BertConfig, path: str) -> None:
 
 
 def _hugging_face_files(weights: Weights) -> dict[str, str]:
-    values = hugging_face.write_config(weights.config, weights.facts, weights.names)
+    values = hugging_face.write_config(weights.config, weights.facts, weights.shapes)
     files = {hugging_face.CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n"}
     if weights.pieces is not None:
         tokenizer = tokenizer_of(weights, weights.config)
-        files |= hugging_face.write_tokenizer(
+        files |= hugging_face_tokenizer.write_tokenizer(
             weights.pieces, tokenizer.do_lower_case, weights.config.max_position_embeddings
         )
     return files

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,32 @@ def read_json(path: str) -> dict[str, Any]:
             remedy="copy the file again",
         ) from None
     return values
+
+
+def vocabulary_text(pieces: Iterable[str]) -> str:
+    """The text of a vocab.txt.
+
+    Raises:
+      InputError: a piece cannot stand on a line of its own.
+    """
+    pieces = list(pieces)
+    for number, piece in enumerate(pieces):
+        if piece != piece.strip() or "\n" in piece:
+            raise InputError(
+                received=f"a vocabulary whose piece {number} is {piece!r}",
+                expected=f"pieces without white space around them, each a line of {VOCAB_FILE}",
+                remedy="take the piece out of the model's tokenizer; BERT's never gives it",
+            )
+    return "".join(f"{piece}\n" for piece in pieces)
+
+
+def refused_model(source: str, received: str, expected: str) -> InputError:
+    """The error for a model that is no BERT; `source` names the file that says so."""
+    return InputError(
+        received=f"{source} with {received}",
+        expected=expected,
+        remedy="give a model of the architecture BERT; others compute something else",
+    )
 
 
 def join(folder: str, name: str) -> str:

@@ -10,25 +10,30 @@ What is named differently there:
     "hidden_act": "gelu_new"                              "hidden_act": "gelu"
 """
 
-import contextlib
-import json
-import pickle
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.formats.base import ModelFacts, Weights, first_of, folder_of, join, read_json
-from bert_tf.tokenization import read_vocabulary
+from bert_tf.formats.base import (
+    ModelFacts,
+    Weights,
+    first_of,
+    folder_of,
+    join,
+    read_json,
+    refused_model,
+)
+from bert_tf.formats.hugging_face_tokenizer import read_case, read_pieces
+from bert_tf.formats.tensor_files import INDEX, PICKLE, SAFETENSORS, open_tensors
 
-CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
-WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLE, f"{PICKLE}.index.json")
+CONFIG = "config.json"
+WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLE, f"{PICKLE}{INDEX}")
 
 # ---------------------------------------------------------------------------- names
 
@@ -116,20 +121,12 @@ def read_config(values: Mapping[str, Any], *, source: str) -> BertConfig:
     for key, only in _ONLY.items():
         value = values.get(key, only)
         if value is not None and value != only:
-            raise _refused(source, f"{key} {value!r}", f"{key} {only!r}")
+            raise refused_model(source, f"{key} {value!r}", f"{key} {only!r}")
     act = values.get("hidden_act", _DEFAULTS["hidden_act"])
     if act not in _ACTIVATIONS:
-        raise _refused(source, f"hidden_act {act!r}", f"one of {', '.join(_ACTIVATIONS)}")
+        raise refused_model(source, f"hidden_act {act!r}", f"one of {', '.join(_ACTIVATIONS)}")
     sizes = {key: values.get(key, default) for key, default in _DEFAULTS.items()}
     return BertConfig.from_dict(sizes | {"hidden_act": _ACTIVATIONS[act]}, source=source)
-
-
-def _refused(source: str, received: str, expected: str) -> InputError:
-    return InputError(
-        received=f"{source} with {received}",
-        expected=expected,
-        remedy="give a model of the architecture BERT; others compute something else",
-    )
 
 
 def architecture_of(names: Iterable[str]) -> str:
@@ -147,132 +144,54 @@ def architecture_of(names: Iterable[str]) -> str:
     return "BertModel"
 
 
-def write_config(config: BertConfig, facts: ModelFacts, names: Iterable[str]) -> dict[str, Any]:
-    """Our configuration as the values of a config.json."""
+def write_config(
+    config: BertConfig, facts: ModelFacts, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any]:
+    """Our configuration as the values of a config.json; shapes of the weights by original name."""
     values = config.to_dict() | {
-        "architectures": [facts.architecture or architecture_of(names)],
+        "architectures": [facts.architecture or architecture_of(shapes)],
         "model_type": "bert",
         "hidden_act": _THEIR_ACTIVATION[config.hidden_act],
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
-    if facts.labels:
-        values["id2label"] = {str(i): label for i, label in enumerate(facts.labels)}
-        values["label2id"] = {label: i for i, label in enumerate(facts.labels)}
+    labels = facts.labels
+    if "output_weights" in shapes:  # transformers counts the labels to make the head
+        num_classes = shapes["output_weights"][0]
+        if labels is None or len(labels) != num_classes:
+            labels = _nameless(num_classes)
+    if labels:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
     return values
 
 
-def _read_facts(values: Mapping[str, Any], folder: str) -> ModelFacts:
-    tokenizer = _tokenizer_settings(folder)
-    by_id = {int(i): label for i, label in values.get("id2label", {}).items()}
-    labels = tuple(by_id[i] for i in sorted(by_id))
-    if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):  # not said by anyone
+def _nameless(num_labels: int) -> tuple[str, ...]:
+    """What transformers calls labels that nobody named."""
+    return tuple(f"LABEL_{i}" for i in range(num_labels))
+
+
+def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFacts:
+    by_id = values.get("id2label") or {}
+    if not isinstance(by_id, dict) or sorted(by_id, key=_number) != [
+        str(i) for i in range(len(by_id))
+    ]:
+        raise InputError(
+            received=f"{source} with id2label {by_id!r:.80}",
+            expected='a name for each label from "0" on, without gaps',
+            remedy="correct id2label",
+        )
+    labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
+    if labels == _nameless(len(labels)):
         labels = ()
     architectures = values.get("architectures") or [None]
-    return ModelFacts(do_lower_case=tokenizer, architecture=architectures[0], labels=labels or None)
+    return ModelFacts(
+        do_lower_case=read_case(folder), architecture=architectures[0], labels=labels or None
+    )
 
 
-# ---------------------------------------------------------------------------- tokenizer
-
-
-def _tokenizer_settings(folder: str) -> bool | None:
-    """do_lower_case, where the files say it.
-
-    Raises:
-      InputError: the tokenizer does what BERT's does not.
-    """
-    source = join(folder, "tokenizer_config.json")
-    values = read_json(source) if tf.io.gfile.exists(source) else {}
-    settings = {"lowercase": values.get("do_lower_case"),
-                "strip_accents": values.get("strip_accents"),
-                "handle_chinese_chars": values.get("tokenize_chinese_chars", True)}  # fmt: skip
-    fast = join(folder, "tokenizer.json")
-    if settings["lowercase"] is None and tf.io.gfile.exists(fast):
-        source = fast
-        settings |= read_json(fast).get("normalizer") or {}
-    lower = settings["lowercase"]
-    if settings["handle_chinese_chars"] is False:
-        raise _refused(source, "tokenize_chinese_chars false", "Chinese characters split, as BERT")
-    if settings["strip_accents"] not in (None, lower):
-        raise _refused(
-            source,
-            f"strip_accents {settings['strip_accents']} and do_lower_case {lower}",
-            "both true or both false, as BERT's tokenizer has them",
-        )
-    return lower
-
-
-def read_pieces(folder: str) -> tuple[tuple[str, ...] | None, str | None]:
-    """The vocabulary in the order of its ids, and the file it is from.
-
-    Raises:
-      InputError: ids are missing, or vocab.txt and tokenizer.json differ.
-    """
-    text, fast = join(folder, "vocab.txt"), join(folder, "tokenizer.json")
-    in_text = read_vocabulary(text) if tf.io.gfile.exists(text) else None
-    in_fast = _pieces_of_fast(fast) if tf.io.gfile.exists(fast) else None
-    added = join(folder, "added_tokens.json")
-    if in_text is not None and tf.io.gfile.exists(added):
-        in_text = _in_order(dict(zip(in_text, range(len(in_text)), strict=True)) | read_json(added),
-                            added)  # fmt: skip
-    if in_text and in_fast and in_text != in_fast[: len(in_text)]:
-        other = next(i for i, piece in enumerate(in_text) if in_fast[i : i + 1] != [piece])
-        raise InputError(
-            received=f"{text} and {fast}, which differ at id {other}",
-            expected="one vocabulary",
-            remedy="remove the file that does not belong to the model",
-        )
-    if in_fast and len(in_fast) > len(in_text or ()):
-        return tuple(in_fast), fast
-    return (tuple(in_text), text) if in_text else (None, None)
-
-
-def _pieces_of_fast(path: str) -> list[str]:
-    values = read_json(path)
-    model = values.get("model") or {}
-    kind = model.get("type", "WordPiece")
-    if kind != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise _refused(path, f"a vocabulary of the kind {kind}", "WordPiece")
-    ids = dict(model["vocab"])
-    ids |= {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
-    return _in_order(ids, path)
-
-
-def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
-    pieces = sorted(ids, key=lambda piece: ids[piece])
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise InputError(
-            received=f"{path}, whose ids are not 0 to {len(ids) - 1}",
-            expected="an id for each piece, without gaps",
-            remedy="copy the file again",
-        )
-    return pieces
-
-
-def write_tokenizer(pieces: Iterable[str], do_lower_case: bool, longest: int) -> dict[str, str]:
-    """The tokenizer's files, text by name."""
-    pieces = list(pieces)
-    special = {
-        f"{name}_token": f"[{name.upper()}]"
-        for name in ("unk", "sep", "pad", "cls", "mask")
-        if f"[{name.upper()}]" in pieces
-    }
-    settings = {
-        "do_lower_case": do_lower_case,
-        "model_max_length": longest,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-    }
-    return {
-        "vocab.txt": "".join(f"{piece}\n" for piece in pieces),
-        "tokenizer_config.json": _json(settings | special),
-        "special_tokens_map.json": _json(special),
-    }
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else -1
 
 
 # ---------------------------------------------------------------------------- files
@@ -308,12 +227,14 @@ def open_hugging_face(path: str) -> Weights:
         )
     values = read_json(config_file)
     config = read_config(values, source=config_file)
-    shapes, read = _open_tensors(weight_file)
+    shapes, read = open_tensors(weight_file)
     names, ignored = _names(shapes, read, weight_file)
     pieces, vocab_file = read_pieces(folder)
 
     def read_original(name: str) -> np.ndarray:
         value = read(names[name])
+        if value.dtype != np.float32 and original_name(names[name]):
+            raise refused_model(weight_file, f"{names[name]} of {value.dtype.name}", "float32")
         return np.ascontiguousarray(value.T) if is_transposed(name) else value
 
     return Weights(
@@ -327,7 +248,7 @@ def open_hugging_face(path: str) -> Weights:
         config=config,
         pieces=pieces,
         vocab_file=vocab_file,
-        facts=_read_facts(values, folder),
+        facts=_read_facts(values, folder, config_file),
         ignored=ignored,
     )
 
@@ -339,8 +260,14 @@ def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
     for theirs in shapes:
         if theirs in copies:
             continue
-        ours = original_name(theirs)
-        names[ours or theirs.replace(".", "/")] = theirs
+        ours = original_name(theirs) or theirs.replace(".", "/")
+        if ours in names:
+            raise InputError(
+                received=f"{path} with both {names[ours]} and {theirs}",
+                expected="one of them: both are names of the same weight",
+                remedy="take out the one that is not the model's",
+            )
+        names[ours] = theirs
     if TIED_BIAS in copies and "cls/predictions/output_bias" not in names:  # newer files
         names["cls/predictions/output_bias"] = TIED_BIAS
         copies.remove(TIED_BIAS)
@@ -353,79 +280,6 @@ def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
                 remedy="give a model with tied embeddings; this one cannot be represented",
             )
     return names, tuple(copies)
-
-
-def _open_tensors(path: str) -> tuple[dict[str, tuple[int, ...]], Callable[[str], np.ndarray]]:
-    """Shapes by name, and what reads one; of one file or of several with an index."""
-    if path.endswith(".index.json"):
-        files = sorted(set(read_json(path).get("weight_map", {}).values()))
-        parts = [_open_tensors(join(folder_of(path), name)) for name in files]
-        reads = {name: read for shapes, read in parts for name in shapes}
-        shapes = {name: shape for shapes, _ in parts for name, shape in shapes.items()}
-        return shapes, lambda name: reads[name](name)
-    if path.endswith(".safetensors"):
-        return _open_safetensors(path)
-    return _open_pickle(path)
-
-
-def _open_safetensors(path: str):
-    with _damage_named(path):
-        if "://" in path:
-            with tf.io.gfile.GFile(path, "rb") as file:
-                tensors = safetensors.numpy.load(file.read())
-            return {name: value.shape for name, value in tensors.items()}, tensors.__getitem__
-        file = safetensors.safe_open(path, framework="numpy")
-        names = list(file.keys())
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-
-    def read(name: str) -> np.ndarray:
-        with _damage_named(path):
-            return file.get_tensor(name)
-
-    return shapes, read
-
-
-@contextlib.contextmanager
-def _damage_named(path: str):
-    try:
-        yield
-    except (safetensors.SafetensorError, OSError, ValueError, tf.errors.OpError) as error:
-        raise InputError(
-            received=f"{path}, which cannot be read ({str(error).splitlines()[0]})",
-            expected="a whole safetensors file",
-            remedy="copy the file again",
-        ) from None
-
-
-def _open_pickle(path: str):
-    """A pytorch_model.bin, by torch's loader that takes tensors and nothing else."""
-    try:
-        import torch
-    except ImportError:
-        raise InputError(
-            received=f"{path}, a pickle, which can run code when it is loaded",
-            expected=f"{SAFETENSORS}, or PyTorch installed, whose loader refuses code",
-            remedy="pip install 'bert-tf[torch]', or convert the file to safetensors",
-        ) from None
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise InputError(
-            received=f"{path}, which torch.load(weights_only=True) refuses "
-            f"({str(error).splitlines()[0]})",
-            expected="a file of tensors by name, and nothing that runs code",
-            remedy="do not load it elsewhere; get the model's safetensors file",
-        ) from None
-    if not isinstance(tensors, dict) or not all(torch.is_tensor(t) for t in tensors.values()):
-        raise InputError(
-            received=f"{path}, which holds something else than tensors by name",
-            expected="the state_dict of a model",
-            remedy="save model.state_dict(), not the model",
-        )
-    return (
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
-        lambda name: tensors[name].float().numpy(),
-    )
 
 
 def write_tensors(weights: Weights, names: Iterable[str]) -> bytes:

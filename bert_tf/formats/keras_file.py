@@ -1,6 +1,7 @@
 """Keras's own files, .keras and .weights.h5, of the models of this package."""
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator
 
@@ -31,11 +32,12 @@ def open_keras_file(path: str) -> Weights:
                 model = keras.models.load_model(local, compile=False)
             else:
                 model = _load_weights(local, path, found["config"])
-        except (ValueError, TypeError, KeyError, OSError, RuntimeError) as error:
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            raise
+        except Exception as error:  # a damaged archive can raise anything
+            says = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
-                received=f"{path}, which cannot be read ({str(error).splitlines()[0]})",
+                received=f"{path}, which cannot be read ({says})",
                 expected="a model of bert_tf, saved by Keras",
                 remedy="save it again with Model.save from a model of bert_tf.models",
             ) from None
@@ -81,12 +83,25 @@ def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Mod
     with h5py.File(local) as file:
         groups = file["layers"]
         names = set(groups.keys())
+        _check_depth(names, config, path)
         num_classes = 0
         if "sequence_classifier" in names:
             num_classes = groups["sequence_classifier/vars/0"].shape[0]
     model = _model_with(config, names, num_classes)
     model.load_weights(local)
     return model
+
+
+def _check_depth(names: set[str], config: BertConfig, path: str) -> None:
+    """Keras itself says nothing of layers in the file that the model does not have."""
+    depth = sum(re.fullmatch(r"encoder_block(_\d+)?", name) is not None for name in names)
+    if depth != config.num_hidden_layers:
+        raise InputError(
+            received=f"{path} with {depth} encoder blocks",
+            expected=f"{config.num_hidden_layers}, the num_hidden_layers of the {CONFIG_FILE} "
+            "beside it",
+            remedy=f"put the {CONFIG_FILE} of this model there",
+        )
 
 
 def _model_with(config: BertConfig, names: set[str], num_classes: int) -> keras.Model:

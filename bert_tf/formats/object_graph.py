@@ -8,6 +8,10 @@ Two layouts of the encoder are out there, and two places of the attention's outp
 
     <block>/_attention_layer/_output_dense               newer
     <block>/_attention_output_dense                      older
+
+A variable is saved under the shortest of its paths: the word table of a model with a masked-LM head
+is masked_lm/embedding_table. Next-sentence prediction has a pooler of its own there,
+next_sentence..pooler_dense; the encoder's is then untrained.
 """
 
 import re
@@ -22,7 +26,8 @@ from bert_tf.formats.base import Weights, beside, folder_of
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _NORM, _DENSE = r"/(gamma|beta)", r"/(kernel|bias)"
-_ROOT = r"^(?:model|encoder|model/encoder)"
+_ROOT = r"^(?:model/encoder_network|model/encoder|encoder_network|encoder|model)"
+_HEADS_POOLER = r"^next_sentence\.\.|classification_heads/0/dense"
 
 # In order: the place in the object graph, and the original's name.
 _EMBEDDINGS = (
@@ -41,13 +46,16 @@ _BLOCK = (
     (r"_output_dense" + _DENSE, r"output/dense/\1"),
     (r"_output_layer_norm" + _NORM, r"output/LayerNorm/\1"),
 )  # fmt: skip
+_OUT_PROJ = r"^(?:next_sentence|(?:model/)?classification_heads/0)/out_proj/"
 _HEADS = (
     (r"^(?:model/)?masked_lm/dense" + _DENSE, r"cls/predictions/transform/dense/\1"),
     (r"^(?:model/)?masked_lm/layer_norm" + _NORM, r"cls/predictions/transform/LayerNorm/\1"),
-    (r"^(?:model/)?masked_lm/output_bias(?:\.Sbias)?$", "cls/predictions/output_bias"),
+    (r"^(?:model/)?masked_lm/(?:output_bias\.Sbias|bias)", "cls/predictions/output_bias"),
+    (r"^(?:model/)?masked_lm/embedding_table", "bert/embeddings/word_embeddings"),
     (r"^next_sentence\.\.pooler_dense" + _DENSE, r"bert/pooler/dense/\1"),
-    (r"^next_sentence/out_proj/kernel$", "cls/seq_relationship/output_weights"),
-    (r"^next_sentence/out_proj/bias$", "cls/seq_relationship/output_bias"),
+    (r"^(?:model/)?classification_heads/0/dense" + _DENSE, r"bert/pooler/dense/\1"),
+    (_OUT_PROJ + "kernel", "cls/seq_relationship/output_weights"),
+    (_OUT_PROJ + "bias", "cls/seq_relationship/output_bias"),
 )
 _TRANSPOSED = frozenset({"cls/seq_relationship/output_weights"})
 
@@ -98,7 +106,8 @@ def open_object_graph(path: str) -> Weights:
 
 def original_names(places: Iterable[str]) -> dict[str, str]:
     """The original's name for each place in the object graph that has one."""
-    places = sorted(places)
+    # The head's pooler first: the encoder's, if there is one too, has not been trained.
+    places = sorted(places, key=lambda place: (not re.search(_HEADS_POOLER, place), place))
     num_blocks = len(
         {m[1] for p in places if (m := re.search(r"layer_with_weights-(\d+)/_attention_layer/", p))}
     )
