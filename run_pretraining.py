@@ -10,7 +10,7 @@ a stop, it goes on from the last checkpoint and ends as if it had never been sto
 from collections.abc import Sequence
 
 import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf import checkpoints, distribution, models, optimization, records, training
+from bert_tf import checkpoints, distribution, models, optimization, records, training, weights
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.losses import PretrainingObjective
@@ -207,7 +207,9 @@ def load_first_weights(trainer: training.Trainer, folder: checkpoints.Checkpoint
         # Of another model? Seen before anything is written over the files that belong to it.
         bert_tf.load_checkpoint(trainer.model, latest)
     elif FLAGS.init_checkpoint:
-        logging.info("%s", bert_tf.load_checkpoint(trainer.model, FLAGS.init_checkpoint))
+        source = weights.open_weights(FLAGS.init_checkpoint)
+        weights.config_of(source, FLAGS.bert_config_file)  # refuses one that does not belong to it
+        logging.info("%s", bert_tf.load_checkpoint(trainer.model, source))
     elif not FLAGS.do_train:
         raise InputError(
             received=f"--do_eval alone, with no checkpoint in {folder.path}",

@@ -1,0 +1,188 @@
+"""What fine-tuning of every kind shares: records of features, their batches, their predictions.
+
+features -> train.tf_record     written whole or not at all
+batches of them                 in an order of (seed, position), by length
+predictions                     of every record once, in the order of the records
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.buckets import BucketedBatches, ByLengthOrder, choose_lengths, real_lengths
+from bert_tf.errors import InputError
+from bert_tf.records import FileOrder, Order, Record, RecordFiles, ShuffledOrder
+from bert_tf.training import Trainer
+
+WINDOW = 50  # batches of training that are sorted by length at once
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long and how fast; named as the original's flags."""
+
+    train_batch_size: int = 32
+    learning_rate: float = 5e-5
+    num_train_epochs: float = 3.0
+    warmup_proportion: float = 0.1
+
+    def num_train_steps(self, num_examples: int) -> int:
+        """Updates in all, int(N / batch * epochs) as in the original.
+
+        Raises:
+          InputError: that is none.
+        """
+        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
+        if steps < 1:
+            raise InputError(
+                received=f"{num_examples} examples, --train_batch_size={self.train_batch_size}, "
+                f"--num_train_epochs={self.num_train_epochs}",
+                expected="enough for one update",
+                remedy="use a smaller batch or more epochs",
+            )
+        return steps
+
+    def optimizer(
+        self, num_train_steps: int, *, kind: str = "adamw", bias_correction: bool = False
+    ) -> optimization.AdamWeightDecay:
+        """The original's optimizer and learning rate over so many steps, or LAMB."""
+        made = {"adamw": optimization.AdamWeightDecay, "lamb": optimization.Lamb}[kind]
+        return made(
+            schedule=optimization.Schedule(
+                learning_rate=self.learning_rate,
+                num_train_steps=num_train_steps,
+                num_warmup_steps=int(num_train_steps * self.warmup_proportion),
+            ),
+            bias_correction=bias_correction,
+        )
+
+
+def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
+    """Writes a TFRecord file that appears when it is whole; returns how many records.
+
+    Args:
+      path: local or remote.
+      record: the declaration.
+      rows: for each record the values of its features.
+    """
+    temporary = f"{path}.incomplete"
+    count = 0
+    try:
+        with tf.io.TFRecordWriter(temporary) as writer:
+            for count, row in enumerate(rows, 1):  # noqa: B007
+                writer.write(record.serialize(row))
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+    return count
+
+
+class BufferShuffledOrder:
+    """The original's order: the file over and over, through a buffer that a random row leaves.
+
+    It mixes little: a row can come at most a buffer's length early. Position p is found by going
+    through the positions before it.
+    """
+
+    def __init__(self, num_rows: int, *, seed: int, buffer: int = 100):
+        self._num_rows = num_rows
+        self._random = np.random.default_rng(seed % 2**64)
+        self._buffer = [i % num_rows for i in range(buffer)]
+        self._next = buffer
+        self._found: list[int] = []
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start .. stop-1."""
+        missing = stop - len(self._found)
+        if missing > 0:
+            for place in self._random.integers(0, len(self._buffer), missing):
+                self._found.append(self._buffer[place])
+                self._buffer[place] = self._next % self._num_rows
+                self._next += 1
+        return np.array(self._found[start:stop], np.int64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batching:
+    """How records become batches."""
+
+    vocab_size: int
+    max_seq_length: int
+    bucket_by_length: bool = True
+    legacy_shuffle: bool = False
+
+    def training(
+        self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int
+    ) -> BucketedBatches:
+        """Endless shuffled batches; planned up to the last step."""
+        order: Order = ShuffledOrder(len(files), seed=seed)
+        if self.legacy_shuffle:
+            order = BufferShuffledOrder(len(files), seed=seed)
+        num_examples = num_train_steps * batch_size
+        return self._batches(files, order, batch_size, num_examples, seed=seed, window=WINDOW)
+
+    def once(self, files: RecordFiles, *, batch_size: int) -> BucketedBatches:
+        """Every record once."""
+        order = FileOrder(len(files))
+        window = -(-len(files) // batch_size)
+        return self._batches(files, order, batch_size, len(files), seed=None, window=window)
+
+    def _batches(self, files, order: Order, batch_size: int, num_examples: int, *, seed, window):
+        lengths = real_lengths(files)
+        padded: tuple[int, ...] = (self.max_seq_length,)
+        if self.bucket_by_length:
+            padded = choose_lengths(lengths, longest=self.max_seq_length)
+            order = ByLengthOrder(
+                order,
+                lengths,
+                batch_size=batch_size,
+                window=window,
+                num_examples=num_examples,
+                seed=seed,
+            )
+        return BucketedBatches(
+            files,
+            order,
+            batch_size=batch_size,
+            vocab_size=self.vocab_size,
+            lengths=lengths,
+            padded_lengths=padded,
+            num_examples=num_examples,
+        )
+
+
+def predictions_in_order(
+    trainer: Trainer, batches: BucketedBatches, names: Iterable[str]
+) -> dict[str, np.ndarray]:
+    """What the model gives for every record, in the order of the records.
+
+    Args:
+      trainer: with the model.
+      batches: every record once, in any order.
+      names: of outputs.
+
+    Returns:
+      Each output float32 [rows, ...]; outputs of each token are padded with 0 to the longest.
+    """
+    names = list(names)
+    found: dict[str, list] = {name: [None] * batches.num_records for name in names}
+    for rows, outputs in trainer.predict(batches, names):
+        for name in names:
+            for row, value in zip(rows, outputs[name], strict=True):
+                found[name][row] = value
+    return {name: _stack(values) for name, values in found.items()}
+
+
+def _stack(values: list[np.ndarray]) -> np.ndarray:
+    if len({value.shape for value in values}) == 1:
+        return np.stack(values)
+    longest = max(len(value) for value in values)
+    padded = np.zeros([len(values), longest, *values[0].shape[1:]], values[0].dtype)
+    for row, value in enumerate(values):
+        padded[row, : len(value)] = value
+    return padded
