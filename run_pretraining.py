@@ -10,7 +10,16 @@ a stop, it goes on from the last checkpoint and ends as if it had never been sto
 from collections.abc import Sequence
 
 import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf import checkpoints, distribution, models, optimization, records, training, weights
+from bert_tf import (
+    checkpoints,
+    distribution,
+    models,
+    optimization,
+    pace,
+    records,
+    training,
+    weights,
+)
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.losses import PretrainingObjective
@@ -90,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
             folder=folder,
             pace=make_pace(),
             run_facts=make_run_facts(train_batches),
-            eval_batches=eval_batches,
+            evaluate=lambda _: trainer.evaluate(eval_batches),
         )
     if FLAGS.do_eval:
         step = trainer.restore(folder, {})
@@ -226,13 +235,13 @@ def write_model_files(config: bert_tf.BertConfig, folder: checkpoints.Checkpoint
         checkpoints.write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
 
 
-def make_pace() -> training.Pace:
+def make_pace() -> pace.Pace:
     """How often training stops to log, save and evaluate."""
-    return training.Pace(
+    return pace.Pace(
         iterations_per_loop=FLAGS.iterations_per_loop,
         log_steps=FLAGS.log_steps,
         save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-        eval_steps=FLAGS.eval_steps,
+        eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0,
     )
 
 

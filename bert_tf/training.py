@@ -13,7 +13,6 @@ the step: a run that is resumed ends as one that was never stopped.
 """
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,42 +26,10 @@ from bert_tf import checkpoints, layers
 from bert_tf.errors import InputError
 from bert_tf.losses import Batch, Objective, Sums
 from bert_tf.optimization import AdamWeightDecay, clip_by_global_norm
+from bert_tf.pace import Pace, StopTraining
 from bert_tf.progress import Progress
 from bert_tf.records import RecordBatches
 from bert_tf.weights import load_checkpoint
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pace:
-    """How often the host looks up from training; all in steps."""
-
-    iterations_per_loop: int = 1000  # at most so many in one call of the compiled loop
-    log_steps: int = 100  # 0, here and below: only at the end
-    save_checkpoints_steps: int = 1000
-    eval_steps: int = 0
-
-    def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            least = 1 if name == "iterations_per_loop" else 0
-            if value < least:
-                raise InputError(
-                    received=f"--{name}={value}",
-                    expected=f"{least} or more",
-                    remedy=f"correct --{name}",
-                )
-
-    def next_stop(self, step: int, last: int) -> int:
-        """The next step after `step` at which there is something to do."""
-        stops = [last, step + self.iterations_per_loop]
-        for every in (self.log_steps, self.save_checkpoints_steps, self.eval_steps):
-            if every:
-                stops.append((step // every + 1) * every)
-        return min(stops)
-
-    @staticmethod
-    def is_due(step: int, every: int) -> bool:
-        """Whether what comes every so many steps comes after `step`."""
-        return every > 0 and step % every == 0
 
 
 class Trainer:
@@ -278,7 +245,7 @@ class Trainer:
         folder: checkpoints.CheckpointFolder,
         pace: Pace,
         run_facts: Mapping[str, Any],
-        eval_batches: RecordBatches | None = None,
+        evaluate: Callable[[int], Mapping[str, float]] | None = None,
         on_stop: Callable[[int, Mapping[str, float]], None] | None = None,
     ) -> None:
         """Trains up to `num_train_steps`, from the last checkpoint of the folder if there is one.
@@ -289,7 +256,8 @@ class Trainer:
           folder: where checkpoints are written.
           pace: how often to log, save and evaluate.
           run_facts: what decides the run's result; noted in checkpoints, compared on resume.
-          eval_batches: what is evaluated every `pace.eval_steps`, before the first step too.
+          evaluate: called with the step every `pace.eval_steps`, before the first step too; gives
+            what is reported. It raises `StopTraining` if that is to be the last step.
           on_stop: called at each stop with the step and the mean losses since the last stop.
 
         Raises:
@@ -302,7 +270,7 @@ class Trainer:
             return
         progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
         if step == 0:
-            self._evaluate_on_the_way(progress, 0, eval_batches, pace)
+            self._evaluate_on_the_way(progress, 0, evaluate, pace)
         iterator = iter(self._distributed(batches, start=step))
         while step < num_train_steps:
             stop = pace.next_stop(step, num_train_steps)
@@ -316,7 +284,13 @@ class Trainer:
                 progress.report(step, rate)
             if pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps:
                 folder.save(step, self.state(step, run_facts))
-            self._evaluate_on_the_way(progress, step, eval_batches, pace)
+            try:
+                self._evaluate_on_the_way(progress, step, evaluate, pace)
+            except StopTraining as reason:
+                logging.info("Training stops at step %d: %s", step, reason)
+                if not pace.is_due(step, pace.save_checkpoints_steps):
+                    folder.save(step, self.state(step, run_facts))
+                return
 
     def run_steps(self, iterator, step: int, stop: int) -> dict[str, float]:
         """The updates of steps `step` to `stop` - 1; the mean of each loss over them.
@@ -342,9 +316,9 @@ class Trainer:
             )
         return losses
 
-    def _evaluate_on_the_way(self, progress, step: int, batches, pace: Pace) -> None:
-        if batches is not None and pace.is_due(step, pace.eval_steps):
-            progress.report_evaluation(step, self.evaluate(batches))
+    def _evaluate_on_the_way(self, progress, step: int, evaluate, pace: Pace) -> None:
+        if evaluate is not None and pace.is_due(step, pace.eval_steps):
+            progress.report_evaluation(step, evaluate(step))
 
     # ------------------------------------------------------------------ checkpoints
 

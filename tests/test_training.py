@@ -16,9 +16,10 @@ from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.losses import PretrainingObjective
 from bert_tf.optimization import AdamWeightDecay, Schedule
+from bert_tf.pace import Pace
 from bert_tf.progress import read_curves
 from bert_tf.records import FileOrder, RecordBatches, RecordFiles, ShuffledOrder
-from bert_tf.training import Pace, Trainer, _step_seed
+from bert_tf.training import Trainer, _step_seed
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 STILL = dataclasses.replace(DROPPING, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
@@ -116,7 +117,7 @@ def undisturbed(files, tmp_path_factory) -> Run:
         endless(files),
         folder / "run",
         pace=dataclasses.replace(EVERY_STEP, eval_steps=3),
-        eval_batches=eval_batches(files, batch_size=5, num_examples=7),
+        evaluate=lambda step: trainer.evaluate(eval_batches(files, batch_size=5, num_examples=7)),
     )
     return Run(trainer, folder, losses)
 
