@@ -1,0 +1,134 @@
+"""Pieces -> the text of the context that they stand for, in two ways.
+
+Pieces are lower-cased, without accents and without the spaces that were between them; the answer
+should read as its context does.
+
+    context                 "It was Steve Smith's  café."
+    predicted pieces               steve smith
+    by offsets                    "Steve Smith"     each piece knows where it comes from
+    legacy                        "Steve Smith"     the original's: found again by its letters
+
+The offsets are always right. The original's way takes whole words where it cannot find the letters
+again: with a piece [UNK], with characters that the tokenizer drops or changes into several, and
+where an answer has a letter whose accent was a character of its own.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import tensorflow as tf
+
+from bert_tf.squad.windows import CONTEXTS_AT_ONCE, Document, Window
+from bert_tf.tokenization import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
+from bert_tf.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.words import split_words
+
+# (window, first index in it, last index in it) -> the text
+Alignment = Callable[[Window, int, int], str]
+
+
+def make_alignment(
+    windows: Iterable[Window], tokenizer: FullTokenizer, *, legacy_alignment: bool
+) -> Alignment:
+    """How pieces of these windows become text: as the original does, or by offsets."""
+    if not legacy_alignment:
+        return text_by_offsets
+    documents = list(dict.fromkeys(window.document for window in windows))
+    normalized = normalized_words(documents, do_lower_case=tokenizer.do_lower_case)
+    return functools.partial(
+        _legacy_text,
+        normalized=dict(zip(documents, normalized, strict=True)),
+        inv_vocab=tokenizer.inv_vocab,
+    )
+
+
+def context_characters(window: Window, start_index: int, end_index: int) -> tuple[int, int]:
+    """Where in the context pieces of a window come from: first character, and behind the last."""
+    shift = window.span.start - window.doc_offset
+    document = window.document
+    return int(document.starts[start_index + shift]), int(document.ends[end_index + shift])
+
+
+def text_by_offsets(window: Window, start_index: int, end_index: int) -> str:
+    """The context from the first character of the first piece to the last one of the last."""
+    start, end = context_characters(window, start_index, end_index)
+    return window.document.context[start:end]
+
+
+# ---------------------------------------------------------------------------- as the original does
+
+
+def _legacy_text(
+    window: Window,
+    start_index: int,
+    end_index: int,
+    *,
+    normalized: dict[Document, list[str]],
+    inv_vocab: dict[int, str],
+) -> str:
+    document, shift = window.document, window.span.start - window.doc_offset
+    first, last = document.word_of_piece[[start_index + shift, end_index + shift]]
+    pieces = [inv_vocab[i] for i in window.input_ids[start_index : end_index + 1].tolist()]
+    tok_text = " ".join(filter(None, normalized[document][first : last + 1]))
+    orig_text = " ".join(document.words.words[first : last + 1])
+    return get_final_text(join_pieces(pieces), orig_text, tok_text)
+
+
+def join_pieces(pieces: Sequence[str]) -> str:
+    """Pieces as text: ["steve", "smith", "'", "s", "tea", "##pot"] -> "steve smith ' s teapot"."""
+    text = " ".join(pieces).replace(" ##", "").replace("##", "")
+    return " ".join(text.split())
+
+
+def get_final_text(pred_text: str, orig_text: str, tok_text: str) -> str:
+    """Finds a prediction in the words it was made from, by counting letters.
+
+    What is not a space counts as a letter; the words and their normal form have equally many:
+
+        orig_text   "Steve Smith's"         the words of the predicted pieces
+        tok_text    "steve smith ' s"       the same in normal form
+        pred_text   "steve smith"           is in tok_text, from its letter 0 to its letter 9
+        result      "Steve Smith"           orig_text from letter 0 to letter 9
+
+    The words themselves are the result where there is no telling:
+
+        "Straße 5"   "straße 5"    "[UNK] 5"   ->   "Straße 5"      not found
+        "a\\u200bb c"  "ab c"        "c"         ->   "a\\u200bb c"    4 letters against 3
+
+    (The original's function of this name makes tok_text itself, by its BasicTokenizer.)
+    """
+    place = tok_text.find(pred_text)
+    letters = [i for i, character in enumerate(orig_text) if character != " "]
+    if place < 0 or not pred_text or len(letters) != _num_letters(tok_text):
+        return orig_text
+    first = _num_letters(tok_text[:place])
+    last = first + _num_letters(pred_text) - 1
+    return orig_text[letters[first] : letters[last] + 1]
+
+
+def _num_letters(text: str) -> int:
+    return len(text) - text.count(" ")
+
+
+def normalized_words(documents: Sequence[Document], *, do_lower_case: bool) -> list[list[str]]:
+    """Each word of each context as the tokenizer sees it: "Smith's" is "smith ' s".
+
+    A word of which nothing is left, such as a zero-width space, is the empty string.
+    """
+    table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
+    result = []
+    for first in range(0, len(documents), CONTEXTS_AT_ONCE):
+        batch = documents[first : first + CONTEXTS_AT_ONCE]
+        texts = [LONE_SURROGATE.sub(SURROGATE_STAND_IN, one.context).encode() for one in batch]
+        with tf.device("CPU:0"):  # where strings are
+            parts = split_words(tf.constant(texts), table)
+            starts = tf.gather(parts.starts, tf.cumsum(parts.lengths, exclusive=True)).numpy()
+        splits = parts.text_splits.numpy().tolist()
+        strings = [string.decode() for string in parts.strings.numpy().tolist()]
+        for document, begin, end in zip(batch, splits[:-1], splits[1:], strict=True):
+            words = [[] for _ in document.words.words]
+            numbers = document.words.word_of_character(starts[begin:end]).tolist()
+            for number, string in zip(numbers, strings[begin:end], strict=True):
+                words[number].append(string)
+            result.append([" ".join(word) for word in words])
+    return result

@@ -1,0 +1,278 @@
+"""Scores of answers: exact match and F1 as SQuAD's official scripts define them.
+
+    v1.1   exact_match and f1 in percent over all questions
+    v2.0   exact, f1 and total over all, with an answer (HasAns) and without (NoAns); with null
+           odds, the best score that any threshold on them would give, and this threshold
+
+An answer counts by its words: lower case, without punctuation and articles. Of several gold
+answers the nearest counts.
+"""
+
+import collections
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from bert_tf.errors import InputError
+from bert_tf.squad.reading import SquadExample, SquadFile, read_json
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
+MISSING_SHOWN = 10
+
+
+class Score(NamedTuple):
+    """Of one answer, or summed over questions."""
+
+    exact: float
+    f1: float
+
+
+def normalize_answer(text: str) -> str:
+    """What is compared: "The (Old)  Bridge's" -> "old bridges"; ideographs are one word."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
+    """Harmonic mean of precision and recall of the words, counted with repetitions.
+
+    prediction "the Steve Smith", gold "Steve Lee Smith": 2 in common, of 2 and of 3   ->   0.8
+
+    Where either is without words the result is 0, where both are `both_empty`: 1 in the v2.0
+    script, 0 in that of v1.1.
+    """
+    words, gold_words = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    if not words or not gold_words:
+        return both_empty if words == gold_words else 0.0
+    common = (collections.Counter(words) & collections.Counter(gold_words)).total()
+    return 2 * common / (len(words) + len(gold_words))
+
+
+def score_answer(prediction: str, golds: Sequence[str], *, both_empty: float = 1.0) -> Score:
+    """The best over the gold answers, exact and F1 each by itself."""
+    normalized = normalize_answer(prediction)
+    return Score(
+        exact=float(any(normalized == normalize_answer(gold) for gold in golds)),
+        f1=max(token_f1(prediction, gold, both_empty=both_empty) for gold in golds),
+    )
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def evaluate(
+    file: SquadFile,
+    predictions: Mapping[str, str],
+    *,
+    na_probs: Mapping[str, float] | None = None,
+    na_prob_thresh: float = 1.0,
+) -> dict[str, float]:
+    """Scores of all questions, under the official script's keys in its order.
+
+    A question without a prediction scores 0 and is reported. (So it does in the v1.1 script; the
+    v2.0 script cannot go on there.)
+
+    Args:
+      file: questions with their gold answers; whether it is of v2.0's kind decides what is given.
+      predictions: answers by id, "" for none.
+      na_probs: v2.0 only: by id a number that is higher the less likely there is an answer, such as
+        null odds.
+      na_prob_thresh: above it an answer is taken as "", in all scores but the best ones.
+
+    Raises:
+      InputError: there are no questions, or na_probs do not cover a prediction.
+    """
+    if not file.examples:
+        raise InputError(
+            received=f"{file.source}, without a question",
+            expected="at least one",
+            remedy="give another file",
+        )
+    _warn_of_missing(file, predictions)
+    if not file.version_2:
+        return _evaluate_v1(file, predictions)
+    return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
+
+
+def _warn_of_missing(file: SquadFile, predictions: Mapping[str, str]) -> None:
+    missing = [one.qas_id for one in file.examples if one.qas_id not in predictions]
+    if missing:
+        logging.warning(
+            "%d of %d questions have no prediction and score 0: %s%s",
+            *(len(missing), len(file.examples), ", ".join(missing[:MISSING_SHOWN])),
+            ", ..." if len(missing) > MISSING_SHOWN else "",
+        )
+
+
+def _evaluate_v1(file: SquadFile, predictions: Mapping[str, str]) -> dict[str, float]:
+    scores = []
+    for one in file.examples:
+        golds = [answer.text for answer in one.answers]
+        if one.qas_id in predictions:
+            scores.append(score_answer(predictions[one.qas_id], golds, both_empty=0.0))
+    exact, f1 = (100.0 * sum(column) / len(file.examples) for column in _columns(scores))
+    return {"exact_match": exact, "f1": f1}
+
+
+def _columns(scores: Iterable[Score]) -> tuple[Sequence[float], ...]:
+    return tuple(zip(*scores, strict=True)) or ((), ())
+
+
+# ---------------------------------------------------------------------------- v2.0
+
+
+def _evaluate_v2(
+    file: SquadFile,
+    predictions: Mapping[str, str],
+    na_probs: Mapping[str, float] | None,
+    na_prob_thresh: float,
+) -> dict[str, float]:
+    raw = score_answers(file.examples, predictions)
+    odds = dict.fromkeys(raw, 0.0) if na_probs is None else na_probs
+    _check_covered(predictions, raw, odds)
+    has_answer = {one.qas_id: bool(one.answers) for one in file.examples}
+    scores = {
+        qas_id: _of_no_answer(has_answer[qas_id])
+        if qas_id in predictions and odds[qas_id] > na_prob_thresh
+        else score
+        for qas_id, score in raw.items()
+    }
+    groups = {
+        "": list(scores),
+        "HasAns_": [qas_id for qas_id in scores if has_answer[qas_id]],
+        "NoAns_": [qas_id for qas_id in scores if not has_answer[qas_id]],
+    }
+    result = {}
+    for prefix, ids in groups.items():
+        if ids:
+            exact, f1 = (100.0 * sum(c) / len(ids) for c in _columns(scores[i] for i in ids))
+            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(ids)}
+    if na_probs is not None:
+        best = best_thresholds(file.examples, predictions, na_probs)
+        result |= {f"best_{key}": value for key, value in best.items()}
+    return result
+
+
+def score_answers(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str]
+) -> dict[str, Score]:
+    """The score of each question by id. Where there is no gold answer, "" is right."""
+    scores = {}
+    for one in examples:
+        golds = [answer.text for answer in one.answers if normalize_answer(answer.text)] or [""]
+        answered = one.qas_id in predictions
+        scores[one.qas_id] = (
+            score_answer(predictions[one.qas_id], golds) if answered else Score(0.0, 0.0)
+        )
+    return scores
+
+
+def _of_no_answer(has_answer: bool) -> Score:
+    """The score of "" as an answer."""
+    right = float(not has_answer)
+    return Score(right, right)
+
+
+def _check_covered(
+    predictions: Mapping[str, str], ids: Iterable[str], na_probs: Mapping[str, float]
+) -> None:
+    lacking = [qas_id for qas_id in ids if qas_id in predictions and qas_id not in na_probs]
+    if lacking:
+        raise InputError(
+            received=f"no-answer numbers without question {lacking[0]!r} and {len(lacking) - 1} "
+            "more that are predicted",
+            expected="a number for each prediction",
+            remedy="give the null_odds.json of the same run as the predictions",
+        )
+
+
+def best_thresholds(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, str],
+    na_probs: Mapping[str, float],
+) -> dict[str, float]:
+    """The best scores that a threshold on na_probs can give, and these thresholds.
+
+    An answer stands if its number is at most the threshold. The best one is found by letting the
+    answers stand one after the other, from the lowest number on:
+
+        question     number   predicted    gold        right   threshold   right in all
+                                                                (none)          2  (q2, q4)
+        q1           -5.0     "1386"       "1386"       +1       -5.0           3
+        q2           -2.0     "1196"       no answer    -1       -2.0           2
+        q3           -1.0     "Ruprecht"   "Ruprecht"   +1       -1.0           3
+        q4            4.0     "Heidelberg" no answer    -1        4.0           2
+
+        -> {"exact": 75.0, "exact_thresh": -5.0, ...}     the first of equal ones
+
+    With equal numbers a threshold between them is no threshold; like the official script this looks
+    at each answer by itself all the same. If nothing is better than no answers at all, the
+    threshold is 0, as there.
+
+    Args:
+      examples: questions with their gold answers.
+      predictions: answers by id. For the best threshold of a model give its best answers before any
+        decision on "" has been taken.
+      na_probs: as for `evaluate`.
+
+    Returns:
+      exact, exact_thresh, f1, f1_thresh; the scores in percent.
+    """
+    has_answer = {one.qas_id: bool(one.answers) for one in examples}
+    scores = score_answers(examples, predictions)
+    result = {}
+    for metric in Score._fields:
+        current = best = float(sum(not answered for answered in has_answer.values()))
+        threshold = 0.0
+        for qas_id in sorted(na_probs, key=na_probs.__getitem__):
+            if qas_id not in scores or qas_id not in predictions:
+                continue
+            if has_answer[qas_id]:
+                current += getattr(scores[qas_id], metric)
+            elif predictions[qas_id]:
+                current -= 1
+            if current > best:
+                best, threshold = current, na_probs[qas_id]
+        result |= {metric: 100.0 * best / len(scores), f"{metric}_thresh": threshold}
+    return result
+
+
+# ---------------------------------------------------------------------------- predictions
+
+
+def read_predictions(path: str) -> dict[str, str]:
+    """Answers by id, from a predictions.json.
+
+    Raises:
+      InputError: the file is no JSON, or no object of texts.
+    """
+    return _read_values(path, str, 'answers by id, {"q1": "Ruprecht", "q2": ""}')
+
+
+def read_na_probs(path: str) -> dict[str, float]:
+    """Numbers by id, from a null_odds.json.
+
+    Raises:
+      InputError: the file is no JSON, or no object of numbers.
+    """
+    return _read_values(path, (int, float), 'numbers by id, {"q1": -3.0}')
+
+
+def _read_values(path: str, kind: Any, expected: str) -> dict:
+    content = read_json(path)
+    wrong = content
+    if isinstance(content, dict):
+        entries = [
+            f"question {k!r}: {v!r:.80}" for k, v in content.items() if not isinstance(v, kind)
+        ]
+        if not entries:
+            return content
+        wrong = entries[0]
+    raise InputError(
+        received=f"{path}: {wrong!s:.160}",
+        expected=expected,
+        remedy="give a file that run_squad.py or another system has written in this form",
+    )

@@ -1,0 +1,363 @@
+"""SQuAD files -> questions, and in training the words that each answer covers.
+
+    {"version": "v2.0",
+     "data": [{"title": "Heidelberg",
+               "paragraphs": [{"context": "Ruprecht founded it in 1386.",
+                               "qas": [{"id": "q1", "question": "Who founded it?",
+                                        "answers": [{"text": "Ruprecht", "answer_start": 0}],
+                                        "is_impossible": false}]}]}]}
+
+One SquadExample for each of the `qas`. v1.1 has no is_impossible; some files leave `answers` out
+where there is none. XQuAD and other data sets of this form are read alike.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.checkpoints import path_errors
+from bert_tf.errors import InputError
+
+# The original's own white space; other kinds, such as no-break spaces, are part of a word.
+WORD = re.compile("[^ \t\r\n\u202f]+")
+EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
+WARNINGS_SHOWN = 10
+_OPTIONAL = type(None)
+
+
+class Answer(NamedTuple):
+    """What an annotator marked."""
+
+    text: str
+    answer_start: int | None  # code points of the context before it; None if the file has none
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadExample:
+    """A question about a context.
+
+    Attributes:
+      qas_id: the question's id, the key of its prediction.
+      question_text: the question.
+      context: the paragraph; questions about one paragraph share the string.
+      answers: what annotators marked, none for an unanswerable question.
+      is_impossible: whether the file says so or, where it does not say, whether there is no answer.
+      title: of the article.
+    """
+
+    qas_id: str
+    question_text: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    is_impossible: bool = False
+    title: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadFile:
+    """The questions of a file, in its order.
+
+    Attributes:
+      examples: the questions.
+      version_2: whether the file is of SQuAD v2.0's kind, in which some have no answer: its version
+        or any question says so.
+      source: the path, for messages.
+    """
+
+    examples: list[SquadExample]
+    version_2: bool
+    source: str
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def read_squad(path: str) -> SquadFile:
+    """Reads a file in SQuAD's format (original: `read_squad_examples`).
+
+    Args:
+      path: of JSON in UTF-8, with or without byte order mark; local or remote.
+
+    Raises:
+      InputError: the file cannot be read, is no JSON, or a question in it lacks something.
+    """
+    return parse_squad(read_json(path), path)
+
+
+def read_json(path: str) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+      InputError: the file cannot be read or is no JSON, naming the line.
+    """
+    with path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
+        raw = file.read()
+    try:
+        return json.loads(raw)
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise InputError(
+            received=f"{path}, which is no JSON ({error})",
+            expected="a JSON file in UTF-8",
+            remedy="check the path; if it is right, get the file again",
+        ) from None
+
+
+def parse_squad(content: Any, source: str) -> SquadFile:
+    """The questions of a file's content.
+
+    Args:
+      content: what `json.load` gives.
+      source: the path, for messages.
+
+    Raises:
+      InputError: naming the file, and the question or the place in it that is not as expected.
+    """
+    examples, version_2 = [], str(_get(content, "version", source, "")).lstrip("v").startswith("2")
+    for a, article in enumerate(_get(content, "data", source, kind=list)):
+        title = str(_get(article, "title", f"{source}, data[{a}]", ""))
+        for p, paragraph in enumerate(
+            _get(article, "paragraphs", f"{source}, data[{a}]", kind=list)
+        ):
+            place = f"{source}, data[{a}].paragraphs[{p}]"
+            context = _get(paragraph, "context", place, kind=str)
+            for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
+                example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
+                version_2 = version_2 or "is_impossible" in qa or not example.answers
+                examples.append(example)
+    _warn_of_equal_ids(examples, source)
+    return SquadFile(examples, version_2, source)
+
+
+def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExample:
+    qas_id = str(_get(qa, "id", place, kind=(str, int)))
+    place = f"{place}, question {qas_id!r}"
+    answers = tuple(
+        Answer(
+            _get(answer, "text", place, kind=str),
+            _get(answer, "answer_start", place, None, kind=(int, _OPTIONAL)),
+        )
+        for answer in _get(qa, "answers", place, None, kind=(list, _OPTIONAL)) or ()
+    )
+    return SquadExample(
+        qas_id=qas_id,
+        question_text=_get(qa, "question", place, kind=str),
+        context=context,
+        answers=answers,
+        is_impossible=_get(qa, "is_impossible", place, not answers, kind=bool),
+        title=title,
+    )
+
+
+_REQUIRED = object()
+
+
+def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any = object) -> Any:
+    """parent[key], where it is of the kind it should be."""
+    value = parent.get(key, default) if isinstance(parent, dict) else _REQUIRED
+    if value is not _REQUIRED and isinstance(value, kind):
+        return value
+    found = f"a {type(parent).__name__} without {key!r}"
+    if isinstance(parent, dict) and key in parent:
+        found = f"{key!r} that is {value!r:.80}"
+    raise InputError(
+        received=f"{place}: {found}",
+        expected=EXPECTED,
+        remedy="correct the file, or check that it is the one you mean",
+    )
+
+
+def _warn_of_equal_ids(examples: Sequence[SquadExample], source: str) -> None:
+    different = len({example.qas_id for example in examples})
+    if different < len(examples):
+        logging.warning(
+            "%s: %d of %d questions have an id that another has; the last prediction counts",
+            *(source, len(examples) - different, len(examples)),
+        )
+
+
+def example_of_row(row: Mapping[str, Any]) -> SquadExample:
+    """A row of a data set that has a column for each field, as TFDS and Hugging Face give SQuAD.
+
+    {"id": b"q1", "title": b"t", "context": b"Ruprecht founded it.", "question": b"Who?",
+     "answers": {"text": [b"Ruprecht"], "answer_start": [0]}}
+                   ->  SquadExample("q1", "Who?", "Ruprecht founded it.", (Answer("Ruprecht", 0),))
+    """
+
+    def text(value) -> str:
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+    given = row["answers"]
+    answers = tuple(
+        Answer(text(answer), int(start))
+        for answer, start in zip(given["text"], given["answer_start"], strict=True)
+    )
+    return SquadExample(
+        qas_id=text(row["id"]),
+        question_text=text(row["question"]),
+        context=text(row["context"]),
+        answers=answers,
+        is_impossible=bool(row.get("is_impossible", not answers)),
+        title=text(row.get("title", "")),
+    )
+
+
+# ---------------------------------------------------------------------------- words and answers
+
+
+class ContextWords(NamedTuple):
+    """The words of a context, parted by white space.
+
+    context   "So it was\\tin 1386."
+    words      So it was  in 1386.
+    starts     0  3  6    10 13
+    """
+
+    words: list[str]
+    starts: np.ndarray  # int64 [W]: the character at which each begins
+
+    def word_of_character(self, position) -> Any:
+        """The word a character is in; white space belongs to the word before it (-1: to none)."""
+        return np.searchsorted(self.starts, position, side="right") - 1
+
+
+def split_context(context: str) -> ContextWords:
+    """Cuts a context into words at the original's white space."""
+    matches = list(WORD.finditer(context))
+    return ContextWords([m[0] for m in matches], np.array([m.start() for m in matches], np.int64))
+
+
+class WordSpan(NamedTuple):
+    """The first and the last word of an answer."""
+
+    start_position: int
+    end_position: int
+
+
+def locate_answer(context: ContextWords, answer: Answer, *, num_characters: int) -> WordSpan | None:
+    """The words that an answer covers, or None if it is not where its offset says.
+
+    context          "It was founded in 1386 (see below)."
+    words             It was founded in 1386 (see below).
+    answer           ("1386", 18)   ->  words 4 to 4
+                     ("see", 24)    ->  words 5 to 5: the answer may be a part of a word
+                     ("1386", 3)    ->  None: there it says "was"
+
+    As in the original it is enough that the answer, white space made single spaces, occurs
+    somewhere in the words between its first and its last character.
+
+    Args:
+      context: its words.
+      answer: as the file gives it.
+      num_characters: length of the context.
+    """
+    first, last = answer.answer_start, (answer.answer_start or 0) + len(answer.text) - 1
+    if first is None or not 0 <= first <= last < num_characters:
+        return None
+    span = WordSpan(int(context.word_of_character(first)), int(context.word_of_character(last)))
+    if span.start_position < 0:
+        return None
+    words = " ".join(context.words[span.start_position : span.end_position + 1])
+    return span if " ".join(answer.text.split()) in words else None
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingExample:
+    """A question and the one answer it is trained on; both None for an unanswerable question."""
+
+    example: SquadExample
+    answer: Answer | None
+    words: WordSpan | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSet:
+    """What training uses of a file.
+
+    Attributes:
+      examples: the questions kept, in order.
+      wrong: questions left out because the answer is not where its offset says.
+      further_answers: questions with more than one answer, of which the first is used.
+    """
+
+    examples: list[TrainingExample]
+    wrong: list[SquadExample]
+    further_answers: int
+
+
+def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingSet:
+    """Finds the answer of each question, reports and leaves out those that are not to be found.
+
+    The original refuses a question with more than one answer; here the first one counts, which is
+    the only one in the official training files.
+
+    Args:
+      file: the questions.
+      version_2_with_negative: whether questions may be unanswerable. Without it, as in the
+        original, is_impossible is not looked at.
+
+    Raises:
+      InputError: a question has no answer but needs one, or no question is left.
+    """
+    kept, wrong, words_of = [], [], {}
+    for example in file.examples:
+        if version_2_with_negative and example.is_impossible:
+            kept.append(TrainingExample(example, None, None))
+            continue
+        if not example.answers:
+            raise _no_answer(example, file.source, version_2_with_negative)
+        if example.context not in words_of:
+            words_of[example.context] = split_context(example.context)
+        answer, words = example.answers[0], words_of[example.context]
+        span = locate_answer(words, answer, num_characters=len(example.context))
+        if span is None:
+            wrong.append(example)
+        else:
+            kept.append(TrainingExample(example, answer, span))
+    further = sum(len(one.example.answers) > 1 for one in kept if one.answer)
+    _report(file, wrong, further)
+    if not kept:
+        raise InputError(
+            received=f"{file.source}: none of {len(file.examples)} questions can be trained on",
+            expected="answers that are in their context at answer_start",
+            remedy="give another --train_file",
+        )
+    return TrainingSet(kept, wrong, further)
+
+
+def _no_answer(example: SquadExample, source: str, version_2_with_negative: bool) -> InputError:
+    return InputError(
+        received=f"{source}, question {example.qas_id!r}, which has no answer",
+        expected="an answer, or is_impossible"
+        if version_2_with_negative
+        else "an answer to every question, without --version_2_with_negative",
+        remedy="correct the file"
+        if version_2_with_negative
+        else "add --version_2_with_negative, or give a file of SQuAD v1.1's kind",
+    )
+
+
+def _report(file: SquadFile, wrong: Sequence[SquadExample], further_answers: int) -> None:
+    for example in wrong[:WARNINGS_SHOWN]:
+        answer = example.answers[0]
+        start = answer.answer_start
+        there = "" if start is None else example.context[max(0, start) :][: len(answer.text)]
+        logging.warning(
+            "%s, question %r: the answer %r is not at answer_start %s, where it says %r",
+            *(file.source, example.qas_id, answer.text, start, there),
+        )
+    if wrong:
+        logging.warning(
+            "%s: %d of %d questions left out, because the answer is not where its offset says",
+            *(file.source, len(wrong), len(file.examples)),
+        )
+    if further_answers:
+        logging.info(
+            "%s: %d questions have several answers; the first is used",
+            *(file.source, further_answers),
+        )

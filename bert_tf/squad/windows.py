@@ -1,0 +1,337 @@
+"""Questions -> windows: what the model is given of a question and its context.
+
+    [CLS] who founded it ? [SEP] ruprecht founded it in [SEP]              window 0
+    [CLS] who founded it ? [SEP] it in 138 ##6 . [SEP]                     window 1
+      0    0     0     0 0   0      1       1    1  1  1                   segment_ids
+
+A context that is too long for one window is cut into several that overlap. In prediction a piece
+can begin an answer only in the window in which it has most context on both sides.
+
+A context is tokenized once, however many questions are about it, and many contexts at a time;
+windows are slices of its arrays.
+
+Shapes: T pieces of a window, C pieces of its context that are in it, D pieces of a whole context.
+Source: `convert_examples_to_features` of the original's run_squad.py.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+from bert_tf.squad.reading import (
+    ContextWords,
+    SquadExample,
+    TrainingExample,
+    WordSpan,
+    split_context,
+)
+from bert_tf.tokenization import FullTokenizer
+
+FIRST_UNIQUE_ID = 1_000_000_000
+SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
+CONTEXTS_AT_ONCE, QUESTIONS_AT_ONCE = 128, 4096  # that are tokenized; bounds the memory it takes
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowSizes:
+    """How contexts are cut, in pieces; the names are those of the flags.
+
+    Raises:
+      InputError: a window would have no room for its context, or windows would not advance.
+    """
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+    def __post_init__(self):
+        if self.max_query_length < 0 or self.room(self.max_query_length) < 1:
+            raise InputError(
+                received=f"--max_seq_length={self.max_seq_length} "
+                f"--max_query_length={self.max_query_length}",
+                expected=f"max_seq_length at least {SPECIAL_PIECES + 1} above max_query_length, "
+                "which is not negative",
+                remedy="give a longer window or cut questions shorter",
+            )
+        if self.doc_stride < 1:
+            raise InputError(
+                received=f"--doc_stride={self.doc_stride}",
+                expected="1 or more: how far each window begins behind the one before",
+                remedy="correct --doc_stride",
+            )
+
+    def room(self, query_length: int) -> int:
+        """How many pieces of the context a window has beside a question of so many."""
+        return self.max_seq_length - query_length - SPECIAL_PIECES
+
+
+# ---------------------------------------------------------------------------- contexts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Document:
+    """A context in words and in pieces.
+
+    context          "Ruprecht founded it in 1386."
+    words             Ruprecht       founded  it  in  1386.
+    pieces            ru  ##pre ##cht founded it  in  138 ##6 .
+    word_of_piece      0    0     0     1      2   3   4   4  4
+    starts             0    2     5     9     17  20  23  26 27
+    ends               2    5     8    16     19  22  26  27 28
+
+    Attributes:
+      context: the text.
+      words: its words.
+      ids: int32 [D], the pieces.
+      starts, ends: int32 [D]; context[start:end] is what a piece comes from.
+      word_of_piece: int64 [D], never falling. A word may have no piece.
+    """
+
+    context: str
+    words: ContextWords
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    word_of_piece: np.ndarray
+
+
+def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict[str, Document]:
+    """The different contexts, each tokenized once.
+
+    The original tokenizes word by word. That is the same: what parts words for it parts them for
+    the tokenizer too, and no rule of the tokenizer looks beyond white space.
+    """
+    texts = list(dict.fromkeys(contexts))
+    documents = {}
+    for batch in _batches(texts, CONTEXTS_AT_ONCE):
+        columns = [_rows(ragged) for ragged in tokenizer.tokenize_with_offsets(batch)]
+        for text, ids, starts, ends in zip(batch, *columns, strict=True):
+            words = split_context(text)
+            word_of_piece = words.word_of_character(starts)
+            documents[text] = Document(text, words, ids, starts, ends, word_of_piece)
+    return documents
+
+
+def _tokenize(texts: Sequence[str], tokenizer: FullTokenizer) -> list[np.ndarray]:
+    """The ids of each text, each int32 [pieces]."""
+    batches = _batches(texts, QUESTIONS_AT_ONCE)
+    return [ids for batch in batches for ids in _rows(tokenizer.tokenize_ids(batch))]
+
+
+def _rows(ragged: tf.RaggedTensor) -> list[np.ndarray]:
+    return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (texts[first : first + size] for first in range(0, len(texts), size))
+
+
+# ---------------------------------------------------------------------------- where windows lie
+
+
+class DocSpan(NamedTuple):
+    """A run of the pieces of a context."""
+
+    start: int
+    length: int
+
+
+def doc_spans(num_pieces: int, *, room: int, doc_stride: int) -> list[DocSpan]:
+    """Which pieces of a context each window holds: none for an empty context.
+
+    num_pieces 10, room 4, doc_stride 3:
+
+        pieces     0 1 2 3 4 5 6 7 8 9
+        window 0   0 1 2 3                     (0, 4)
+        window 1         3 4 5 6               (3, 4)
+        window 2               6 7 8 9         (6, 4)
+    """
+    # No wider than the window, or pieces would be left out.
+    step = min(room, doc_stride)
+    starts = range(0, max(num_pieces - room, 0) + step, step) if num_pieces else ()
+    return [DocSpan(start, min(room, num_pieces - start)) for start in starts]
+
+
+def max_context_window(spans: Sequence[DocSpan], num_pieces: int) -> np.ndarray:
+    """For each piece of a context the window in which it has most context, int64 [D].
+
+    What counts is the shorter of both sides, and a little the length of the window; the first
+    window wins a tie (original: `_check_is_max_context`).
+
+        pieces     0   1   2   3   4   5   6   7   8   9
+        window 0   0   1   1   0                            pieces on the shorter side
+        window 1               0   1   1   0
+        window 2                           0   1   1   0
+        result     0   0   0   0   1   1   1   2   2   2
+    """
+    best = np.full(num_pieces, -1.0)
+    winner = np.zeros(num_pieces, np.int64)
+    for number, (start, length) in enumerate(spans):
+        left = np.arange(length)
+        score = np.minimum(left, left[::-1]) + 0.01 * length
+        better = score > best[start : start + length]
+        best[start : start + length][better] = score[better]
+        winner[start : start + length][better] = number
+    return winner
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(num_pieces: int, room: int, doc_stride: int) -> list[tuple[DocSpan, np.ndarray]]:
+    """Each window's pieces, and for which of them [C] it is the one with most context."""
+    spans = doc_spans(num_pieces, room=room, doc_stride=doc_stride)
+    winner = max_context_window(spans, num_pieces)
+    return [
+        (span, winner[span.start : span.start + span.length] == number)
+        for number, span in enumerate(spans)
+    ]
+
+
+# ---------------------------------------------------------------------------- answers in training
+
+
+class PieceSpan(NamedTuple):
+    """First and last piece of something in a context or a window."""
+
+    start: int
+    end: int
+
+
+def pieces_of_words(document: Document, words: WordSpan) -> PieceSpan:
+    """The pieces of a run of words; where they have none, the end is before the start."""
+    first = np.searchsorted(document.word_of_piece, words.start_position, side="left")
+    behind = np.searchsorted(document.word_of_piece, words.end_position, side="right")
+    return PieceSpan(int(first), int(behind) - 1)
+
+
+def improve_answer_span(ids: np.ndarray, span: PieceSpan, answer_ids: np.ndarray) -> PieceSpan:
+    """Cuts the pieces of an answer's words down to the answer's own.
+
+    Words are parted by white space alone, so an answer's words may hold more than the answer:
+
+        context   founded in (1386-1412).         answer   1386
+        pieces    founded in ( 138 ##6 - 141 ##2 ) .
+        words' span          2   3   4 5   6   7 8 9
+        result                   3   4
+
+    The answer is tokenized by itself. If it is cut into other pieces there than in its context, as
+    "Japan" in "Japanese", the span stays as it is. Original: `_improve_answer_span`.
+    """
+    answer, there = answer_ids.tolist(), ids[span.start : span.end + 1].tolist()
+    for start in range(len(there) - len(answer) + 1 if answer else 0):
+        if there[start : start + len(answer)] == answer:
+            return PieceSpan(span.start + start, span.start + start + len(answer) - 1)
+    return span
+
+
+def positions_in_window(answer: PieceSpan, span: DocSpan, *, doc_offset: int) -> PieceSpan:
+    """Where in a window an answer is; (0, 0), that is [CLS], if the window has not all of it.
+
+    answer 5 to 6, doc_offset 9 (pieces before those of the context):
+
+        (3, 4)   window with the pieces 3 4 5 6   ->  (11, 12)
+        (6, 4)   window with the pieces 6 7 8 9   ->  (0, 0)
+    """
+    if answer.start < span.start or answer.end > span.start + span.length - 1:
+        return PieceSpan(0, 0)
+    shift = doc_offset - span.start
+    return PieceSpan(answer.start + shift, answer.end + shift)
+
+
+# ---------------------------------------------------------------------------- windows
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """What the model is given at once (original: `InputFeatures`).
+
+    Attributes:
+      unique_id: 1,000,000,000 and on, in order.
+      example_index: which question, from 0.
+      doc_span_index: which window of this question, from 0.
+      document: the context.
+      span: which of its pieces are in the window.
+      input_ids: int32 [T] = [CLS] question [SEP] context [SEP], without padding.
+      doc_offset: how many pieces come before those of the context.
+      token_is_max_context: bool [C], whether the piece has most context in this window.
+      answer: in training, where in the window the answer is.
+      is_impossible: in training, whether the question is unanswerable.
+    """
+
+    unique_id: int
+    example_index: int
+    doc_span_index: int
+    document: Document
+    span: DocSpan
+    input_ids: np.ndarray
+    doc_offset: int
+    token_is_max_context: np.ndarray
+    answer: PieceSpan | None = None
+    is_impossible: bool = False
+
+    @property
+    def segment_ids(self) -> np.ndarray:
+        """int32 [T]: 0 for [CLS], the question and [SEP], 1 for the context and its [SEP]."""
+        return (np.arange(len(self.input_ids)) >= self.doc_offset).astype(np.int32)
+
+
+def prediction_windows(
+    examples: Sequence[SquadExample], tokenizer: FullTokenizer, sizes: WindowSizes
+) -> list[Window]:
+    """The windows of all questions, in order; a question whose context has no piece has none.
+
+    Raises:
+      InputError: the vocabulary lacks [CLS] or [SEP].
+    """
+    return list(_windows(examples, tokenizer, sizes))
+
+
+def training_windows(
+    examples: Sequence[TrainingExample], tokenizer: FullTokenizer, sizes: WindowSizes
+) -> list[Window]:
+    """The same with the place of each answer.
+
+    Windows without the whole answer are kept, and say [CLS] (as the original's code does, whose
+    comment says that they are thrown out).
+    """
+    answers = _tokenize([one.answer.text if one.answer else "" for one in examples], tokenizer)
+    result = []
+    for window in _windows([one.example for one in examples], tokenizer, sizes):
+        one, document = examples[window.example_index], window.document
+        position = PieceSpan(0, 0)
+        if one.words is not None:
+            span = pieces_of_words(document, one.words)
+            span = improve_answer_span(document.ids, span, answers[window.example_index])
+            position = positions_in_window(span, window.span, doc_offset=window.doc_offset)
+        result.append(dataclasses.replace(window, answer=position, is_impossible=one.words is None))
+    return result
+
+
+def _windows(
+    examples: Sequence[SquadExample], tokenizer: FullTokenizer, sizes: WindowSizes
+) -> Iterator[Window]:
+    tokenizer.require_special_tokens("[CLS]", "[SEP]")
+    cls, sep = np.array(tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]), np.int32)[:, None]
+    documents = tokenize_contexts((example.context for example in examples), tokenizer)
+    questions = _tokenize([example.question_text for example in examples], tokenizer)
+    unique_id = FIRST_UNIQUE_ID
+    for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
+        document, query = documents[example.context], question[: sizes.max_query_length]
+        layout = _layout(len(document.ids), sizes.room(len(query)), sizes.doc_stride)
+        for number, (span, is_max_context) in enumerate(layout):
+            pieces = document.ids[span.start : span.start + span.length]
+            yield Window(
+                unique_id=unique_id,
+                example_index=index,
+                doc_span_index=number,
+                document=document,
+                span=span,
+                input_ids=np.concatenate([cls, query, sep, pieces, sep]),
+                doc_offset=len(query) + 2,
+                token_is_max_context=is_max_context,
+            )
+            unique_id += 1
