@@ -20,6 +20,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from bert_tf import checkpoints
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import Weights, beside, folder_of
 
@@ -83,11 +84,13 @@ def open_object_graph(path: str) -> Weights:
             remedy="convert the checkpoint with the library that wrote it to TF1 names or to "
             "Hugging Face's format, and give that",
         )
+    found = beside(folder_of(prefix))
+    stored = reader.get_variable_to_shape_map()
     keys = {name: f"{place}{_VALUE}" for place, name in names.items()}
-    shapes = {
-        name: _flat_shape(name, reader.get_variable_to_shape_map()[key])
-        for name, key in keys.items()
-    }
+    _check_heads({stored[key][1] for name, key in keys.items()
+                  if name.endswith("/query/kernel") and len(stored[key]) == 3},
+                 found["config"], prefix)  # fmt: skip
+    shapes = {name: _flat_shape(name, stored[key]) for name, key in keys.items()}
 
     def read(name: str) -> np.ndarray:
         value = checkpoints.read_tensor(reader, keys[name], prefix=prefix)
@@ -100,8 +103,18 @@ def open_object_graph(path: str) -> Weights:
         shapes=shapes,
         read=read,
         ignored=tuple(sorted(p for p in paths if p not in names and p != GRAPH)),
-        **beside(folder_of(prefix)),
+        **found,
     )
+
+
+def _check_heads(heads: set[int], config: BertConfig | None, prefix: str) -> None:
+    """Their number is a dimension here; no other format can tell whether it is right."""
+    if config and heads - {config.num_attention_heads}:
+        raise InputError(
+            received=f"{prefix} with {heads.pop()} attention heads",
+            expected=f"{config.num_attention_heads}, as the configuration beside it says",
+            remedy="correct num_attention_heads",
+        )
 
 
 def original_names(places: Iterable[str]) -> dict[str, str]:
