@@ -35,8 +35,7 @@ def write_jsonl(path: str, vectors: Iterable[Vectors], layers: Sequence[int | st
 
 def _as_json(number: int, line: Vectors, layers: Sequence[int | str]) -> dict:
     def of_layers(values: np.ndarray) -> list[dict]:  # [L, D]
-        rounded = np.round(values.astype(np.float64), DECIMALS).tolist()
-        return [{"index": i, "values": v} for i, v in zip(layers, rounded, strict=True)]
+        return [{"index": i, "values": v} for i, v in zip(layers, rounded(values), strict=True)]
 
     if line.layers.ndim == 2:
         return {"linex_index": number, "layers": of_layers(line.layers)}
@@ -46,6 +45,11 @@ def _as_json(number: int, line: Vectors, layers: Sequence[int | str]) -> dict:
         for token, values in zip(line.tokens, by_token, strict=True)
     ]
     return {"linex_index": number, "features": features}
+
+
+def rounded(values: np.ndarray) -> list:
+    """float32 as Python numbers of six decimals; as `round` gives them, all at once."""
+    return np.round(values.astype(np.float64), DECIMALS).tolist()
 
 
 def write_npz(path: str, vectors: Iterable[Vectors], layers: Sequence[int | str]) -> int:

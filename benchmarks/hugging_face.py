@@ -1,0 +1,302 @@
+"""Our BERT beside PyTorch's with the same real weights, and every conversion between the two.
+
+    BERT_TF_DATA=... BERT_TF_GOLDENS=... python benchmarks/hugging_face.py --torch_python=...
+
+Prints, with all-MiniLM-L6-v2 and real sentences of STS-B:
+
+    outputs       ids, and the greatest difference of sequence outputs over real tokens
+    round trip    Hugging Face -> ours -> Hugging Face, loaded by transformers again
+    pre-training  a TF1 checkpoint with both heads -> BertForPreTraining, its logits
+    similarity    Spearman correlation of mean-pooled vectors with STS-B dev, by extract_features.py
+    pickles       what our reader makes of a pytorch_model.bin, and of one that would run code
+
+--torch_python names a Python that has torch and transformers.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+SENTENCES, BATCH = 200, 25
+
+
+def main() -> None:
+    """Every comparison, one after the other."""
+    options = parse_options()
+    if options.torch_part:
+        TORCH_PARTS[options.torch_part](*options.arguments)
+        return
+    if options.reader_part:
+        read_with_torch(*options.arguments)
+        return
+    data, goldens = (pathlib.Path(os.environ[f"BERT_TF_{x}"]) for x in ("DATA", "GOLDENS"))
+    with tempfile.TemporaryDirectory() as folder:
+        compare = Comparison(
+            options.torch_python, data / "weights/all-MiniLM-L6-v2", pathlib.Path(folder)
+        )
+        rows = read_sts(data / "glue/STS-B/dev.tsv")
+        first = compare.outputs([row[0] for row in rows[:SENTENCES]])
+        compare.round_trip(first)
+        compare.pretraining(goldens / "pretraining_tiny")
+        compare.similarity(rows)
+        compare.pickles()
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--torch_python", default=sys.executable)
+    parser.add_argument("--torch_part", choices=sorted(TORCH_PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--reader_part", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def read_sts(path: pathlib.Path) -> list[tuple[str, str, float]]:
+    """Both sentences and the score of each row."""
+    lines = path.read_text(encoding="utf-8").split("\n")[1:]
+    fields = [line.split("\t") for line in lines if line]
+    return [(row[7], row[8], float(row[9])) for row in fields]
+
+
+class Comparison:
+    """What all parts need: the other Python, the model, and a place for files."""
+
+    def __init__(self, torch_python: str, model: pathlib.Path, folder: pathlib.Path):
+        self.torch_python, self.model, self.folder = torch_python, model, folder
+        self.sentences = folder / "sentences.json"
+
+    def torch(self, part: str, *arguments) -> None:
+        """Runs a part in the Python that has torch."""
+        command = [self.torch_python, __file__, f"--torch_part={part}", *map(str, arguments)]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+    def script(self, name: str, *flags: str) -> None:
+        """Runs a script of the project; what it prints is shown, what it logs is not."""
+        ended = subprocess.run(
+            [sys.executable, str(ROOT / name), *flags], stderr=subprocess.PIPE, text=True
+        )
+        if ended.returncode:
+            sys.exit(ended.stderr)
+
+    def outputs(self, sentences: list[str]) -> dict[str, np.ndarray]:
+        """(a) Sequence outputs of both; returns theirs."""
+        self.sentences.write_text(json.dumps(sentences))
+        self.torch("encode", self.model, self.sentences, self.folder / "theirs.npz")
+        theirs = dict(np.load(self.folder / "theirs.npz"))
+        ours = our_outputs(self.model, sentences)
+        print(f"outputs: {len(sentences)} sentences, {len(theirs['ids'])} tokens")
+        print(f"  input ids equal: {np.array_equal(ours['ids'], theirs['ids'])}")
+        print(
+            f"  greatest difference: {greatest(ours['vectors'], theirs['vectors']):.2g}", flush=True
+        )
+        return theirs
+
+    def round_trip(self, first: dict[str, np.ndarray]) -> None:
+        """(b) There and back by convert_checkpoint.py, loaded by transformers."""
+        ours, again = self.folder / "ours", self.folder / "again"
+        print("round trip:", flush=True)
+        self.script("convert_checkpoint.py", f"--from={self.model}", f"--to={ours}")
+        self.script("convert_checkpoint.py", f"--from={ours}", f"--to={again}")
+        self.torch("encode", again, self.sentences, self.folder / "again.npz")
+        second = dict(np.load(self.folder / "again.npz"))
+        print(f"  input ids equal: {np.array_equal(second['ids'], first['ids'])}")
+        difference = greatest(second["vectors"], first["vectors"])
+        print(f"  greatest difference in transformers: {difference}")
+
+    def pretraining(self, golden: pathlib.Path) -> None:
+        """(c) Both heads of a checkpoint of the original's."""
+        from bert_tf import conversion, weights
+
+        target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
+        print("pre-training:", flush=True)
+        self.script("convert_checkpoint.py", f"--from={golden}", f"--to={target}")
+        source = weights.open_weights(str(golden))
+        inputs = conversion.random_inputs(source.config)
+        np.savez(inputs_file, **inputs)
+        self.torch("pretraining", target, inputs_file, self.folder / "logits.npz")
+        theirs = np.load(self.folder / "logits.npz")
+        ours = conversion.outputs_of(source, inputs)
+        for name in ("masked_lm_logits", "next_sentence_logits"):
+            print(f"  {name}: greatest difference {greatest(ours[name], theirs[name]):.2g}")
+
+    def similarity(self, rows: list[tuple[str, str, float]]) -> None:
+        """(d) STS-B dev through extract_features.py."""
+        texts, vectors = self.folder / "texts.jsonl", self.folder / "vectors.npz"
+        lines = [json.dumps({"text": text}) for column in (0, 1) for text in by(rows, column)]
+        texts.write_text("\n".join(lines) + "\n")
+        self.script(
+            "extract_features.py", f"--init_checkpoint={self.model}", f"--input_file={texts}",
+            f"--output_file={vectors}", "--pooling=mean", "--output_format=npz",
+        )  # fmt: skip
+        x = np.load(vectors)["embeddings"].astype(np.float64)
+        x /= np.linalg.norm(x, axis=1, keepdims=True)
+        cosine = np.sum(x[: len(rows)] * x[len(rows) :], axis=1)
+        print(
+            f"similarity: {len(rows)} pairs, Spearman {spearman(cosine, by(rows, 2)):.4f}",
+            flush=True,
+        )
+
+    def pickles(self) -> None:
+        """(e) Our reader beside torch, in a process of its own."""
+        place = self.folder / "pickles"
+        place.mkdir()
+        (place / "config.json").write_text((self.model / "config.json").read_text())
+        self.torch("save_pickle", self.model, place / "pytorch_model.bin")
+        packages = subprocess.run(
+            [self.torch_python, "-c", "import torch; print(*torch.__path__)"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        print("pickles:", flush=True)
+        arguments = [pathlib.Path(packages.strip()).parent, place, self.model]
+        subprocess.run(
+            [sys.executable, __file__, "--reader_part", *map(str, arguments)],
+            check=True, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+def by(rows: list[tuple], column: int) -> list:
+    """One column."""
+    return [row[column] for row in rows]
+
+
+def greatest(a: np.ndarray, b: np.ndarray) -> float:
+    """The greatest difference of two arrays of one shape."""
+    if a.shape != b.shape:
+        raise ValueError(f"received shapes {a.shape} and {b.shape}, expected the same")
+    return float(np.max(np.abs(a.astype(np.float64) - b)))
+
+
+def spearman(a, b) -> float:
+    """The correlation of ranks; equal values share the mean of theirs."""
+
+    def ranks(values) -> np.ndarray:
+        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+# ---------------------------------------------------------------------------- with TensorFlow
+
+
+def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarray]:
+    """ids [T] and last layer [T, D] of all real tokens of all sentences."""
+    from bert_tf import features, weights
+
+    source = weights.open_weights(str(model))
+    tokenizer = weights.tokenizer_of(source, source.config)
+    extractor = features.Extractor(
+        source, source.config, tokenizer, layers=[-1], pooling="none", max_seq_length=128,
+        batch_size=BATCH,
+    )  # fmt: skip
+    found = list(extractor.extract(features.Line(text) for text in sentences))
+    tokens = [token for vectors in found for token in vectors.tokens]
+    return {
+        "ids": np.array(tokenizer.convert_tokens_to_ids(tokens)),
+        "vectors": np.concatenate([vectors.layers[0] for vectors in found]),
+    }
+
+
+class Payload:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def read_with_torch(packages: str, folder: str, model: str) -> None:
+    """Opens a good and a bad pickle where torch can be imported too."""
+    from bert_tf import weights
+    from bert_tf.errors import InputError
+
+    sys.path.append(packages)  # last: what TensorFlow needs comes from where it did
+    expected = weights.open_weights(model)
+    try:
+        found = weights.open_weights(folder)
+    except InputError as error:  # no torch for this version of Python
+        print(f"  state_dict: {error}")
+        return
+    equal = all(np.array_equal(found.read(n), expected.read(n)) for n in expected.names)
+    print(f"  state_dict: {len(found.names)} tensors, equal to those of safetensors: {equal}")
+    trace = pathlib.Path(folder) / "trace"
+    with open(f"{folder}/pytorch_model.bin", "wb") as file:
+        pickle.dump({"weight": Payload(str(trace))}, file)
+    try:
+        weights.open_weights(folder)
+        print("  one that runs code: OPENED")
+    except InputError as error:
+        print(f"  one that runs code: {error.received.replace(folder, '...')}")
+    print(f"  its code has run: {trace.exists()}")
+
+
+# ---------------------------------------------------------------------------- with PyTorch
+
+
+def encode(model: str, sentences_file: str, target: str) -> None:
+    """ids [T] and last layer [T, D] of all real tokens, by transformers."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    bert = transformers.AutoModel.from_pretrained(model).eval()
+    sentences = json.loads(pathlib.Path(sentences_file).read_text())
+    ids, vectors = [], []
+    for start in range(0, len(sentences), BATCH):
+        batch = tokenizer(
+            sentences[start : start + BATCH], padding=True, truncation=True, max_length=128,
+            return_tensors="pt",
+        )  # fmt: skip
+        with torch.no_grad():
+            output = bert(**batch).last_hidden_state
+        real = batch["attention_mask"].bool()
+        ids.append(batch["input_ids"][real].numpy())
+        vectors.append(output[real].numpy())
+    np.savez(target, ids=np.concatenate(ids), vectors=np.concatenate(vectors))
+
+
+def pretraining(model: str, inputs_file: str, target: str) -> None:
+    """Logits of BertForPreTraining; of the masked pieces at their positions."""
+    import torch
+    import transformers
+
+    inputs = {name: torch.from_numpy(v).long() for name, v in np.load(inputs_file).items()}
+    bert = transformers.BertForPreTraining.from_pretrained(model).eval()
+    with torch.no_grad():
+        output = bert(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["input_mask"],
+            token_type_ids=inputs["segment_ids"],
+        )
+    rows = torch.arange(len(inputs["input_ids"]))[:, None]
+    masked = output.prediction_logits[rows, inputs["masked_lm_positions"]]
+    np.savez(
+        target,
+        masked_lm_logits=masked.numpy(),
+        next_sentence_logits=output.seq_relationship_logits.numpy(),
+    )
+
+
+def save_pickle(model: str, target: str) -> None:
+    """A pytorch_model.bin as transformers used to write it."""
+    import torch
+    import transformers
+
+    torch.save(transformers.AutoModel.from_pretrained(model).state_dict(), target)
+
+
+TORCH_PARTS = {"encode": encode, "pretraining": pretraining, "save_pickle": save_pickle}
+
+if __name__ == "__main__":
+    main()
