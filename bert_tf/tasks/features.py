@@ -1,0 +1,292 @@
+"""Examples -> features -> records: what the model is given (original: `convert_single_example`).
+
+    text          [CLS] a [SEP]
+    pair          [CLS] a [SEP] b [SEP]         segments 0 0 0 1 1
+    four endings  four such pairs, one after the other in the record
+    words         [CLS] pieces of the words [SEP]; the first piece of a word carries its label
+
+S positions of a sequence, C sequences of an example (1 but for multiple choice), L labels.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+from bert_tf.features import truncate_pair
+from bert_tf.records import Feature, Record
+from bert_tf.tasks.labels import IGNORED, Labels
+from bert_tf.tasks.reading import AnyExample, ChoiceExample, Example, WordsExample
+from bert_tf.tokenization import FullTokenizer
+
+BYTES_AT_ONCE = 1 << 20  # of text that is tokenized together
+TEXTS_AT_ONCE = 8192
+LEAST_LENGTH = 5  # [CLS], [SEP], [SEP] and a piece of either text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Features:
+    """One row of a record file.
+
+    Attributes:
+      guid: of the example; the windows of a long sentence share it.
+      input_ids: C lists of at most S ids.
+      segment_ids: of the same lengths.
+      label_ids: as `Labels.ids` gives them; of token_labels one for each position, IGNORED where
+        no word begins. The words of a sentence without labels have label id 0, so that
+        label_ids != IGNORED always says where a word is scored.
+      is_per_token: whether label_ids are of token_labels.
+      is_per_token: whether label_ids are of token_labels.
+    """
+
+    guid: str
+    input_ids: tuple[list[int], ...]
+    segment_ids: tuple[list[int], ...]
+    label_ids: list[int] | list[float]
+    is_per_token: bool = False
+
+    def values(self, max_seq_length: int) -> dict[str, list]:
+        """What `Record.serialize` wants: every sequence padded to S, C of them in a row."""
+
+        def padded(sequences: Iterable[list[int]]) -> list[int]:
+            return [
+                n
+                for one in sequences
+                for n in itertools.chain(one, [0] * (max_seq_length - len(one)))
+            ]
+
+        labels = self.label_ids
+        if self.is_per_token:
+            labels = labels + [IGNORED] * (max_seq_length - len(labels))
+        return {
+            "input_ids": padded(self.input_ids),
+            "input_mask": padded([1] * len(ids) for ids in self.input_ids),
+            "segment_ids": padded(self.segment_ids),
+            "label_ids": labels,
+            "is_real_example": [1],
+        }
+
+
+def classifier_record(
+    *, max_seq_length: int, head: str = "classes", num_labels: int = 2, num_choices: int = 1
+) -> Record:
+    """The record of a task (original: `file_based_convert_examples_to_features`).
+
+    Features: input_ids, input_mask, segment_ids int64 [C * S]; label_ids int64 [1], of regression
+    float32 [1], of multi_label int64 [L] zeros and ones, of token_labels int64 [S];
+    is_real_example int64 [1].
+    """
+
+    def per_token(name: str, sequences: int) -> Feature:
+        size = sequences * max_seq_length
+        return Feature(name, tf.int64, size, "max_seq_length", sequences=sequences)
+
+    if head == "token_labels":
+        labels = per_token("label_ids", 1)
+    elif head == "regression":
+        labels = Feature("label_ids", tf.float32, 1)
+    else:
+        labels = Feature("label_ids", tf.int64, num_labels if head == "multi_label" else 1)
+    inputs = [per_token(n, num_choices) for n in ("input_ids", "input_mask", "segment_ids")]
+    return Record("task", (*inputs, labels, Feature("is_real_example", tf.int64, 1)))
+
+
+def make_features(
+    examples: Sequence[AnyExample],
+    labels: Labels,
+    tokenizer: FullTokenizer,
+    *,
+    max_seq_length: int,
+) -> Iterator[Features]:
+    """The features of examples, in their order, while they are tokenized.
+
+    Args:
+      examples: all of one kind.
+      labels: with their names.
+      tokenizer: with [CLS] and [SEP] in its vocabulary.
+      max_seq_length: S.
+
+    Yields:
+      One for each example; for a sentence in words one for each of its windows.
+
+    Raises:
+      InputError: S is too short, or the vocabulary lacks [CLS] or [SEP].
+    """
+    tokenizer.require_special_tokens("[CLS]", "[SEP]")
+    if max_seq_length < LEAST_LENGTH:
+        raise InputError(
+            received=f"--max_seq_length={max_seq_length}",
+            expected=f"{LEAST_LENGTH} or more",
+            remedy="use a greater one",
+        )
+    make = {Example: _texts, ChoiceExample: _choices, WordsExample: _words}
+    if examples:
+        function: Callable = make[type(examples[0])]
+        yield from function(examples, labels, tokenizer, max_seq_length)
+
+
+def tokenize_many(tokenizer: FullTokenizer, texts: Iterable[str]) -> Iterator[list[int]]:
+    """The ids of the pieces of each text, many texts at a time."""
+    batch, size = [], 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= BYTES_AT_ONCE or len(batch) == TEXTS_AT_ONCE:
+            yield from _tokenize(tokenizer, batch)
+            batch, size = [], 0
+    if batch:
+        yield from _tokenize(tokenizer, batch)
+
+
+def _tokenize(tokenizer: FullTokenizer, texts: list[str]) -> Iterator[list[int]]:
+    ragged = tokenizer.tokenize_ids(texts)
+    ids, splits = ragged.values.numpy().tolist(), ragged.row_splits.numpy().tolist()
+    for first, last in itertools.pairwise(splits):
+        yield ids[first:last]
+
+
+class _Joiner:
+    """Pieces of one or two texts -> ids and segments of a sequence."""
+
+    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int):
+        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self._max_seq_length = max_seq_length
+
+    def join(self, a: list[int], b: list[int]) -> tuple[list[int], list[int]]:
+        if b:  # a second text without a piece counts as none
+            a, b = truncate_pair(a, b, self._max_seq_length - 3)
+            second = [*b, self._sep]
+        else:
+            a, second = a[: self._max_seq_length - 2], []
+        first = [self._cls, *a, self._sep]
+        return first + second, [0] * len(first) + [1] * len(second)
+
+
+def _texts(
+    examples: Sequence[Example], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
+) -> Iterator[Features]:
+    joiner = _Joiner(tokenizer, max_seq_length)
+    texts = (text for e in examples for text in (e.text_a, e.text_b) if text)
+    ids = tokenize_many(tokenizer, texts)
+    for e in examples:
+        a, b = ([] if not text else next(ids) for text in (e.text_a, e.text_b))
+        input_ids, segment_ids = joiner.join(a, b)
+        yield Features(e.guid, (input_ids,), (segment_ids,), labels.ids(e.label))
+
+
+def _choices(
+    examples: Sequence[ChoiceExample], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
+) -> Iterator[Features]:
+    joiner = _Joiner(tokenizer, max_seq_length)
+    ids = tokenize_many(tokenizer, (t for e in examples for pair in e.pairs for t in pair))
+    for e in examples:
+        joined = [joiner.join(next(ids), next(ids)) for _ in e.pairs]
+        input_ids, segment_ids = zip(*joined, strict=True)
+        yield Features(e.guid, input_ids, segment_ids, labels.ids(e.label))
+
+
+# ------------------------------------------------------------------------------ words
+
+
+def _words(
+    examples: Sequence[WordsExample], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
+) -> Iterator[Features]:
+    cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    unknown = tokenizer.convert_tokens_to_ids(["[UNK]"])
+    room = max_seq_length - 2
+    ids = tokenize_many(tokenizer, (word for e in examples for word in e.words))
+    for e in examples:
+        # A word of characters that are dropped has no piece, and is to be scored all the same.
+        pieces = [(next(ids) or unknown)[:room] for _ in e.words]
+        numbers = [0] * len(pieces) if e.label is None else labels.ids(e.label)
+        for window in word_windows([len(p) for p in pieces], room=room):
+            input_ids, label_ids = [cls], [IGNORED]
+            for word in range(window.start, window.stop):
+                is_scored = window.first <= word < window.last
+                label_ids.append(numbers[word] if is_scored else IGNORED)
+                label_ids += [IGNORED] * (len(pieces[word]) - 1)
+                input_ids += pieces[word]
+            input_ids.append(sep)
+            label_ids.append(IGNORED)
+            yield Features(e.guid, (input_ids,), ([0] * len(input_ids),), label_ids, True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Words start .. stop-1 of a sentence, of which first .. last-1 are scored here."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def word_windows(sizes: Sequence[int], *, room: int) -> list[Window]:
+    """Windows over the words of a sentence, in each as many whole words as it holds.
+
+    A sentence that fits is one window. Of a longer one, each window begins half a window after the
+    one before it, and a word is scored where it has more context on its scarcer side, in the
+    earlier window if that is equal. So every word is scored once:
+
+        words     0 1 2 3 4 5 6 7 8
+        window 1  0 1 2 3 4 .            scored: 0 to 4; word 5 has more context in window 2
+        window 2        . . 5 6 7 8      scored: 5 to 8
+
+    Args:
+      sizes: pieces of each word, from 1 to `room`.
+      room: pieces that a window holds.
+    """
+    if not all(0 < size <= room for size in sizes):
+        raise ValueError(f"received words of {sizes} pieces, expected 1 to {room}")
+    before = list(itertools.accumulate(sizes, initial=0))  # pieces before each word
+    spans = [(0, _stop(before, 0, room))]
+    while spans[-1][1] < len(sizes):
+        start = _next_start(before, *spans[-1], room)
+        spans.append((start, _stop(before, start, room)))
+    borders = [0]
+    for (_, stop), (start, _) in itertools.pairwise(spans):
+        # Pieces left of the word in the later window, against those right of it in the earlier.
+        later = (
+            w
+            for w in range(start, stop)
+            if before[w] - before[start] > before[stop] - before[w + 1]
+        )
+        borders.append(next(later, stop))
+    borders.append(len(sizes))
+    scored = itertools.pairwise(borders)
+    windows = [Window(*span, *words) for span, words in zip(spans, scored, strict=True)]
+    return [window for window in windows if window.first < window.last]
+
+
+def _stop(before: Sequence[int], start: int, room: int) -> int:
+    """Where a window ends that begins at a word."""
+    return int(np.searchsorted(before, before[start] + room, side="right")) - 1
+
+
+def _next_start(before: Sequence[int], start: int, stop: int, room: int) -> int:
+    """Half a window on, or as far as the next word needs to fit in; without a gap."""
+    least = max(before[start] + room / 2, before[stop + 1] - room)
+    return min(int(np.searchsorted(before, least)), stop)
+
+
+def join_words(
+    guids: Sequence[str], label_ids: Sequence[np.ndarray], values: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """What a model says for the windows -> what it says for the words of each sentence.
+
+    Args:
+      guids: of the windows, in their order.
+      label_ids: for each window [S] or what of it is not padding, as in its record.
+      values: for each window [S, ...].
+
+    Returns:
+      For each sentence [W, ...], of the positions that are scored.
+    """
+    sentences: dict[str, list[np.ndarray]] = {}
+    for guid, ids, value in zip(guids, label_ids, values, strict=True):
+        scored = np.flatnonzero(np.asarray(ids) != IGNORED)
+        sentences.setdefault(guid, []).append(np.asarray(value)[scored])
+    return [np.concatenate(parts) for parts in sentences.values()]

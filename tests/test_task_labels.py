@@ -1,0 +1,135 @@
+"""Labels: parsed, found, as numbers, decided, spelled."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_tf.errors import InputError
+from bert_tf.tasks.labels import Labels, read_label_names, write_label_names
+
+CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
+SCORES = Labels(head="regression", limits=(0.0, 5.0))
+SETS = Labels(head="multi_label", names=("a", "b", "c"), separator="|")
+TAGS = Labels(head="token_labels", names=("O", "B-X", "I-X"))
+
+
+def test_parse():
+    assert CLASSES.parse(" yep ") == "yes"
+    assert SCORES.parse("4.50") == 4.5
+    assert SETS.parse("c| a|c") == ("c", "a")
+    assert SETS.parse("") == ()
+    assert Labels().parse(3) == "3"
+
+
+@pytest.mark.parametrize(
+    ("labels", "value", "expected"),
+    [
+        (CLASSES, "perhaps", "one of the 3 labels no, yes, maybe"),
+        (CLASSES, "", "a label: one of the 3 labels no, yes, maybe"),
+        (SCORES, "nan", "a finite number from 0 to 5"),
+        (SCORES, "-0.1", "a finite number from 0 to 5"),
+        (Labels(head="regression"), "-inf", "a finite number"),
+        (SETS, "a|d", "one of the 3 labels a, b, c"),
+        (SETS, None, "labels; an empty cell or list where none applies"),
+    ],
+)
+def test_what_is_no_label(labels, value, expected):
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        labels.parse(value)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O I-X I-X O", "O B-X I-X O"),  # CoNLL-2003 as published
+        ("I-X B-X I-X", "B-X B-X I-X"),  # there B- begins an entity right after another
+        ("B-X I-X B-X", "B-X I-X B-X"),
+        ("I-Y I-X", "B-Y B-X"),
+        ("S-X B-X E-X O", "B-X B-X I-X O"),
+        ("U-X B-X I-X L-X", "B-X B-X I-X I-X"),
+        ("B-a-b I-a-b", "B-a-b I-a-b"),
+    ],
+)
+def test_tags_of_all_schemes(tags, expected):
+    found = Labels(head="token_labels").parse_tags(tags.split())
+    assert found == tuple(expected.split())
+
+
+@pytest.mark.parametrize("tag", ["", "X", "B", "B-", "o", "X-PER"])
+def test_what_is_no_tag(tag):
+    with pytest.raises(ValueError, match="O, or B- or I- and the type of an entity"):
+        Labels(head="token_labels").parse_tags(["O", tag])
+
+
+def test_finding():
+    assert Labels().found_in(["b", "10", "a", "9", "b"]).names == ("9", "10", "a", "b")
+    sets = Labels(head="multi_label").found_in([("y", "x"), (), ("z",)])
+    assert sets.names == ("x", "y", "z")
+    tags = Labels(head="token_labels").found_in([("O", "B-PER"), ("I-LOC",)])
+    assert tags.names == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert CLASSES.found_in(["other"]) == CLASSES
+    assert SCORES.found_in([1.0]) == SCORES
+
+
+@given(st.permutations(["b", "10", "a", "9", "01", "1", "ü", "B"]))
+def test_the_order_of_examples_does_not_matter(names):
+    assert Labels().found_in(names).names == ("01", "1", "9", "10", "B", "a", "b", "ü")
+
+
+def test_ids():
+    assert CLASSES.ids("maybe") == [2]
+    assert CLASSES.ids(None) == [0]
+    assert SCORES.ids(2.5) == [2.5]
+    assert SCORES.ids(None) == [0.0]
+    assert SETS.ids(("c", "a")) == [1, 0, 1]
+    assert SETS.ids(None) == [0, 0, 0]
+    assert TAGS.ids(("I-X", "O")) == [2, 0]
+
+
+def test_sizes():
+    sizes = [labels.size for labels in (CLASSES, SCORES, SETS, TAGS)]
+    assert sizes == [3, 1, 3, 3]
+    assert Labels(head="multiple_choice", names=("0", "1")).size == 1
+
+
+def test_decide_and_spell():
+    rows = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    assert [CLASSES.spell(i) for i in CLASSES.decide(rows)] == ["maybe", "no"]
+    scores = SCORES.decide(np.array([[5.25], [-1.0], [3.14159]]))
+    assert [SCORES.spell(score) for score in scores] == ["5.000", "0.000", "3.142"]
+    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
+    assert [SETS.spell(row) for row in sets] == ["a|c", ""]
+    assert TAGS.decide(rows).tolist() == [2, 0]
+
+
+def test_gold_labels_are_spelled():
+    assert CLASSES.spell_label("yes") == "yes"
+    assert CLASSES.spell_label(None) == ""
+    assert SCORES.spell_label(4.25) == "4.25"
+    assert SETS.spell_label(("c", "a")) == "c|a"
+
+
+def test_what_labels_cannot_be():
+    with pytest.raises(ValueError, match="received the head 'tags'"):
+        Labels(head="tags")
+    with pytest.raises(ValueError, match="expected each once"):
+        Labels(names=("a", "a"))
+
+
+def test_names_are_kept(tmp_path):
+    path = str(tmp_path / "label_names.json")
+    labels = dataclasses.replace(CLASSES, names=("zwei\n", "ü", "1"))
+    write_label_names(path, labels)
+    assert read_label_names(path) == ("zwei\n", "ü", "1")
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', "no"])
+def test_what_are_no_names(tmp_path, content):
+    path = tmp_path / "label_names.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match="which is no list of label names"):
+        read_label_names(str(path))

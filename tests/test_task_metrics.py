@@ -1,0 +1,116 @@
+"""Metrics against values worked out by hand."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import InputError
+from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.metrics import METRICS, check_libraries, compute_metrics, evaluate
+
+# 10 examples: 4 true positives, 2 false positives, 1 false negative, 3 true negatives.
+GOLD = np.array([1, 1, 1, 1, 0, 0, 1, 0, 0, 0])
+SAID = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0])
+
+
+def test_two_classes():
+    found = compute_metrics(("accuracy", "f1", "matthews"), GOLD, SAID)
+    assert found == {
+        "eval_accuracy": pytest.approx(7 / 10),
+        "eval_f1": pytest.approx(2 * 4 / (2 * 4 + 2 + 1)),
+        "eval_matthews": pytest.approx((4 * 3 - 2 * 1) / math.sqrt(6 * 5 * 5 * 4)),
+    }
+    assert all(type(value) is float for value in found.values())
+
+
+def test_f1_of_several_classes():
+    gold, said = np.array([0, 0, 0, 2, 2]), np.array([0, 0, 2, 2, 3])
+    found = compute_metrics(("micro_f1", "macro_f1"), gold, said)
+    # Class 0: 2 right, 1 missed. Class 2: 1 right, 1 wrong, 1 missed. Class 3: 1 wrong. No 1.
+    assert found["eval_micro_f1"] == pytest.approx(3 / 5)
+    assert found["eval_macro_f1"] == pytest.approx((4 / 5 + 2 / 4 + 0) / 3)
+
+
+def test_several_labels_of_an_example():
+    gold = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    said = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]])
+    found = compute_metrics(("micro_f1", "macro_f1", "accuracy"), gold, said)
+    assert found["eval_micro_f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    # 1, 2/3 and 0; the third label is nowhere and does not count.
+    assert found["eval_macro_f1"] == pytest.approx((1 + 2 / 3 + 0) / 3)
+    assert found["eval_accuracy"] == pytest.approx(1 / 3)
+
+
+def test_correlations():
+    gold, said = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 10.0])
+    found = compute_metrics(("pearson", "spearman"), gold, said)
+    # Deviations -1.5 -0.5 0.5 1.5 and -3 -2 -1 6: products sum to 14, squares to 5 and 50.
+    assert found["eval_pearson"] == pytest.approx(14 / math.sqrt(5 * 50))
+    assert found["eval_spearman"] == pytest.approx(1.0)
+    ties = compute_metrics(("spearman",), gold, np.array([1.0, 1.0, 0.0, 2.0]))
+    # Ranks 2.5 2.5 1 4: deviations 0 0 -1.5 1.5 times -1.5 -0.5 0.5 1.5 sum to 1.5.
+    assert ties["eval_spearman"] == pytest.approx(1.5 / math.sqrt(5 * 4.5))
+
+
+def test_entities():
+    gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]]
+    said = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "I-LOC"]]
+    # 3 entities are there, 3 are said, 1 is right; of 6 tags 3.
+    found = compute_metrics(("entity_f1", "accuracy"), gold, said)
+    assert found == {
+        "eval_entity_precision": pytest.approx(1 / 3),
+        "eval_entity_recall": pytest.approx(1 / 3),
+        "eval_entity_f1": pytest.approx(1 / 3),
+        "eval_accuracy": pytest.approx(3 / 6),
+    }
+
+
+@pytest.mark.parametrize("name", [n for n in METRICS if n not in ("entity_f1",)])
+def test_a_model_that_always_says_the_same_has_numbers(name):
+    same = np.zeros(10, int)
+    assert math.isfinite(compute_metrics((name,), GOLD, same)[f"eval_{name}"])
+    assert math.isfinite(compute_metrics((name,), same, same)[f"eval_{name}"])
+
+
+def test_no_entity_at_all():
+    tags = [["O", "O"]]
+    assert compute_metrics(("entity_f1",), tags, tags)["eval_entity_f1"] == 0.0
+    sets = np.zeros([2, 3], int)
+    assert compute_metrics(("macro_f1", "micro_f1"), sets, sets) == {
+        "eval_macro_f1": 0.0,
+        "eval_micro_f1": 0.0,
+    }
+
+
+@pytest.mark.parametrize(("gold", "said"), [([0, 1], [0]), ([], [])])
+def test_what_cannot_be_compared(gold, said):
+    with pytest.raises(ValueError, match=f"received {len(gold)} labels, {len(said)} predictions"):
+        compute_metrics(("accuracy",), np.array(gold), np.array(said))
+
+
+def test_evaluate():
+    classes = Labels(names=("no", "yes"))
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]])
+    found = evaluate(("accuracy", "f1"), classes, ["no", "yes", "yes"], probabilities)
+    assert found == {"eval_accuracy": pytest.approx(2 / 3), "eval_f1": pytest.approx(2 / 3)}
+    scores = Labels(head="regression")
+    found = evaluate(("pearson",), scores, [1.0, 2.0, 3.0], np.array([[3.0], [2.0], [1.0]]))
+    assert found == {"eval_pearson": pytest.approx(-1.0)}
+    sets = Labels(head="multi_label", names=("a", "b"))
+    found = evaluate(("accuracy",), sets, [("a", "b"), ()], np.array([[0.9, 0.5], [0.6, 0.1]]))
+    assert found == {"eval_accuracy": 0.5}
+    tags = Labels(head="token_labels", names=("O", "B-X", "I-X"))
+    rows = [np.eye(3)[[1, 2]], np.eye(3)[[0]]]
+    found = evaluate(("entity_f1",), tags, [("B-X", "I-X"), ("B-X",)], rows)
+    assert found["eval_entity_recall"] == 0.5
+
+
+def test_a_library_that_is_not_installed(monkeypatch):
+    for module in [m for m in sys.modules if m.split(".")[0] == "seqeval"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "seqeval", None)
+    check_libraries(("accuracy", "spearman"))
+    with pytest.raises(InputError, match="needs seqeval, which is not installed"):
+        check_libraries(("accuracy", "entity_f1"))
