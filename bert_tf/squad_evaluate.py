@@ -19,10 +19,13 @@ from bert_tf.squad import evaluation, reading
 FLAGS = flags.FLAGS
 
 
-def define_flags() -> None:
+def define_flags(flag_values: flags.FlagValues = FLAGS) -> None:
     """The flags of this script, named as the official ones."""
     flags.DEFINE_string(
-        "na_prob_file", None, "v2.0: null_odds.json; adds the best scores over thresholds on it."
+        "na_prob_file",
+        None,
+        "v2.0: null_odds.json; adds the best scores over thresholds on it.",
+        flag_values=flag_values,
     )
     flags.DEFINE_float(
         "na_prob_thresh",
@@ -30,6 +33,7 @@ def define_flags() -> None:
         "v2.0 with --na_prob_file: above it an answer is taken as none. (1.0, the official "
         "script's, is meant for probabilities; with null odds the predictions are decided already: "
         "give a large number to leave them as they are.)",
+        flag_values=flag_values,
     )
 
 

@@ -59,10 +59,12 @@ def write_prediction_files(
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,
     )
-    paths = []
+    texts = {
+        tf.io.gfile.join(output_dir, name): json.dumps(content, indent=4) + "\n"
+        for name, content in files.items()
+    }
     with path_errors(output_dir):
         tf.io.gfile.makedirs(output_dir)
-        for name, content in files.items():
-            paths.append(tf.io.gfile.join(output_dir, name))
-            write_text(paths[-1], json.dumps(content, indent=4) + "\n")
-    return paths
+        for path, text in texts.items():
+            write_text(path, text)
+    return list(texts)

@@ -118,12 +118,13 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     Raises:
       InputError: naming the file, and the question or the place in it that is not as expected.
     """
-    examples, version_2 = [], str(_get(content, "version", source, "")).lstrip("v").startswith("2")
-    for a, article in enumerate(_get(content, "data", source, kind=list)):
-        title = str(_get(article, "title", f"{source}, data[{a}]", ""))
-        for p, paragraph in enumerate(
-            _get(article, "paragraphs", f"{source}, data[{a}]", kind=list)
-        ):
+    articles = _get(content, "data", source, kind=list)
+    version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
+    examples = []
+    for a, article in enumerate(articles):
+        place = f"{source}, data[{a}]"
+        title = str(_get(article, "title", place, ""))
+        for p, paragraph in enumerate(_get(article, "paragraphs", place, kind=list)):
             place = f"{source}, data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", place, kind=str)
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
