@@ -12,10 +12,8 @@ from collections.abc import Sequence
 import bert_tf  # first: it makes settings that TensorFlow reads when it loads
 from bert_tf import (
     checkpoints,
-    distribution,
     models,
     optimization,
-    pace,
     records,
     training,
     weights,
@@ -67,6 +65,7 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_predictions_per_seq", 20, "Masked tokens of a record, as the data were made."
     )
+    flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
     flags.DEFINE_bool("do_train", False, "Train.")
     flags.DEFINE_bool("do_eval", False, "Evaluate; after training, if both.")
     flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
@@ -82,7 +81,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Flags -> configuration -> batches -> model -> first weights -> train -> evaluate."""
     check_flags(argv[1:])
-    strategy = make_strategy()
+    strategy = shared_flags.make_strategy()
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     check_vocabulary(config)
@@ -97,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
-            pace=make_pace(),
+            pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0),
             run_facts=make_run_facts(train_batches),
             evaluate=lambda _: trainer.evaluate(eval_batches),
         )
@@ -130,18 +129,6 @@ def check_vocabulary(config: bert_tf.BertConfig) -> None:
         tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file)
         tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-
-
-def make_strategy():
-    """What the flags say to run on."""
-    tpu = FLAGS.tpu or (FLAGS.tpu_name if FLAGS.use_tpu else None)
-    return distribution.make_strategy(
-        "tpu" if FLAGS.use_tpu else FLAGS.strategy,
-        tpu=tpu,
-        tpu_zone=FLAGS.tpu_zone,
-        gcp_project=FLAGS.gcp_project,
-        num_cpu_devices=FLAGS.num_cpu_devices,
-    )
 
 
 def open_files(patterns: str) -> records.RecordFiles:
@@ -233,16 +220,6 @@ def write_model_files(config: bert_tf.BertConfig, folder: checkpoints.Checkpoint
     if FLAGS.vocab_file:
         lines = read_vocabulary(FLAGS.vocab_file)
         checkpoints.write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
-
-
-def make_pace() -> pace.Pace:
-    """How often training stops to log, save and evaluate."""
-    return pace.Pace(
-        iterations_per_loop=FLAGS.iterations_per_loop,
-        log_steps=FLAGS.log_steps,
-        save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-        eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0,
-    )
 
 
 def make_run_facts(batches: records.RecordBatches) -> dict:

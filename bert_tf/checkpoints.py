@@ -272,6 +272,11 @@ def _remove_checkpoint(prefix: str) -> None:
             tf.io.gfile.remove(prefix + suffix)
 
 
+def step_of(prefix: str) -> int:
+    """The number of updates of one of our checkpoints, model.ckpt-<step>."""
+    return int(prefix.rpartition("-")[2])
+
+
 def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
     """What `bert_tf` noted about the run that wrote a checkpoint; empty for other checkpoints."""
     if not reader.has_tensor(RUN_FACTS):

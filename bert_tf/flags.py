@@ -4,13 +4,16 @@ A script calls the `define_*` functions that it needs, adds its own flags, and e
 `flags.run(main)`. Only scripts read flags; what is in `bert_tf` takes arguments.
 """
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from absl import app, flags, logging
 
+from bert_tf import distribution
 from bert_tf.errors import InputError
+from bert_tf.pace import Pace
 from bert_tf.runtime import without_notices
 
 
@@ -27,7 +30,7 @@ def define_model(*, required: bool = True) -> None:
         flags.mark_flags_as_required(["bert_config_file", "output_dir"])
 
 
-def define_pretrained() -> None:
+def define_pretrained(*, required: bool = True) -> None:
     """A trained model to use: what its folder does not say, flags do."""
     flags.DEFINE_string(
         "init_checkpoint",
@@ -39,7 +42,37 @@ def define_pretrained() -> None:
     flags.DEFINE_bool(
         "do_lower_case", True, "As the model was trained. Not given: what its files say, else true."
     )
-    flags.mark_flag_as_required("init_checkpoint")
+    if required:
+        flags.mark_flag_as_required("init_checkpoint")
+
+
+def define_tuned_model() -> None:
+    """The model to begin with, and where the tuned one is written."""
+    define_pretrained(required=False)
+    flags.FLAGS["init_checkpoint"].help += " Without it: the model of --output_dir."
+    flags.DEFINE_string("output_dir", None, "The folder for checkpoints and results.")
+    flags.mark_flag_as_required("output_dir")
+
+
+def parse_learning_rates(words: Sequence[str]) -> tuple[float, ...]:
+    """--learning_rate as numbers, each once.
+
+    Raises:
+      InputError: one is no number above 0.
+    """
+    rates = []
+    for word in words:
+        try:
+            rates.append(float(word))
+        except ValueError:
+            rates.append(math.nan)
+        if not 0 < rates[-1] < math.inf or rates[-1] in rates[:-1]:
+            raise InputError(
+                received=f"--learning_rate with {word!r}",
+                expected="numbers above 0, each once, commas between",
+                remedy="correct --learning_rate",
+            )
+    return tuple(rates)
 
 
 def given_case() -> bool | None:
@@ -68,9 +101,8 @@ def define_vocabulary(*, required: bool = True) -> None:
         flags.mark_flag_as_required("vocab_file")
 
 
-def define_training(*, learning_rate: float = 5e-5) -> None:
+def define_training() -> None:
     """The update, how often the loop looks up, and the random seed."""
-    flags.DEFINE_float("learning_rate", learning_rate, "The peak learning rate.")
     flags.DEFINE_enum(
         "optimizer",
         "adamw",
@@ -88,6 +120,25 @@ def define_training(*, learning_rate: float = 5e-5) -> None:
         "iterations_per_loop", 1000, "Most steps between two looks of the host at the device."
     )
     flags.DEFINE_integer("log_steps", 100, "Steps between two lines of progress.")
+
+
+def define_fine_tuning() -> None:
+    """How a pre-trained model is trained on, as in the original's run_classifier and run_squad."""
+    flags.DEFINE_bool("do_train", False, "Train.")
+    flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
+    flags.DEFINE_integer("predict_batch_size", 8, "Examples of a prediction step, likewise.")
+    flags.DEFINE_float("num_train_epochs", 3.0, "How often each example is trained on.")
+    flags.DEFINE_float(
+        "warmup_proportion", 0.1, "The share of the steps in which the learning rate rises."
+    )
+    flags.DEFINE_bool(
+        "bucket_by_length",
+        True,
+        "Batches of alike lengths, cut to the longest; no work on padding.",
+    )
+    flags.DEFINE_bool(
+        "legacy_shuffle", False, "Mix the examples as little as the original's buffer of 100 does."
+    )
 
 
 def define_devices() -> None:
@@ -108,6 +159,29 @@ def define_devices() -> None:
     flags.DEFINE_string("gcp_project", None, "The cloud project of the TPU.")
     flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
     flags.DEFINE_integer("num_tpu_cores", 8, "TPU cores to use; batch sizes are for all together.")
+
+
+def make_strategy() -> tf.distribute.Strategy:
+    """What the flags of `define_devices` say to run on."""
+    values = flags.FLAGS
+    return distribution.make_strategy(
+        "tpu" if values.use_tpu else values.strategy,
+        tpu=values.tpu or (values.tpu_name if values.use_tpu else None),
+        tpu_zone=values.tpu_zone,
+        gcp_project=values.gcp_project,
+        num_cpu_devices=values.num_cpu_devices,
+    )
+
+
+def make_pace(*, eval_steps: int) -> Pace:
+    """How often training stops to log, save and evaluate, by the flags of `define_training`."""
+    values = flags.FLAGS
+    return Pace(
+        iterations_per_loop=values.iterations_per_loop,
+        log_steps=values.log_steps,
+        save_checkpoints_steps=values.save_checkpoints_steps,
+        eval_steps=eval_steps,
+    )
 
 
 def run(main: Callable[[list[str]], None]) -> None:

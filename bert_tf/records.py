@@ -410,7 +410,10 @@ class RecordBatches:
         for name in ("input_ids", "masked_lm_ids"):
             if name in batch:
                 self._check_ids(name, batch[name], rows)
-        batch["is_real_example"] = np.float32(np.arange(stop - start) < stop - start - missing)
+        real = np.arange(stop - start) < stop - start - missing
+        if "is_real_example" in batch:  # a record of a task says it itself, int [rows, 1]
+            real &= batch["is_real_example"][:, 0] != 0
+        batch["is_real_example"] = np.float32(real)
         return batch
 
     def _check_ids(self, name: str, ids: np.ndarray, rows: np.ndarray) -> None:

@@ -394,3 +394,17 @@ def _hugging_face_files(weights: Weights) -> dict[str, str]:
             weights.pieces, tokenizer.do_lower_case, weights.config.max_position_embeddings
         )
     return files
+
+
+def write_model_files(
+    folder: str, config: BertConfig, tokenizer: FullTokenizer, facts: ModelFacts
+) -> None:
+    """What makes a run's folder a whole model, beside its checkpoints."""
+    pieces = (tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
+    texts = {
+        CONFIG_FILE: config.to_json_string(),
+        VOCAB_FILE: "".join(f"{piece}\n" for piece in pieces),
+        FACTS_FILE: facts.to_json_string(),
+    }
+    for name, text in texts.items():
+        checkpoints.write_text(join(folder, name), text)

@@ -1,0 +1,212 @@
+"""A task's data and a model brought together: records, evaluation, prediction.
+
+Model       weights, configuration and tokenizer that a run begins with
+SplitData   the examples of a part of the data, and what the model says of them
+Run         one task in one folder, with the trainer that has the model now
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import checkpoints
+from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
+from bert_tf.fine_tuning import Batching, predictions_in_order, write_records
+from bert_tf.optimization import AdamWeightDecay, Schedule
+from bert_tf.records import RecordFiles
+from bert_tf.tasks import metrics, outputs
+from bert_tf.tasks.features import Features, classifier_record, join_words, make_features
+from bert_tf.tasks.heads import OBJECTIVES, mean_loss, probabilities, task_model
+from bert_tf.tasks.reading import AnyExample
+from bert_tf.tasks.task import Split, Task
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import Trainer
+from bert_tf.weights import Weights, load_checkpoint
+
+RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
+HEAD = r"output_(weights|bias)"
+ENCODER_AND_HEAD = rf"bert/(?!pooler/)|{HEAD}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a run begins with."""
+
+    source: Weights
+    config: BertConfig
+    tokenizer: FullTokenizer
+
+
+@dataclasses.dataclass
+class SplitData:
+    """A part of the data.
+
+    Attributes:
+      split: which.
+      examples: in the order of the file.
+      files: its records, once they are written.
+      guids: of each record; the windows of a long sentence share one.
+      label_ids: of each record, as in it.
+      probabilities: of each example, once they were predicted: [N, L], or [W, L] of each sentence.
+    """
+
+    split: Split
+    examples: Sequence[AnyExample]
+    files: RecordFiles | None = None
+    guids: list[str] = dataclasses.field(default_factory=list)
+    label_ids: list[list] = dataclasses.field(default_factory=list)
+    probabilities: Sequence[np.ndarray] = ()
+
+
+class Run:
+    """One task in one folder."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: Model,
+        strategy: tf.distribute.Strategy,
+        batching: Batching,
+        *,
+        output_dir: str,
+    ):
+        """Takes in what belongs together.
+
+        Args:
+          task: with its label names.
+          model: what it begins with.
+          strategy: what it runs on.
+          batching: how records become batches.
+          output_dir: the folder of the run.
+        """
+        self.task, self.model, self.strategy, self.batching = task, model, strategy, batching
+        self.output_dir = output_dir
+        self.record = classifier_record(
+            max_seq_length=batching.max_seq_length,
+            head=task.head,
+            num_labels=task.labels.size,
+            num_choices=task.num_choices,
+        )
+        self.train_files: RecordFiles | None = None
+        self.num_train_examples = 0
+        self.trainer: Trainer | None = None  # with the model that is evaluated
+        self.step = 0  # of that model
+
+    # ------------------------------------------------------------------------ records
+
+    def write_records(self, name: str, examples: Sequence[AnyExample]) -> None:
+        """Writes train.tf_record."""
+        path = tf.io.gfile.join(self.output_dir, f"{name}.tf_record")
+        rows = (f.values(self.batching.max_seq_length) for f in self._features(examples))
+        count = write_records(path, self.record, rows)
+        logging.info("%s: %d records of %d examples", path, count, len(examples))
+        self.train_files = RecordFiles(path, self.record)
+        self.num_train_examples = len(examples)
+
+    def _features(self, examples: Sequence[AnyExample]) -> Iterator[Features]:
+        length = self.batching.max_seq_length
+        return make_features(
+            examples, self.task.labels, self.model.tokenizer, max_seq_length=length
+        )
+
+    def _prepare(self, data: SplitData) -> RecordFiles:
+        """The records of a part of the data, written when they are first asked for."""
+        if data.files is not None:
+            return data.files
+        kind, _, rest = data.split.name.partition("_")
+        name = RECORD_NAMES[kind] + (f"_{rest}" if rest else "")
+        path = tf.io.gfile.join(self.output_dir, f"{name}.tf_record")
+
+        def rows() -> Iterator[dict]:
+            for features in self._features(data.examples):
+                data.guids.append(features.guid)
+                data.label_ids.append(features.label_ids)
+                yield features.values(self.batching.max_seq_length)
+
+        data.guids.clear()
+        data.label_ids.clear()
+        count = write_records(path, self.record, rows())
+        logging.info("%s: %d records of %d examples", path, count, len(data.examples))
+        data.files = RecordFiles(path, self.record)
+        return data.files
+
+    # ------------------------------------------------------------------------ the model
+
+    def make_trainer(self, optimizer: AdamWeightDecay, *, seed: int) -> Trainer:
+        """A trainer with a fresh head; it becomes the run's."""
+        self.trainer = Trainer(
+            lambda: task_model(self.task, self.model.config),
+            OBJECTIVES[self.task.head](),
+            optimizer,
+            strategy=self.strategy,
+            seed=seed,
+        )
+        return self.trainer
+
+    def restore(self) -> None:
+        """The model of an earlier run: of output_dir, or of the checkpoint that was given.
+
+        Raises:
+          InputError: it has no head, or one for other labels.
+        """
+        schedule = Schedule(learning_rate=0.0, num_train_steps=1)
+        trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
+        latest = checkpoints.CheckpointFolder(self.output_dir).latest()
+        source = latest or self.model.source
+        logging.info("%s", load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
+        self.step = checkpoints.step_of(latest) if latest else 0
+
+    # ------------------------------------------------------------------------ predictions
+
+    def predict(self, data: SplitData, *, batch_size: int) -> np.ndarray:
+        """Puts the probabilities of each example into `data`; returns the logits of its records."""
+        if self.trainer is None:
+            raise ValueError("received no trainer, expected one: train or restore first")
+        batches = self.batching.once(self._prepare(data), batch_size=batch_size)
+        logits = predictions_in_order(self.trainer, batches, ["logits"])["logits"]
+        values = probabilities(self.task.head, logits)
+        if self.task.head == "token_labels":
+            cut = [value[: len(ids)] for value, ids in zip(values, data.label_ids, strict=True)]
+            data.probabilities = join_words(data.guids, data.label_ids, cut)
+        else:
+            data.probabilities = values
+        return logits
+
+    def evaluate(self, data: SplitData, *, batch_size: int) -> dict[str, float]:
+        """Loss and metrics of the model on a part of the data.
+
+        Returns:
+          loss and eval_loss, the mean over all examples, and eval_<metric> of the task's metrics.
+
+        Raises:
+          InputError: not every example has a label.
+        """
+        unlabelled = sum(example.label is None for example in data.examples)
+        if unlabelled:
+            raise InputError(
+                received=f"{data.split.name} data with {unlabelled} examples without a label",
+                expected="labels to compare with",
+                remedy="use --do_predict for data without labels",
+            )
+        logits = self.predict(data, batch_size=batch_size)
+        loss = mean_loss(self.task.head, logits, data.label_ids)
+        gold = [example.label for example in data.examples]
+        task = self.task
+        found = metrics.evaluate(task.metrics, task.labels, gold, data.probabilities)
+        return {"loss": loss, "eval_loss": loss, **found}
+
+    def write_labeled(self, data: SplitData, path: str) -> None:
+        """The predictions of a part of the data with ids, labels and names."""
+        has_gold = all(example.label is not None for example in data.examples)
+        if self.task.head == "token_labels":
+            outputs.write_labeled_words(
+                path, self.task.labels, data.examples, data.probabilities, with_gold=has_gold
+            )
+            return
+        gold = [example.label for example in data.examples] if has_gold else None
+        guids = [example.guid for example in data.examples]
+        outputs.write_labeled(path, self.task.labels, guids, data.probabilities, gold=gold)

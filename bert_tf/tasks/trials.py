@@ -1,0 +1,203 @@
+"""The paper's protocol: several learning rates and seeds, the best by the dev data (section 4.1).
+
+Each trial is a run of its own, in a folder of its own if there are several, and goes on where it
+was killed. Its best checkpoint is that of the evaluation with the best first metric, or its last
+one if there are no evaluations on the way.
+"""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import checkpoints
+from bert_tf.fine_tuning import Schedule
+from bert_tf.formats.base import read_json
+from bert_tf.pace import Pace, StopTraining
+from bert_tf.tasks.runs import Run, SplitData
+from bert_tf.weights import load_checkpoint
+
+BEST, RESULTS, TABLE = "best", "trial.json", "trials.tsv"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all trials share, and the grid of what differs."""
+
+    schedule: Schedule  # its learning rate is that of each trial
+    learning_rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    optimizer: str = "adamw"
+    bias_correction: bool = False
+    pace: Pace
+    keep_checkpoint_max: int = 5
+    early_stopping: int = 0  # ends after so many evaluations without a better one; 0: never
+    eval_batch_size: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One learning rate with one seed, and what came of it."""
+
+    learning_rate: float
+    seed: int
+    folder: str
+    results: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
+    """Trains every combination and leaves the best model in the run and its folder.
+
+    Args:
+      run: with its training records.
+      settings: of all trials.
+      dev: by the first of these the best is chosen; may be empty if there is one trial.
+    """
+    grid = [(rate, seed) for rate in settings.learning_rates for seed in settings.seeds]
+    if len(grid) == 1:
+        _train(run, settings, Trial(*grid[0], run.output_dir), dev)
+        return
+    trials = []
+    for rate, seed in grid:
+        folder = tf.io.gfile.join(run.output_dir, f"learning_rate_{rate:g}_seed_{seed}")
+        trials.append(_run_or_read(run, settings, Trial(rate, seed, folder), dev))
+    metric = f"eval_{run.task.metrics[0]}"
+    _report(trials, metric, run.output_dir)
+    best = max(trials, key=lambda trial: trial.results[metric])
+    _keep(run, best)
+
+
+def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]) -> Trial:
+    """A trial that is finished is not run again."""
+    path = tf.io.gfile.join(trial.folder, RESULTS)
+    if not tf.io.gfile.exists(path):
+        logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
+        _train(run, settings, trial, dev)
+        found = run.evaluate(dev[0], batch_size=settings.eval_batch_size)
+        results = {"global_step": run.step, **found}
+        checkpoints.write_text(path, json.dumps(results, indent=2) + "\n")
+    return dataclasses.replace(trial, results=read_json(path))
+
+
+def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]) -> None:
+    """One trial; the run's model is then its best."""
+    schedule = dataclasses.replace(settings.schedule, learning_rate=trial.learning_rate)
+    num_train_steps = schedule.num_train_steps(run.num_train_examples)
+    optimizer = schedule.optimizer(
+        num_train_steps, kind=settings.optimizer, bias_correction=settings.bias_correction
+    )
+    trainer = run.make_trainer(optimizer, seed=trial.seed)
+    folder = checkpoints.CheckpointFolder(trial.folder, keep_max=settings.keep_checkpoint_max)
+    if folder.latest() is None:
+        logging.info("%s", load_checkpoint(trainer.model, run.model.source))
+    batches = run.batching.training(
+        run.train_files,
+        batch_size=schedule.train_batch_size,
+        num_train_steps=num_train_steps,
+        seed=trial.seed,
+    )
+    best = _Best(run, settings, trial, dev) if dev and settings.pace.eval_steps else None
+    if best is None or not best.has_stopped:
+        trainer.train(
+            batches,
+            num_train_steps=num_train_steps,
+            folder=folder,
+            pace=settings.pace,
+            run_facts=_facts(run, schedule, trial),
+            evaluate=best,
+        )
+    run.step = checkpoints.step_of(folder.latest())
+    if best is not None:
+        if run.step % settings.pace.eval_steps:
+            best.look(run.step)
+        run.step = trainer.restore(best.folder, {})
+        logging.info("The best checkpoint is that of step %d.", run.step)
+
+
+class _Best:
+    """Evaluates on the way, and keeps the best checkpoint; called by the training loop."""
+
+    def __init__(self, run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]):
+        self._run, self._settings, self._data = run, settings, dev[0]
+        self._metric = f"eval_{run.task.metrics[0]}"
+        self.folder = checkpoints.CheckpointFolder(tf.io.gfile.join(trial.folder, BEST), keep_max=1)
+        self._path = tf.io.gfile.join(trial.folder, BEST, "evaluations.json")
+        there = tf.io.gfile.exists(self._path)
+        self._values = {int(k): v for k, v in read_json(self._path).items()} if there else {}
+
+    def __call__(self, step: int) -> dict[str, float]:
+        results = self.look(step)
+        if self.has_stopped:
+            patience = self._settings.early_stopping
+            raise StopTraining(f"{patience} evaluations without a better {self._metric}")
+        return results
+
+    def look(self, step: int) -> dict[str, float]:
+        """Evaluates; the checkpoint is kept if it is the best so far."""
+        results = self._run.evaluate(self._data, batch_size=self._settings.eval_batch_size)
+        earlier = [value for at, value in self._values.items() if at < step]
+        value = results[self._metric]
+        if step and (not earlier or value > max(earlier)):
+            self.folder.save(step, self._run.trainer.state(step, {}))
+        if step:
+            self._values = {at: v for at, v in self._values.items() if at < step} | {step: value}
+            checkpoints.write_text(self._path, json.dumps(self._values, indent=2) + "\n")
+        return results
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the last evaluations were all worse than one before them."""
+        patience, values = self._settings.early_stopping, list(self._values.values())
+        if not patience or len(values) <= patience:
+            return False
+        return max(values[-patience:]) <= max(values[:-patience])
+
+
+def _facts(run: Run, schedule: Schedule, trial: Trial) -> dict:
+    """What decides how a trial ends."""
+    return {
+        **dataclasses.asdict(schedule),
+        "seed": trial.seed,
+        "num_records": len(run.train_files),
+        **dataclasses.asdict(run.batching),
+    }
+
+
+def _report(trials: Sequence[Trial], metric: str, output_dir: str) -> None:
+    """The table of all trials, and mean, deviation and best for each learning rate."""
+    names = sorted(trials[0].results)
+    lines = ["\t".join(["learning_rate", "seed", *names])]
+    for trial in trials:
+        cells = [f"{trial.learning_rate:g}", trial.seed, *(trial.results[n] for n in names)]
+        lines.append("\t".join(map(str, cells)))
+    checkpoints.write_text(tf.io.gfile.join(output_dir, TABLE), "\n".join(lines) + "\n")
+    logging.info("%s over the trials:", metric)
+    for rate in dict.fromkeys(trial.learning_rate for trial in trials):
+        values = [t.results[metric] for t in trials if t.learning_rate == rate]
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        logging.info(
+            "  learning rate %-8g mean %.4f  deviation %.4f  best %.4f  of %d",
+            rate,
+            statistics.fmean(values),
+            deviation,
+            max(values),
+            len(values),
+        )
+
+
+def _keep(run: Run, best: Trial) -> None:
+    """The winner's checkpoint into the run's folder and model; those of the others go."""
+    logging.info("The best trial: learning rate %g, seed %d", best.learning_rate, best.seed)
+    inside = tf.io.gfile.join(best.folder, BEST)
+    source = inside if tf.io.gfile.exists(tf.io.gfile.join(inside, "checkpoint")) else best.folder
+    prefix = checkpoints.CheckpointFolder(source).latest()
+    reader = checkpoints.open_checkpoint(prefix)
+    tensors = {
+        name: checkpoints.read_tensor(reader, name, prefix=prefix)
+        for name in reader.get_variable_to_shape_map()
+    }
+    checkpoints.CheckpointFolder(run.output_dir).save(checkpoints.step_of(prefix), tensors)
+    run.restore()

@@ -1,0 +1,259 @@
+"""Fine-tunes, evaluates and predicts: sentences, pairs, multiple choice, words with tags.
+
+    python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval \
+        --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=/models/mrpc
+
+Configuration and vocabulary are those beside the checkpoint unless flags name others. With several
+learning rates or trials every combination is trained, and the best by the first metric kept:
+
+    ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
+"""
+
+from collections.abc import Sequence
+
+import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
+from bert_tf import checkpoints, weights
+from bert_tf import flags as shared_flags
+from bert_tf.errors import InputError
+from bert_tf.fine_tuning import Batching, Schedule
+from bert_tf.formats.base import ModelFacts
+from bert_tf.tasks import declarations, outputs, trials
+from bert_tf.tasks.heads import ARCHITECTURES
+from bert_tf.tasks.metrics import check_libraries
+from bert_tf.tasks.runs import Model, Run, SplitData
+from bert_tf.tasks.task import Split, Task
+from bert_tf.tasks.tfds import read_tfds
+
+# isort: split
+from absl import flags, logging
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """The flags of this script, shared ones first."""
+    shared_flags.define_tuned_model()
+    shared_flags.define_fine_tuning()
+    shared_flags.define_training()
+    shared_flags.define_devices()
+    flags.DEFINE_string("task_name", None, f"One of:\n{declarations.describe_tasks()}")
+    flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
+    flags.DEFINE_string("tfds_name", None, "Instead: a dataset of tensorflow-datasets.")
+    flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
+    flags.DEFINE_string("xnli_language", "zh", "The language of the task xnli.")
+    flags.DEFINE_integer("max_seq_length", 128, "Most pieces of an example; longer ones are cut.")
+    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev data; after training, if both.")
+    flags.DEFINE_bool("do_predict", False, "Predict the test data.")
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step.")
+    flags.DEFINE_list("learning_rate", ["5e-5"], "The peak learning rate; several for a grid.")
+    flags.DEFINE_integer("num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ...")
+    flags.DEFINE_integer("eval_steps", 0, "Evaluate every so many steps, and keep the best; 0: no.")
+    flags.DEFINE_integer(
+        "early_stopping", 0, "Stop after so many evaluations without a better one; 0: never."
+    )
+    for name, default, text in (
+        ("text_a_column", "text_a", "the text"),
+        ("text_b_column", None, "a second text"),
+        ("label_column", "label", "the label"),
+        ("id_column", None, "an id"),
+    ):
+        flags.DEFINE_string(name, default, f"Tasks csv, tsv, jsonl: the column of {text}.")
+    flags.DEFINE_bool("has_header", True, "Likewise: the first line names the columns.")
+    flags.DEFINE_enum(
+        "label_kind",
+        "classes",
+        ["classes", "regression", "multi_label"],
+        "Likewise: a name, a number, or several names with --label_separator between.",
+    )
+    flags.DEFINE_list("labels", [], "Likewise: the names; default: those of the training data.")
+    flags.DEFINE_string("label_separator", ",", "Likewise.")
+    flags.DEFINE_string("train_file", None, "Likewise: default train.<task_name> in --data_dir.")
+    flags.DEFINE_string("dev_file", None, "Likewise.")
+    flags.DEFINE_string("test_file", None, "Likewise.")
+    flags.mark_flags_as_required(["task_name"])
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> model -> task and data -> trials -> evaluation -> prediction."""
+    check_flags(argv[1:])
+    strategy = shared_flags.make_strategy()
+    model = open_model()
+    task = make_task()
+    train_examples = read(task, task.split("train")) if FLAGS.do_train else []
+    task = with_labels(task, train_examples, model)
+    dev = [SplitData(split, read(task, split)) for split in wanted(task, "dev", FLAGS.do_eval)]
+    test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
+    write_model_files(task, model)
+    run = Run(task, model, strategy, make_batching(model), output_dir=FLAGS.output_dir)
+    if FLAGS.do_train:
+        run.write_records("train", train_examples)
+        trials.run_all(run, make_settings(), dev)
+    elif FLAGS.do_eval or FLAGS.do_predict:
+        run.restore()
+    if dev:
+        write_eval_results(run, dev)
+    for data in test:
+        write_predictions(run, task, data)
+
+
+def check_flags(words: Sequence[str]) -> None:
+    """Refuses what makes no sense, before anything is read."""
+    shared_flags.refuse_words(words)
+    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
+        raise InputError(
+            received="none of --do_train, --do_eval, --do_predict",
+            expected="at least one of them",
+            remedy="add what is to be done",
+        )
+    if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
+        raise InputError(
+            received=f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}",
+            expected="one of them",
+            remedy="give the folder of the files, or the name of a dataset",
+        )
+    if (len(FLAGS.learning_rate) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
+        raise InputError(
+            received="several trials without --do_eval",
+            expected="dev data, by which the best is chosen",
+            remedy="add --do_eval",
+        )
+
+
+def open_model() -> Model:
+    """The pre-trained model, or the one that output_dir has already."""
+    path = FLAGS.init_checkpoint or FLAGS.output_dir
+    source = weights.open_weights(path)
+    config = weights.config_of(source, FLAGS.bert_config_file)
+    config.check_sequence_length(FLAGS.max_seq_length)
+    case = shared_flags.given_case()
+    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, case)
+    return Model(source, config, tokenizer)
+
+
+def make_task() -> Task:
+    """The task of the flags."""
+    check = FLAGS.task_name.lower()
+    if check == "xnli":
+        task = declarations.get_task(check, language=FLAGS.xnli_language)
+    elif check in ("csv", "tsv", "jsonl"):
+        task = declarations.get_task(
+            check,
+            text_a=FLAGS.text_a_column,
+            text_b=FLAGS.text_b_column,
+            label=FLAGS.label_column,
+            id_column=FLAGS.id_column,
+            has_header=FLAGS.has_header,
+            head=FLAGS.label_kind,
+            labels=FLAGS.labels,
+            label_separator=FLAGS.label_separator,
+            train_file=FLAGS.train_file,
+            dev_file=FLAGS.dev_file,
+            test_file=FLAGS.test_file,
+        )
+    else:
+        task = declarations.get_task(check)
+    if FLAGS.do_eval:
+        check_libraries(task.metrics)
+    return task
+
+
+def read(task: Task, split: Split) -> list:
+    """The examples of a split, from files or a dataset."""
+    if FLAGS.tfds_name:
+        return read_tfds(task, FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
+    return task.read(FLAGS.data_dir, split)
+
+
+def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
+    """The splits of a kind that are there; the first must be."""
+    if not is_wanted:
+        return ()
+    splits = task.splits_of(kind) or (task.split(kind),)
+    if FLAGS.tfds_name:
+        return splits
+    further = []
+    for split in splits[1:]:
+        if task.find_file(FLAGS.data_dir, split):
+            further.append(split)
+        else:
+            logging.warning("No %s in %s: left out.", " or ".join(split.files), FLAGS.data_dir)
+    return splits[0], *further
+
+
+def with_labels(task: Task, train_examples: list, model: Model) -> Task:
+    """The task with its label names: its own, those of the training data, or of the model."""
+    if FLAGS.do_train:
+        return task.with_labels_of(train_examples)
+    return task.with_label_names(model.source.facts.labels or ())
+
+
+def write_model_files(task: Task, model: Model) -> None:
+    """Configuration, vocabulary and facts: the folder is a whole model."""
+    folder = checkpoints.CheckpointFolder(FLAGS.output_dir)
+    facts = ModelFacts(
+        do_lower_case=model.tokenizer.do_lower_case,
+        architecture=ARCHITECTURES[task.head],
+        labels=task.labels.names or None,
+    )
+    weights.write_model_files(folder.path, model.config, model.tokenizer, facts)
+
+
+def make_batching(model: Model) -> Batching:
+    """How records become batches."""
+    return Batching(
+        vocab_size=model.config.vocab_size,
+        max_seq_length=FLAGS.max_seq_length,
+        bucket_by_length=FLAGS.bucket_by_length,
+        legacy_shuffle=FLAGS.legacy_shuffle,
+    )
+
+
+def make_settings() -> trials.Settings:
+    """What every trial is trained with, and the grid."""
+    return trials.Settings(
+        schedule=Schedule(
+            train_batch_size=FLAGS.train_batch_size,
+            num_train_epochs=FLAGS.num_train_epochs,
+            warmup_proportion=FLAGS.warmup_proportion,
+        ),
+        learning_rates=shared_flags.parse_learning_rates(FLAGS.learning_rate),
+        seeds=tuple(FLAGS.seed + i for i in range(FLAGS.num_trials)),
+        optimizer=FLAGS.optimizer,
+        bias_correction=FLAGS.bias_correction,
+        pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0),
+        keep_checkpoint_max=FLAGS.keep_checkpoint_max,
+        early_stopping=FLAGS.early_stopping,
+        eval_batch_size=FLAGS.eval_batch_size,
+    )
+
+
+def write_eval_results(run: Run, dev: Sequence[SplitData]) -> None:
+    """eval_results.txt, and the predictions for each dev example beside its label."""
+    results = {"global_step": run.step}
+    for number, data in enumerate(dev):
+        ending = "" if number == 0 else f"_{data.split.name.partition('_')[2]}"
+        found = run.evaluate(data, batch_size=FLAGS.eval_batch_size)
+        results |= {f"{name}{ending}": value for name, value in found.items()}
+        run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
+    outputs.write_eval_results(f"{FLAGS.output_dir}/eval_results.txt", results)
+    for name in sorted(results):
+        logging.info("  %s = %s", name, results[name])
+
+
+def write_predictions(run: Run, task: Task, data: SplitData) -> None:
+    """test_results.tsv, the same with names, and the submission file of the task."""
+    run.predict(data, batch_size=FLAGS.predict_batch_size)
+    ending = data.split.name.partition("_")[2]
+    ending = f"_{ending}" if data.split != task.splits_of("test")[0] else ""
+    folder = FLAGS.output_dir
+    outputs.write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
+    run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
+    if data.split.submission:
+        guids = [example.guid for example in data.examples]
+        path = f"{folder}/{data.split.submission}"
+        outputs.write_submission(path, task.labels, guids, data.probabilities)
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)
