@@ -135,8 +135,8 @@ def test_v2_the_threshold_decides_but_not_for_the_best_scores():
 
     assert exact(9.0)["exact"] == 50.0  # as predicted
     assert exact(1.0)["exact"] == 75.0  # q4 is taken as "", which is right
-    assert exact(-1.5)["exact"] == 75.0  # q3 too, which is wrong, and before it q2 stands
-    assert exact(-5.0)["exact"] == 75.0  # "above" it: q1 stands
+    assert exact(-1.5)["exact"] == 50.0  # q3 too, which is wrong
+    assert exact(-5.0)["exact"] == 75.0  # and q2, which is right; q1 is not above it
     assert exact(-5.1)["exact"] == 50.0
     assert {exact(t)["best_exact"] for t in (9.0, 1.0, -9.0)} == {75.0}
 

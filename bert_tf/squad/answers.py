@@ -168,7 +168,7 @@ def n_best(
     span          (4, 5)          (7, 8)        (4, 4)      no answer
     score          9.0             8.0           5.0          2.0
     text        "Ruprecht I"    "Ruprecht I"   "Ruprecht"     ""
-    result          0.9815                       0.0180       0.0009      probability
+    result          0.981                        0.018        0.001       probability
 
     No answer, where it is a candidate, is in the result even if it is not among the best.
     """
