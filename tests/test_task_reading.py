@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
@@ -292,6 +292,7 @@ TEXT = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["C
 WORD_TEXT = TEXT.filter(lambda text: text.strip())
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(WORD_TEXT, WORD_TEXT), min_size=1, max_size=5))
 def test_any_text_survives_tsv(tmp_path_factory, pairs):
     path = tmp_path_factory.getbasetemp() / "any.tsv"
@@ -300,6 +301,7 @@ def test_any_text_survives_tsv(tmp_path_factory, pairs):
     assert [(e.text_a, e.text_b) for e in PAIR.read(str(path), TWO)] == pairs
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), min_size=1))
 def test_any_text_survives_csv_and_jsonl(tmp_path_factory, texts):
     folder = tmp_path_factory.getbasetemp()
@@ -311,6 +313,7 @@ def test_any_text_survives_csv_and_jsonl(tmp_path_factory, texts):
     assert [e.text_a for e in JSONL.read(str(folder / "any.jsonl"), ANY)] == texts
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "bytes.tsv"
