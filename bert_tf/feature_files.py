@@ -115,11 +115,13 @@ def _whole(path: str) -> Iterator[str]:
     """The temporary name of a file that gets its own when nothing went wrong."""
     temporary = f"{path}.incomplete"
     with path_errors(path):
-        tf.io.gfile.GFile(temporary, "w").close()
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write("")  # only this makes the file: seen now, not after hours
     try:
         yield temporary
     except BaseException:
-        tf.io.gfile.remove(temporary)
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
         raise
     tf.io.gfile.rename(temporary, path, overwrite=True)
 

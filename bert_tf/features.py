@@ -51,6 +51,8 @@ def read_lines(path: str, *, jsonl: bool) -> Iterator[Line]:
       InputError: naming the line that is not UTF-8, or no such object.
     """
     try:
+        if tf.io.gfile.isdir(path):  # reads as an empty file
+            raise tf.errors.FailedPreconditionError(None, None, "it is a folder")
         with tf.io.gfile.GFile(path, "rb") as file:
             for number, raw in enumerate(iter(file.readline, b""), 1):
                 yield _parse(raw, jsonl, f"{path}, line {number}")
