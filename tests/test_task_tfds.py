@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
             config="mrpc",
             version="2.0.0",
             features=features,
-            split_datasets={"train": data, "validation": data.take(1)},
+            split_datasets={"train": data.take(3), "validation": data.take(1)},
             data_dir=folder,
             disable_shuffling=True,
         )
