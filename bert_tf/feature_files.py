@@ -114,9 +114,8 @@ def _bytes(values: Iterable[str]) -> tf.train.Feature:
 def _whole(path: str) -> Iterator[str]:
     """The temporary name of a file that gets its own when nothing went wrong."""
     temporary = f"{path}.incomplete"
-    with path_errors(path):
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write("")  # only this makes the file: seen now, not after hours
+    with path_errors(path), tf.io.gfile.GFile(temporary, "w") as file:
+        file.write("")  # only this makes the file: seen now, not after hours
     try:
         yield temporary
     except BaseException:
