@@ -2,7 +2,7 @@
 
     python benchmarks/squad_features.py --predict_file=dev-v1.1.json --vocab_file=vocab.txt
 
-Both read the file and make every feature, in turns and in one process each time round; the median
+Both read the file and make every feature, taking turns in one process; the median of --rounds
 counts. The original's way is tests/reference_squad.py: the same features, made one question and one
 token at a time. Its reading of the JSON is the bare `json.load`. Every feature of both is compared.
 """
