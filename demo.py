@@ -17,7 +17,7 @@ from absl import app, flags
 
 HERE = pathlib.Path(__file__).parent
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-STEPS = flags.DEFINE_integer("num_train_steps", 7000, "Training steps; more guess better.")
+STEPS = flags.DEFINE_integer("num_train_steps", 7500, "Training steps; more guess better.")
 
 VOCAB_SIZE = 1500
 MAX_SEQ_LENGTH = 48
@@ -102,7 +102,7 @@ def train(output_dir: pathlib.Path) -> None:
         max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
         num_train_steps=STEPS.value,
         num_warmup_steps=STEPS.value // 12,
-        learning_rate=8e-4,
+        learning_rate=6e-4,
         train_batch_size=8,  # small batches: many updates, and so few texts are soon learned
         eval_batch_size=24,
         log_steps=STEPS.value // 25,

@@ -12,10 +12,17 @@ EXTRAS = {
     "torch": ["torch>=2.6"],  # reads pytorch_model.bin without running what is in it
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
 }
+EXTRAS |= {
+    "tasks": ["scikit-learn>=1.5,<2", "scipy>=1.13,<2", "seqeval>=1.2.2,<2"],  # metrics
+    # tensorflow-datasets needs importlib_resources without saying so.
+    "tfds": ["tensorflow-datasets>=4.9.10,<5", "importlib_resources>=6"],
+}
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
 EXTRAS["dev"] = [
     *EXTRAS["demo"],
     *EXTRAS["wiki"],
+    *EXTRAS["tasks"],
+    *EXTRAS["tfds"],
     "hypothesis>=6.100,<7",
     "psutil>=6,<8",
     "pytest>=8,<10",
@@ -38,7 +45,9 @@ setup(
         "extract_features",
         "fill_mask",
         "plot_curves",
+        "run_classifier",
         "run_pretraining",
+        "run_squad",
     ],
     install_requires=[
         # tensorflow-text 2.21.0 fails at import (undefined ICU symbol); 2.21.1 works.
