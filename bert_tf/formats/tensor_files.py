@@ -111,7 +111,8 @@ def _open_pickle(path: str) -> Tensors:
         tensors = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can raise anything
         raise InputError(
-            received=f"{path}, which torch.load(weights_only=True) refuses ({_first_line(error)})",
+            received=f"{path}, which torch.load(weights_only=True) refuses "
+            f"({_first_line(error).split('. ')[0]})",  # then it says how to load it all the same
             expected="a file of tensors by name, and nothing that runs code",
             remedy="do not load it elsewhere; get the model's safetensors file",
         ) from None
