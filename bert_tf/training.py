@@ -204,14 +204,13 @@ class Trainer:
           For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
         """
 
-        @self._jit
         def compute(batch):
             outputs = self.model(self._inputs(batch), training=False)
             return {name: tf.cast(outputs[name], tf.float32) for name in names}
 
         @tf.function
         def step(batch):
-            return self.strategy.run(compute, args=(batch,))
+            return self.strategy.run(lambda part: self._jit(compute)(part), args=(batch,))
 
         iterator = iter(self._distributed(batches, start=0))
         for number in range(batches.num_batches):
