@@ -221,7 +221,9 @@ def answer(trainer: Trainer, config, tokenizer, questions: SquadFile) -> list[Pr
         records = write_records("eval", windows, is_training=False)
         batches = make_batching(config).once(records, batch_size=FLAGS.predict_batch_size)
         found = predictions_in_order(trainer, batches, logits)
-        lengths = [len(window.input_ids) for window in windows]
+        # The original lets the logits of padding compete too; in buckets there are fewer of them.
+        length = FLAGS.max_seq_length
+        lengths = [len(w.input_ids) if FLAGS.bucket_by_length else length for w in windows]
         logits = {
             name: [row[:length] for row, length in zip(values, lengths, strict=True)]
             for name, values in found.items()
