@@ -57,6 +57,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Flags -> weights -> tokenizer -> encoder -> vectors of the lines -> file."""
     shared_flags.refuse_words(argv[1:])
+    shared_flags.check_limits()
     source = weights.open_weights(FLAGS.init_checkpoint)
     config = weights.config_of(source, FLAGS.bert_config_file)
     tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())

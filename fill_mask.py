@@ -28,6 +28,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Flags -> configuration -> tokenizer -> model -> weights -> guesses."""
     texts = argv[1:] or [line.strip() for line in sys.stdin if line.strip()]
+    shared_flags.check_limits()
     source = weights.open_weights(FLAGS.init_checkpoint)
     config = weights.config_of(source, FLAGS.bert_config_file)
     tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())

@@ -16,9 +16,7 @@ from bert_tf import checkpoints, weights
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.fine_tuning import Batching, Schedule
-from bert_tf.formats.base import ModelFacts
 from bert_tf.tasks import declarations, outputs, trials
-from bert_tf.tasks.heads import ARCHITECTURES
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.runs import Model, Run, SplitData
 from bert_tf.tasks.task import Split, Task
@@ -77,15 +75,18 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> model -> task and data -> trials -> evaluation -> prediction."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
+    shared_flags.check_batch_sizes(
+        strategy, "train_batch_size", "eval_batch_size", "predict_batch_size"
+    )
     model = open_model()
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
     task = with_labels(task, train_examples, model)
     dev = [SplitData(split, read(task, split)) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
-    write_model_files(task, model)
     run = Run(task, model, strategy, make_batching(model), output_dir=FLAGS.output_dir)
     if FLAGS.do_train:
+        begin(run)
         run.write_records("train", train_examples)
         trials.run_all(run, make_settings(), dev)
     elif FLAGS.do_eval or FLAGS.do_predict:
@@ -111,6 +112,19 @@ def check_flags(words: Sequence[str]) -> None:
             expected="one of them",
             remedy="give the folder of the files, or the name of a dataset",
         )
+    shared_flags.check_limits()
+    if FLAGS.eval_steps and not (FLAGS.do_train and FLAGS.do_eval):
+        raise InputError(
+            received="--eval_steps without --do_train and --do_eval",
+            expected="training, and dev data to evaluate on while it goes",
+            remedy="add both, or leave out --eval_steps",
+        )
+    if FLAGS.early_stopping and not FLAGS.eval_steps:
+        raise InputError(
+            received="--early_stopping without --eval_steps",
+            expected="how often to evaluate",
+            remedy="add --eval_steps=100, say",
+        )
     if (len(FLAGS.learning_rate) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
         raise InputError(
             received="several trials without --do_eval",
@@ -121,8 +135,7 @@ def check_flags(words: Sequence[str]) -> None:
 
 def open_model() -> Model:
     """The pre-trained model, or the one that output_dir has already."""
-    path = FLAGS.init_checkpoint or FLAGS.output_dir
-    source = weights.open_weights(path)
+    source = weights.open_weights(shared_flags.begin_with(is_training=FLAGS.do_train))
     config = weights.config_of(source, FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     case = shared_flags.given_case()
@@ -184,18 +197,16 @@ def with_labels(task: Task, train_examples: list, model: Model) -> Task:
     """The task with its label names: its own, those of the training data, or of the model."""
     if FLAGS.do_train:
         return task.with_labels_of(train_examples)
-    return task.with_label_names(model.source.facts.labels or ())
+    return task.with_labels_of_model(model.source.facts.labels, source=model.source.path)
 
 
-def write_model_files(task: Task, model: Model) -> None:
-    """Configuration, vocabulary and facts: the folder is a whole model."""
+def begin(run: Run) -> None:
+    """Makes the folder a whole model; one with a model of another kind is refused."""
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir)
-    facts = ModelFacts(
-        do_lower_case=model.tokenizer.do_lower_case,
-        architecture=ARCHITECTURES[task.head],
-        labels=task.labels.names or None,
-    )
-    weights.write_model_files(folder.path, model.config, model.tokenizer, facts)
+    if folder.latest():
+        config, tokenizer = run.model.config, run.model.tokenizer
+        weights.refuse_other_model(folder.path, config, tokenizer, run.facts())
+    run.write_model_files(folder.path)
 
 
 def make_batching(model: Model) -> Batching:
@@ -215,6 +226,7 @@ def make_settings() -> trials.Settings:
             train_batch_size=FLAGS.train_batch_size,
             num_train_epochs=FLAGS.num_train_epochs,
             warmup_proportion=FLAGS.warmup_proportion,
+            end_learning_rate=FLAGS.end_learning_rate,
         ),
         learning_rates=shared_flags.parse_learning_rates(FLAGS.learning_rate),
         seeds=tuple(FLAGS.seed + i for i in range(FLAGS.num_trials)),

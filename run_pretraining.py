@@ -28,24 +28,6 @@ from absl import flags, logging
 
 FLAGS = flags.FLAGS
 
-INFINITY = float("inf")
-LIMITS = {  # the least value of a flag, and what it is below
-    "train_batch_size": (1, INFINITY),
-    "eval_batch_size": (1, INFINITY),
-    "num_train_steps": (1, INFINITY),
-    "num_warmup_steps": (0, INFINITY),
-    "max_eval_steps": (1, INFINITY),
-    "eval_steps": (0, INFINITY),
-    "log_steps": (1, INFINITY),
-    "save_checkpoints_steps": (1, INFINITY),
-    "keep_checkpoint_max": (0, INFINITY),
-    "iterations_per_loop": (1, INFINITY),
-    "num_cpu_devices": (1, INFINITY),
-    "learning_rate": (0.0, INFINITY),
-    "end_learning_rate": (0.0, INFINITY),
-    "seed": (0, 2**32),
-}
-
 
 def define_flags() -> None:
     """The flags of this script, shared ones first."""
@@ -114,13 +96,7 @@ def check_flags(words: Sequence[str]) -> None:
             expected="at least one of them",
             remedy="add --do_train, --do_eval, or both",
         )
-    for name, (least, most) in LIMITS.items():
-        if not least <= FLAGS[name].value < most:  # which is not so for NaN
-            raise InputError(
-                received=f"--{name}={FLAGS[name].value}",
-                expected=f"{least} or more, below {most}",
-                remedy=f"correct --{name}",
-            )
+    shared_flags.check_limits()
 
 
 def check_vocabulary(config: bert_tf.BertConfig) -> None:

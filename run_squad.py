@@ -64,7 +64,8 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> model -> training windows -> training -> answers -> scores."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
-    source = weights.open_weights(FLAGS.init_checkpoint or FLAGS.output_dir)
+    shared_flags.check_batch_sizes(strategy, "train_batch_size", "predict_batch_size")
+    source = weights.open_weights(shared_flags.begin_with(is_training=FLAGS.do_train))
     config = weights.config_of(source, FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     case = shared_flags.given_case()
@@ -74,21 +75,24 @@ def main(argv: Sequence[str]) -> None:
     facts = ModelFacts(
         do_lower_case=tokenizer.do_lower_case, architecture="BertForQuestionAnswering"
     )
-    weights.write_model_files(folder.path, config, tokenizer, facts)
     if FLAGS.do_train:
+        if folder.latest():
+            weights.refuse_other_model(folder.path, config, tokenizer, facts)
+        weights.write_model_files(folder.path, config, tokenizer, facts)
         trainer = train(source, config, tokenizer, folder, strategy)
     else:
-        trainer = restore(source, config, folder, strategy)
+        trainer = restore(source, config, strategy)
     if questions is not None:
         predictions = answer(trainer, config, tokenizer, questions)
         write_predictions(predictions)
         if FLAGS.do_eval:
-            score(questions, predictions, folder)
+            score(questions, predictions)
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses what makes no sense, before anything is read."""
     shared_flags.refuse_words(words)
+    shared_flags.check_limits()
     if not FLAGS.do_train and not FLAGS.do_predict:
         raise InputError(
             received="neither --do_train nor --do_predict",
@@ -151,6 +155,7 @@ def train(source, config, tokenizer, folder, strategy) -> Trainer:
         learning_rate=FLAGS.learning_rate,
         num_train_epochs=FLAGS.num_train_epochs,
         warmup_proportion=FLAGS.warmup_proportion,
+        end_learning_rate=FLAGS.end_learning_rate,
     )
     num_train_steps = schedule.num_train_steps(len(examples))
     optimizer = schedule.optimizer(
@@ -197,16 +202,20 @@ def run_facts(num_records: int) -> dict:
         "bucket_by_length",
         "legacy_shuffle",
         "optimizer",
+        "bias_correction",
+        "doc_stride",
+        "max_query_length",
+        "version_2_with_negative",
+        "init_checkpoint",
     )
     return {name: FLAGS[name].value for name in names} | {"num_records": num_records}
 
 
-def restore(source, config, folder, strategy) -> Trainer:
-    """The model of an earlier run, or of the checkpoint that was given."""
+def restore(source, config, strategy) -> Trainer:
+    """The model as it is, head included."""
     optimizer = AdamWeightDecay(schedule=LearningRate(learning_rate=0.0, num_train_steps=1))
     trainer = make_trainer(config, optimizer, strategy)
-    model = folder.latest() or source
-    logging.info("%s", weights.load_checkpoint(trainer.model, model, required=ENCODER_AND_HEAD))
+    logging.info("%s", weights.load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
     return trainer
 
 
@@ -250,7 +259,7 @@ def write_predictions(predictions: Sequence[Prediction]) -> None:
     logging.info("Wrote %s", ", ".join(paths))
 
 
-def score(questions: SquadFile, predictions: Sequence[Prediction], folder) -> None:
+def score(questions: SquadFile, predictions: Sequence[Prediction]) -> None:
     """eval_results.txt: the official scores, and for v2.0 the best threshold."""
     threshold = FLAGS.null_score_diff_threshold
     made = files.prediction_files(
@@ -264,7 +273,7 @@ def score(questions: SquadFile, predictions: Sequence[Prediction], folder) -> No
         best = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
         found = evaluation.best_thresholds(questions.examples, best, made[files.NULL_ODDS])
         results |= {f"best_{name}": value for name, value in found.items()}
-    latest = folder.latest()
+    latest = checkpoints.CheckpointFolder(FLAGS.output_dir).latest()
     results["global_step"] = checkpoints.step_of(latest) if latest else 0
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
     for line in lines:

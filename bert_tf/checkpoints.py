@@ -182,6 +182,15 @@ class CheckpointFolder:
             )
         return state.model_checkpoint_path
 
+    def clear(self) -> None:
+        """Removes every checkpoint that the `checkpoint` file names, and that file."""
+        state = _read_state(self.path)
+        if state is None:
+            return
+        tf.io.gfile.remove(tf.io.gfile.join(self.path, "checkpoint"))
+        for path in state.all_model_checkpoint_paths:
+            _remove_checkpoint(path)
+
     def save(self, step: int, tensors: Mapping[str, np.ndarray]) -> str:
         """Writes model.ckpt-<step> and removes the oldest beyond `keep_max`.
 
@@ -273,8 +282,9 @@ def _remove_checkpoint(prefix: str) -> None:
 
 
 def step_of(prefix: str) -> int:
-    """The number of updates of one of our checkpoints, model.ckpt-<step>."""
-    return int(prefix.rpartition("-")[2])
+    """The number of updates of one of our checkpoints, model.ckpt-<step>; 0 for others."""
+    match = re.search(r"-(\d+)$", prefix)
+    return int(match[1]) if match else 0
 
 
 def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:

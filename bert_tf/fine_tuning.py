@@ -28,6 +28,7 @@ class Schedule:
     learning_rate: float = 5e-5
     num_train_epochs: float = 3.0
     warmup_proportion: float = 0.1
+    end_learning_rate: float = 0.0
 
     def num_train_steps(self, num_examples: int) -> int:
         """Updates in all, int(N / batch * epochs) as in the original.
@@ -55,6 +56,7 @@ class Schedule:
                 learning_rate=self.learning_rate,
                 num_train_steps=num_train_steps,
                 num_warmup_steps=int(num_train_steps * self.warmup_proportion),
+                end_learning_rate=self.end_learning_rate,
             ),
             bias_correction=bias_correction,
         )

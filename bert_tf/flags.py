@@ -5,6 +5,7 @@ A script calls the `define_*` functions that it needs, adds its own flags, and e
 """
 
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -158,7 +159,30 @@ def define_devices() -> None:
     flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
     flags.DEFINE_string("gcp_project", None, "The cloud project of the TPU.")
     flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
-    flags.DEFINE_integer("num_tpu_cores", 8, "TPU cores to use; batch sizes are for all together.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for the original's commands; no effect.")
+
+
+def begin_with(*, is_training: bool, best: str = "best") -> str:
+    """The path of the model that a fine-tuning script begins with.
+
+    Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
+    model of --output_dir if there is one, its best one if it has such.
+    """
+    values = flags.FLAGS
+    if is_training:
+        return values.init_checkpoint or values.output_dir
+    inside = tf.io.gfile.join(values.output_dir, best)
+    for folder in (inside, values.output_dir):
+        if tf.io.gfile.exists(tf.io.gfile.join(folder, "checkpoint")):
+            if values.init_checkpoint:
+                logging.warning(
+                    "Using the model in %s, not --init_checkpoint=%s; for that one give another "
+                    "--output_dir.",
+                    folder,
+                    values.init_checkpoint,
+                )
+            return folder
+    return values.init_checkpoint or values.output_dir
 
 
 def make_strategy() -> tf.distribute.Strategy:
@@ -171,6 +195,63 @@ def make_strategy() -> tf.distribute.Strategy:
         gcp_project=values.gcp_project,
         num_cpu_devices=values.num_cpu_devices,
     )
+
+
+INFINITY = float("inf")
+_LIMITS = {  # of flags of any script: the least value, and what they are below
+    "train_batch_size": (1, INFINITY),
+    "eval_batch_size": (1, INFINITY),
+    "predict_batch_size": (1, INFINITY),
+    "batch_size": (1, INFINITY),
+    "num_train_steps": (1, INFINITY),
+    "num_warmup_steps": (0, INFINITY),
+    "num_train_epochs": (0.0, INFINITY),
+    "warmup_proportion": (0.0, 1.0),
+    "max_eval_steps": (1, INFINITY),
+    "eval_steps": (0, INFINITY),
+    "early_stopping": (0, INFINITY),
+    "num_trials": (1, INFINITY),
+    "n_best_size": (1, INFINITY),
+    "max_answer_length": (1, INFINITY),
+    "null_score_diff_threshold": (-INFINITY, INFINITY),
+    "top_k": (1, INFINITY),
+    "log_steps": (1, INFINITY),
+    "save_checkpoints_steps": (1, INFINITY),
+    "keep_checkpoint_max": (0, INFINITY),
+    "iterations_per_loop": (1, INFINITY),
+    "num_cpu_devices": (1, INFINITY),
+    "end_learning_rate": (0.0, INFINITY),
+    "seed": (0, 2**32),
+}
+
+
+def check_limits() -> None:
+    """Refuses numbers that make no sense, before anything is read.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    for name, (least, most) in _LIMITS.items():
+        if name in flags.FLAGS and not least <= flags.FLAGS[name].value < most:  # nor NaN
+            raise InputError(
+                received=f"--{name}={flags.FLAGS[name].value}",
+                expected=f"{least} or more, below {most}",
+                remedy=f"correct --{name}",
+            )
+    if isinstance(rate := flags.FLAGS.flag_values_dict().get("learning_rate"), float):
+        parse_learning_rates([str(rate)])
+
+
+def check_batch_sizes(strategy: tf.distribute.Strategy, *names: str) -> None:
+    """Refuses batch sizes that the replicas cannot share, before anything is trained."""
+    replicas = strategy.num_replicas_in_sync
+    for name in names:
+        if flags.FLAGS[name].value % replicas:
+            raise InputError(
+                received=f"--{name}={flags.FLAGS[name].value} for {replicas} replicas",
+                expected="a batch size that is a multiple of the number of replicas",
+                remedy=f"use a multiple of {replicas}",
+            )
 
 
 def make_pace(*, eval_steps: int) -> Pace:
@@ -195,7 +276,9 @@ def run(main: Callable[[list[str]], None]) -> None:
             main(argv)
         except InputError as error:
             sys.stdout.flush()
-            print(f"\n{sys.argv[0]}: cannot go on.\n{error}", file=sys.stderr)
-            sys.exit(1)
+            print(f"\n{sys.argv[0]}: cannot go on.\n{error}", file=sys.stderr, flush=True)
+            # Not sys.exit: the error keeps tf.data's iterators alive, and to end them while Python
+            # ends can wait for ever. What had to be cleaned up was so on the way here.
+            os._exit(1)
 
     app.run(main_or_message)

@@ -223,13 +223,20 @@ def _read_bytes(path: str, begin: int, end: int) -> bytes:
         return file.read(end - begin)
 
 
+def _is_file(path: str) -> bool:
+    return bool(path) and tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+
+
 def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
     """Paths and globs, comma-separated or a list -> the files; each must match something."""
-    if isinstance(patterns, str):
-        patterns = patterns.split(",")
+    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
+        patterns = [patterns] if _is_file(patterns) else patterns.split(",")
     paths = []
     for pattern in patterns:
-        matches = sorted(tf.io.gfile.glob(pattern)) if pattern else []
+        if _is_file(pattern):
+            matches = [pattern]
+        else:
+            matches = sorted(tf.io.gfile.glob(pattern)) if pattern else []
         if not matches:
             raise InputError(
                 received=f"{pattern!r}, which matches no file",

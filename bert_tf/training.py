@@ -73,6 +73,7 @@ class Trainer:
         self._step_fn = self._jit(self._replica_step) if one_replica else self._replica_step
         self._train_loop = tf.function(self._train_loop_fn)
         self._eval_step = tf.function(self._eval_step_fn)
+        self._predict_steps: dict[tuple[str, ...], Callable] = {}
 
     def _jit(self, function: Callable) -> Callable:
         return (
@@ -204,14 +205,7 @@ class Trainer:
           For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
         """
 
-        def compute(batch):
-            outputs = self.model(self._inputs(batch), training=False)
-            return {name: tf.cast(outputs[name], tf.float32) for name in names}
-
-        @tf.function
-        def step(batch):
-            return self.strategy.run(lambda part: self._jit(compute)(part), args=(batch,))
-
+        step = self._predict_step(tuple(names))
         iterator = iter(self._distributed(batches, start=0))
         for number in range(batches.num_batches):
             with _record_errors(batches):
@@ -219,6 +213,18 @@ class Trainer:
             rows = batches.batch_rows(number)
             local = {n: self.strategy.experimental_local_results(v) for n, v in outputs.items()}
             yield rows, {n: np.concatenate(v)[: len(rows)] for n, v in local.items()}
+
+    def _predict_step(self, names: tuple[str, ...]) -> Callable:
+        """Kept, so that what was compiled for one evaluation serves the next."""
+
+        def compute(batch):
+            outputs = self.model(self._inputs(batch), training=False)
+            return {name: tf.cast(outputs[name], tf.float32) for name in names}
+
+        def step(batch):
+            return self.strategy.run(lambda part: self._jit(compute)(part), args=(batch,))
+
+        return self._predict_steps.setdefault(names, tf.function(step))
 
     # ------------------------------------------------------------------ the outer loop
 
@@ -268,8 +274,8 @@ class Trainer:
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
         progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
-        if step == 0:
-            self._evaluate_on_the_way(progress, 0, evaluate, pace)
+        # Again after a resume: the run may have been killed in the middle of it.
+        self._evaluate_on_the_way(progress, step, evaluate, pace)
         iterator = iter(self._distributed(batches, start=step))
         while step < num_train_steps:
             stop = pace.next_stop(step, num_train_steps)

@@ -31,6 +31,7 @@ from bert_tf.formats.base import (
     VOCAB_FILE,
     ModelFacts,
     Weights,
+    beside,
     join,
     vocabulary_text,
 )
@@ -335,6 +336,29 @@ def _hugging_face_files(weights: Weights) -> dict[str, str]:
             weights.pieces, tokenizer.do_lower_case, weights.config.max_position_embeddings
         )
     return files
+
+
+def refuse_other_model(
+    folder: str, config: BertConfig, tokenizer: FullTokenizer, facts: ModelFacts
+) -> None:
+    """Refuses to train on in a folder whose checkpoints are of another model or other labels.
+
+    Raises:
+      InputError: naming what differs. Nothing has been written.
+    """
+    found = beside(folder)
+    pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
+    old = {"configuration": found["config"], "vocabulary": found["pieces"]}
+    new = {"configuration": config, "vocabulary": pieces}
+    old |= dataclasses.asdict(found["facts"])
+    new |= dataclasses.asdict(facts)
+    other = [n for n, value in new.items() if None not in (old[n], value) and old[n] != value]
+    if other:
+        raise InputError(
+            received=f"{folder}, where a model with another {' and '.join(other)} was trained",
+            expected="the folder of this run, or an empty one",
+            remedy="choose another --output_dir, or remove the folder to start again",
+        )
 
 
 def write_model_files(

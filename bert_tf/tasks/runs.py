@@ -16,20 +16,26 @@ from bert_tf import checkpoints
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.fine_tuning import Batching, predictions_in_order, write_records
+from bert_tf.formats.base import ModelFacts
 from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.records import RecordFiles
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.features import Features, classifier_record, join_words, make_features
-from bert_tf.tasks.heads import OBJECTIVES, mean_loss, probabilities, task_model
+from bert_tf.tasks.heads import (
+    ARCHITECTURES,
+    OBJECTIVES,
+    mean_loss,
+    probabilities,
+    task_model,
+)
 from bert_tf.tasks.reading import AnyExample
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import Trainer
-from bert_tf.weights import Weights, load_checkpoint
+from bert_tf.weights import ENCODER, Weights, load_checkpoint, write_model_files
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 HEAD = r"output_(weights|bias)"
-ENCODER_AND_HEAD = rf"bert/(?!pooler/)|{HEAD}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,17 +154,36 @@ class Run:
         return self.trainer
 
     def restore(self) -> None:
-        """The model of an earlier run: of output_dir, or of the checkpoint that was given.
+        """Takes the model that the run begins with as it is, head included.
 
         Raises:
-          InputError: it has no head, or one for other labels.
+          InputError: it has no head, or one for other labels or another kind of task.
         """
+        source, head = self.model.source, self.task.head
+        kind = source.facts.architecture
+        if kind in ARCHITECTURES.values() and kind != ARCHITECTURES[head]:
+            raise InputError(
+                received=f"{source.path}, a {kind}",
+                expected=f"a {ARCHITECTURES[head]}, for the task {self.task.name}",
+                remedy="give a model that was trained for such a task, or train one",
+            )
         schedule = Schedule(learning_rate=0.0, num_train_steps=1)
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
-        latest = checkpoints.CheckpointFolder(self.output_dir).latest()
-        source = latest or self.model.source
-        logging.info("%s", load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
-        self.step = checkpoints.step_of(latest) if latest else 0
+        encoder = ENCODER if head == "token_labels" else "bert/"
+        logging.info("%s", load_checkpoint(trainer.model, source, required=f"{encoder}|{HEAD}"))
+        self.step = checkpoints.step_of(source.path)
+
+    def facts(self) -> ModelFacts:
+        """What belongs to the model beside its weights."""
+        return ModelFacts(
+            do_lower_case=self.model.tokenizer.do_lower_case,
+            architecture=ARCHITECTURES[self.task.head],
+            labels=self.task.labels.names or None,
+        )
+
+    def write_model_files(self, folder: str) -> None:
+        """Configuration, vocabulary and facts, which make a folder of checkpoints a whole model."""
+        write_model_files(folder, self.model.config, self.model.tokenizer, self.facts())
 
     # ------------------------------------------------------------------------ predictions
 

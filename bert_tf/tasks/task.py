@@ -166,6 +166,36 @@ class Task:
             )
         return dataclasses.replace(self, labels=found)
 
+    def with_labels_of_model(self, names: Sequence[str] | None, *, source: str) -> "Task":
+        """This task with the labels of a trained model, in the order of its classes.
+
+        Args:
+          names: as the model's files say them; None if they do not.
+          source: where the model is, for messages.
+
+        Raises:
+          InputError: neither says them, or the two are not the same labels.
+        """
+        if self.head in ("regression", "multiple_choice"):
+            return self
+        if not names:
+            if self.labels.are_found:
+                return self
+            raise InputError(
+                received=f"{source}, which does not say the names of its classes",
+                expected="labels in a model_facts.json or config.json beside the weights",
+                remedy="give the folder that the model was trained in, or name them with --labels",
+            )
+        known = {name.lower(): name for name in self.labels.names}
+        own = tuple(known.get(name.lower(), name) for name in names)
+        if self.labels.are_found and set(own) != set(self.labels.names):
+            raise InputError(
+                received=f"{source}, a model of the labels {', '.join(names)}",
+                expected=f"one of the task {self.name}: {', '.join(self.labels.names)}",
+                remedy="give a model that was trained for this task",
+            )
+        return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=own))
+
     def with_label_names(self, names: Sequence[str]) -> "Task":
         """This task with these label names, if it does not know them, as when it was trained."""
         if self.labels.are_found:

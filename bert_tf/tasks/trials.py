@@ -14,11 +14,12 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import checkpoints
+from bert_tf.errors import InputError
 from bert_tf.fine_tuning import Schedule
 from bert_tf.formats.base import read_json
 from bert_tf.pace import Pace, StopTraining
 from bert_tf.tasks.runs import Run, SplitData
-from bert_tf.weights import load_checkpoint
+from bert_tf.weights import load_checkpoint, open_weights
 
 BEST, RESULTS, TABLE = "best", "trial.json", "trials.tsv"
 
@@ -62,24 +63,42 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
         return
     trials = []
     for rate, seed in grid:
-        folder = tf.io.gfile.join(run.output_dir, f"learning_rate_{rate:g}_seed_{seed}")
+        folder = tf.io.gfile.join(run.output_dir, f"learning_rate_{rate!r}_seed_{seed}")
         trials.append(_run_or_read(run, settings, Trial(rate, seed, folder), dev))
     metric = f"eval_{run.task.metrics[0]}"
     _report(trials, metric, run.output_dir)
     best = max(trials, key=lambda trial: trial.results[metric])
     _keep(run, best)
+    for trial in trials:
+        for folder in (trial.folder, tf.io.gfile.join(trial.folder, BEST)):
+            checkpoints.CheckpointFolder(folder).clear()
 
 
 def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]) -> Trial:
     """A trial that is finished is not run again."""
     path = tf.io.gfile.join(trial.folder, RESULTS)
-    if not tf.io.gfile.exists(path):
+    schedule = dataclasses.replace(settings.schedule, learning_rate=trial.learning_rate)
+    facts = _facts(run, settings, schedule, trial)
+    if tf.io.gfile.exists(path):
+        _refuse_other_facts(read_json(path)["facts"], facts, trial.folder)
+    else:
         logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
         _train(run, settings, trial, dev)
         found = run.evaluate(dev[0], batch_size=settings.eval_batch_size)
         results = {"global_step": run.step, **found}
-        checkpoints.write_text(path, json.dumps(results, indent=2) + "\n")
-    return dataclasses.replace(trial, results=read_json(path))
+        both = {"facts": facts, "results": results}
+        checkpoints.write_text(path, json.dumps(both, indent=2) + "\n")
+    return dataclasses.replace(trial, results=read_json(path)["results"])
+
+
+def _refuse_other_facts(old: Mapping, new: Mapping, folder: str) -> None:
+    other = sorted(name for name in new if old.get(name) != json.loads(json.dumps(new[name])))
+    if other:
+        raise InputError(
+            received=f"{folder}, a trial with another {', '.join(other)}",
+            expected="the trials of this command, or an empty folder",
+            remedy="choose another --output_dir, or remove the trials to run them again",
+        )
 
 
 def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]) -> None:
@@ -99,19 +118,25 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
         num_train_steps=num_train_steps,
         seed=trial.seed,
     )
-    best = _Best(run, settings, trial, dev) if dev and settings.pace.eval_steps else None
-    if best is None or not best.has_stopped:
+    facts = _facts(run, settings, schedule, trial)
+    best = None
+    if dev and settings.pace.eval_steps:
+        best = _Best(run, settings, trial, dev, facts)
+        best.forget_after(checkpoints.step_of(folder.latest() or ""))
+    if best is not None and best.has_stopped:
+        trainer.restore(folder, facts)
+    else:
         trainer.train(
             batches,
             num_train_steps=num_train_steps,
             folder=folder,
             pace=settings.pace,
-            run_facts=_facts(run, schedule, trial),
+            run_facts=facts,
             evaluate=best,
         )
     run.step = checkpoints.step_of(folder.latest())
     if best is not None:
-        if run.step % settings.pace.eval_steps:
+        if run.step not in best.values:
             best.look(run.step)
         run.step = trainer.restore(best.folder, {})
         logging.info("The best checkpoint is that of step %d.", run.step)
@@ -120,13 +145,19 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
 class _Best:
     """Evaluates on the way, and keeps the best checkpoint; called by the training loop."""
 
-    def __init__(self, run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]):
+    def __init__(self, run: Run, settings: Settings, trial: Trial, dev, facts: Mapping):
         self._run, self._settings, self._data = run, settings, dev[0]
         self._metric = f"eval_{run.task.metrics[0]}"
         self.folder = checkpoints.CheckpointFolder(tf.io.gfile.join(trial.folder, BEST), keep_max=1)
         self._path = tf.io.gfile.join(trial.folder, BEST, "evaluations.json")
         there = tf.io.gfile.exists(self._path)
-        self._values = {int(k): v for k, v in read_json(self._path).items()} if there else {}
+        self.values = {int(k): v for k, v in read_json(self._path).items()} if there else {}
+        self._facts = facts
+        run.write_model_files(self.folder.path)
+
+    def forget_after(self, step: int) -> None:
+        """Of a run that was killed: what was seen beyond its last checkpoint is seen again."""
+        self.values = {at: value for at, value in self.values.items() if at <= step}
 
     def __call__(self, step: int) -> dict[str, float]:
         results = self.look(step)
@@ -138,28 +169,32 @@ class _Best:
     def look(self, step: int) -> dict[str, float]:
         """Evaluates; the checkpoint is kept if it is the best so far."""
         results = self._run.evaluate(self._data, batch_size=self._settings.eval_batch_size)
-        earlier = [value for at, value in self._values.items() if at < step]
+        earlier = [value for at, value in self.values.items() if at < step]
         value = results[self._metric]
         if step and (not earlier or value > max(earlier)):
-            self.folder.save(step, self._run.trainer.state(step, {}))
+            self.folder.save(step, self._run.trainer.state(step, self._facts))
         if step:
-            self._values = {at: v for at, v in self._values.items() if at < step} | {step: value}
-            checkpoints.write_text(self._path, json.dumps(self._values, indent=2) + "\n")
+            self.values = {at: v for at, v in self.values.items() if at < step} | {step: value}
+            checkpoints.write_text(self._path, json.dumps(self.values, indent=2) + "\n")
         return results
 
     @property
     def has_stopped(self) -> bool:
         """Whether the last evaluations were all worse than one before them."""
-        patience, values = self._settings.early_stopping, list(self._values.values())
+        patience, values = self._settings.early_stopping, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
         return max(values[-patience:]) <= max(values[:-patience])
 
 
-def _facts(run: Run, schedule: Schedule, trial: Trial) -> dict:
+def _facts(run: Run, settings: Settings, schedule: Schedule, trial: Trial) -> dict:
     """What decides how a trial ends."""
     return {
         **dataclasses.asdict(schedule),
+        "optimizer": settings.optimizer,
+        "bias_correction": settings.bias_correction,
+        "task_name": run.task.name,
+        "init_checkpoint": run.model.source.path,
         "seed": trial.seed,
         "num_records": len(run.train_files),
         **dataclasses.asdict(run.batching),
@@ -189,8 +224,13 @@ def _report(trials: Sequence[Trial], metric: str, output_dir: str) -> None:
 
 
 def _keep(run: Run, best: Trial) -> None:
-    """The winner's checkpoint into the run's folder and model; those of the others go."""
+    """The winner's checkpoint into the run's folder and model."""
     logging.info("The best trial: learning rate %g, seed %d", best.learning_rate, best.seed)
+    own = checkpoints.CheckpointFolder(run.output_dir)
+    if own.latest() and checkpoints.CheckpointFolder(best.folder).latest() is None:
+        run.model = dataclasses.replace(run.model, source=open_weights(own.latest()))
+        run.restore()  # all was done before
+        return
     inside = tf.io.gfile.join(best.folder, BEST)
     source = inside if tf.io.gfile.exists(tf.io.gfile.join(inside, "checkpoint")) else best.folder
     prefix = checkpoints.CheckpointFolder(source).latest()
@@ -199,5 +239,6 @@ def _keep(run: Run, best: Trial) -> None:
         name: checkpoints.read_tensor(reader, name, prefix=prefix)
         for name in reader.get_variable_to_shape_map()
     }
-    checkpoints.CheckpointFolder(run.output_dir).save(checkpoints.step_of(prefix), tensors)
+    saved = own.save(checkpoints.step_of(prefix), tensors)
+    run.model = dataclasses.replace(run.model, source=open_weights(saved))
     run.restore()
