@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import hypothesis
 import pytest
 
 import bert_tf  # noqa: F401  (first of all: it sets what TensorFlow reads only at import)
@@ -45,3 +46,8 @@ def data_dir() -> pathlib.Path:
 def goldens_dir() -> pathlib.Path:
     """Values computed by the original release (environment variable BERT_TF_GOLDENS)."""
     return _folder("BERT_TF_GOLDENS")
+
+
+# A busy machine makes any example slow; what takes long shows in --durations.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
