@@ -79,11 +79,11 @@ class Workers:
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, exception_type: type | None, *exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._executor is None:
             return
-        if exception_type is not None:
-            self._lifeline.close()  # what they are at is not needed any more
+        # Also after an error they finish what they are at: one that ended in the middle of a result
+        # would leave half a message, for whose end the executor waits for ever.
         self._executor.shutdown(cancel_futures=True)
         self._lifeline.close()
 
