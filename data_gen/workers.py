@@ -79,10 +79,12 @@ class Workers:
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, exception_type: type | None, *exception: object) -> None:
         if self._executor is None:
             return
-        # Also after an error they finish what they are at: one that ended in the middle of a result
+        if exception_type is not None and not issubclass(exception_type, Exception):
+            self._lifeline.close()  # asked to end: what they are at is not needed any more
+        # After an error they finish what they are at: one that ended in the middle of a result
         # would leave half a message, for whose end the executor waits for ever.
         self._executor.shutdown(cancel_futures=True)
         self._lifeline.close()
