@@ -116,18 +116,30 @@ class BlockWorker:
 
     def write_instances(self, task: InstanceTask) -> Counts:
         """Documents of the corpus on disk -> records, spread over the buckets of the shuffle."""
-        seed = self._plan.settings.random_seed
-        rng = random.Random(f"{seed}/{task.index}/instances")
-        key_rng = random.Random(f"{seed}/{task.index}/order")
-        documents = self._corpus.read_documents(task.documents)
         counts = Counts()
-        records = self._records(documents, task.documents.start, self._corpus, rng, counts)
         spread(
-            ((key_rng.getrandbits(KEY_BITS), record) for record in records),
+            self.keyed_records(task.index, task.documents, counts),
             self._plan.working_folder / BUCKETS_FOLDER,
             num_buckets=task.num_buckets,
         )
         return counts
+
+    def keyed_records(
+        self, index: int, documents: range, counts: Counts
+    ) -> Iterator[tuple[int, bytes]]:
+        """The records of a block of the corpus on disk, each with its key in the shuffle.
+
+        Args:
+          index: of the block; its random numbers come from it.
+          documents: the numbers of its documents in the corpus.
+          counts: what `InstanceMaker.count` counts is added to it.
+        """
+        seed = self._plan.settings.random_seed
+        rng = random.Random(f"{seed}/{index}/instances")
+        key_rng = random.Random(f"{seed}/{index}/order")
+        sentences = self._corpus.read_documents(documents)
+        for record in self._records(sentences, documents.start, self._corpus, rng, counts):
+            yield key_rng.getrandbits(KEY_BITS), record
 
     def shuffled_records(self, documents: list[list[Sentence]], counts: Counts) -> list[bytes]:
         """All the records of a small corpus, in their final order.

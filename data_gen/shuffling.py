@@ -28,6 +28,26 @@ def number_of_buckets(expected_bytes: int) -> int:
     return min(MAX_BUCKETS, 1 + expected_bytes // BUCKET_BYTES)
 
 
+def bucket_of(key: int, num_buckets: int) -> int:
+    """The bucket that a key falls into; bucket 0 has the least keys."""
+    return key * num_buckets >> KEY_BITS
+
+
+def pack(key: int, record: bytes) -> bytes:
+    """A keyed record as it lies in a bucket, among others."""
+    return HEADER.pack(key, len(record)) + record
+
+
+def unpack(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """All keyed records of what `pack` made, joined."""
+    position = 0
+    while position < len(data):
+        key, length = HEADER.unpack_from(data, position)
+        position += HEADER.size
+        yield key, data[position : position + length]
+        position += length
+
+
 def spread(
     keyed_records: Iterable[tuple[int, bytes]], folder: pathlib.Path, *, num_buckets: int
 ) -> None:
@@ -44,7 +64,7 @@ def spread(
     buffers: dict[int, bytearray] = collections.defaultdict(bytearray)
     size = 0
     for key, record in keyed_records:
-        buffers[key * num_buckets >> KEY_BITS] += HEADER.pack(key, len(record)) + record
+        buffers[bucket_of(key, num_buckets)] += pack(key, record)
         size += len(record)
         if size >= BUFFER_BYTES:
             _flush(buffers, folder)
@@ -66,19 +86,9 @@ def collect(folder: pathlib.Path, *, num_buckets: int) -> Iterator[bytes]:
     for bucket in range(num_buckets):
         keyed_records = []
         for path in (folder / str(bucket)).glob("*"):
-            keyed_records.extend(_read(path))
+            keyed_records.extend(unpack(path.read_bytes()))
             path.unlink()
         # By key; the record decides between equal keys, so that the order of the files does not.
         keyed_records.sort()
         for _, record in keyed_records:
             yield record
-
-
-def _read(path: pathlib.Path) -> Iterator[tuple[int, bytes]]:
-    data = path.read_bytes()
-    position = 0
-    while position < len(data):
-        key, length = HEADER.unpack_from(data, position)
-        position += HEADER.size
-        yield key, data[position : position + length]
-        position += length
