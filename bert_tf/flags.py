@@ -137,6 +137,18 @@ def define_fine_tuning() -> None:
         True,
         "Batches of alike lengths, cut to the longest; no work on padding.",
     )
+    flags.DEFINE_float(
+        "layerwise_lr_decay",
+        1.0,
+        "Above 0, at most 1: the learning rate is multiplied by it for every level down, from the "
+        "head (1 time the rate) over pooler and layers to the embeddings.",
+    )
+    flags.DEFINE_list(
+        "freeze",
+        [],
+        "Patterns of the names of weights to leave as they are, as in "
+        "bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.",
+    )
     flags.DEFINE_bool(
         "legacy_shuffle", False, "Mix the examples as little as the original's buffer of 100 does."
     )
@@ -238,8 +250,15 @@ def check_limits() -> None:
                 expected=f"{least} or more, below {most}",
                 remedy=f"correct --{name}",
             )
-    if isinstance(rate := flags.FLAGS.flag_values_dict().get("learning_rate"), float):
+    values = flags.FLAGS.flag_values_dict()
+    if isinstance(rate := values.get("learning_rate"), float):
         parse_learning_rates([str(rate)])
+    if not 0 < (decay := values.get("layerwise_lr_decay", 1.0)) <= 1:
+        raise InputError(
+            received=f"--layerwise_lr_decay={decay}",
+            expected="above 0, at most 1",
+            remedy="correct it; 0.9 is usual, and 1 gives every layer the same rate",
+        )
 
 
 def check_batch_sizes(strategy: tf.distribute.Strategy, *names: str) -> None:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
+
+from bert_tf.errors import InputError
 
 # Biases and normalizations are not decayed; kernels, embeddings and output_weights are.
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
@@ -49,7 +51,8 @@ class AdamWeightDecay:
 
     No bias correction unless asked for: m and v start at 0, and the first updates are about three
     times as large as Adam's. The decay is not an L2 loss, whose gradient would pass through m
-    and v; it pulls on p alone.
+    and v; it pulls on p alone. With a `layerwise_lr_decay` below 1, lower layers are changed less
+    (`layer_scales`).
     """
 
     schedule: Schedule
@@ -59,6 +62,7 @@ class AdamWeightDecay:
     epsilon: float = 1e-6
     clip_norm: float = 1.0
     bias_correction: bool = False
+    layerwise_lr_decay: float = 1.0
 
     def decays(self, name: str) -> bool:
         """Whether the variable of that checkpoint name is decayed."""
@@ -73,14 +77,19 @@ class AdamWeightDecay:
         *,
         step: tf.Tensor,
         decays: bool,
+        scale: float = 1.0,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The new (p, m, v) of one variable after step t; all of the variable's shape."""
+        """The new (p, m, v) of one variable after step t, at `scale` times the learning rate.
+
+        All tensors are of the variable's shape.
+        """
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
         update = self._direction(m, v, step)
         if decays:
             update += self.weight_decay_rate * p
-        return p - self._rate(p, update, step, decays) * update, m, v
+        rate = self._rate(p, update, step, decays) * scale
+        return p - rate * update, m, v
 
     def _direction(self, m: tf.Tensor, v: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         if self.bias_correction:
@@ -109,6 +118,76 @@ class Lamb(AdamWeightDecay):
         weight_norm, update_norm = tf.norm(p), tf.norm(update)
         usable = (weight_norm > 0.0) & (update_norm > 0.0)
         return rate * tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
+
+
+def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
+    """What the learning rate of each variable is multiplied by: `decay` for every level down.
+
+    The levels of L layers are those of ELECTRA's fine-tuning (Clark et al., 2020), whose models
+    have nothing between head and encoder; here the pooler is there:
+
+        head 1    pooler decay    layer L-1 decay^2    ...    layer 0 decay^(L+1)
+        embeddings decay^(L+2)
+
+    Args:
+      names: of variables, as in checkpoints; L is counted from them.
+      decay: above 0; 1 for one rate for all.
+    """
+    names = list(names)
+    layers = {name: re.match(r"bert/encoder/layer_(\d+)/", name) for name in names}
+    count = 1 + max((int(match[1]) for match in layers.values() if match), default=-1)
+
+    def levels_down(name: str) -> int:
+        if match := layers[name]:
+            return count + 1 - int(match[1])
+        if name.startswith("bert/embeddings/"):
+            return count + 2
+        return 1 if name.startswith("bert/pooler/") else 0
+
+    return {name: decay ** levels_down(name) for name in names}
+
+
+def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
+    """The variables that are trained: those whose names none of the patterns is found in.
+
+    Args:
+      names: of variables, as in checkpoints.
+      freeze: regular expressions, as bert/embeddings or bert/encoder/layer_[0-5]/.
+
+    Raises:
+      InputError: a pattern is none or is found in no name, or nothing is left to train.
+    """
+    frozen: set[str] = set()
+    for pattern in freeze:
+        try:
+            found = {name for name in names if re.search(pattern, name)}
+        except re.error as error:
+            raise InputError(
+                received=f"--freeze with {pattern!r} ({error})",
+                expected="regular expressions with commas between",
+                remedy="correct --freeze",
+            ) from None
+        if not found:
+            raise InputError(
+                received=f"--freeze with {pattern!r}, which is in the name of no variable",
+                expected=f"a pattern of names such as {', '.join(_samples(names))}",
+                remedy="correct --freeze",
+            )
+        frozen |= found
+    trained = [name for name in names if name not in frozen]
+    if not trained:
+        raise InputError(
+            received=f"--freeze={','.join(freeze)}, which leaves no variable to be trained",
+            expected="patterns of some of the names",
+            remedy="leave one of them out",
+        )
+    return trained
+
+
+def _samples(names: Sequence[str]) -> list[str]:
+    """A name of each part of a model: of the embeddings, of each layer, ..."""
+    parts = {re.sub(r"(layer_\d+|embeddings|pooler)/.*", r"\1", name): name for name in names}
+    return list(parts.values())
 
 
 def clip_by_global_norm(

@@ -25,7 +25,12 @@ from absl import logging
 from bert_tf import checkpoints, layers
 from bert_tf.errors import InputError
 from bert_tf.losses import Batch, Objective, Sums
-from bert_tf.optimization import AdamWeightDecay, clip_by_global_norm
+from bert_tf.optimization import (
+    AdamWeightDecay,
+    clip_by_global_norm,
+    layer_scales,
+    trained_names,
+)
 from bert_tf.pace import Pace, StopTraining
 from bert_tf.progress import Progress
 from bert_tf.records import RecordBatches
@@ -43,6 +48,7 @@ class Trainer:
         *,
         strategy: tf.distribute.Strategy,
         seed: int,
+        freeze: Sequence[str] = (),
         compiled: bool = True,
     ):
         """Builds the model and the optimizer's moments on the strategy's devices.
@@ -53,6 +59,8 @@ class Trainer:
           optimizer: how weights are updated.
           strategy: what the model runs on.
           seed: of first weights and dropout.
+          freeze: patterns of the names of weights that are left as they are, as for
+            `trained_names`. They have no moments, and no gradients are computed for them.
           compiled: compile with XLA.
         """
         self.strategy = strategy
@@ -63,10 +71,15 @@ class Trainer:
         with strategy.scope():
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
-            self._names = [checkpoints.checkpoint_name(v) for v in self.model.trainable_variables]
-            self._weights = [v.value for v in self.model.trainable_variables]
+            every = {
+                checkpoints.checkpoint_name(v): v.value for v in self.model.trainable_variables
+            }
+            self._names = trained_names(list(every), freeze)
+            self._weights = [every.pop(name) for name in self._names]
+            self._frozen = every
             self._moments_m = [_zeros_like(w) for w in self._weights]
             self._moments_v = [_zeros_like(w) for w in self._weights]
+        self._scales = layer_scales([*self._names, *self._frozen], optimizer.layerwise_lr_decay)
         one_replica = strategy.num_replicas_in_sync == 1
         # On one replica all of the step is one XLA program. On several only the part between two
         # all-reduces can be: XLA on CPU and GPU does not know the other replicas.
@@ -103,7 +116,8 @@ class Trainer:
 
         def compute(batch, weights, step, first_row):
             with layers.dropout_key(_step_seed(self.seed, step), first_row):
-                with tf.GradientTape() as tape:
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(self._weights)
                     outputs = self.model(self._inputs(batch), training=True)
                     loss_sums = self.objective.loss_sums(outputs, batch)
                     loss = self.objective.loss(loss_sums, weights)
@@ -121,10 +135,10 @@ class Trainer:
         for name, weight, m, v in self._named_variables():
             if name not in gradients:
                 continue
-            decays = self.optimizer.decays(name)
+            options = {"decays": self.optimizer.decays(name), "scale": self._scales[name]}
 
-            def update(weight, m, v, gradient, step, decays=decays):
-                new = self.optimizer.updated(weight, m, v, gradient, step=step, decays=decays)
+            def update(weight, m, v, gradient, step, options=options):
+                new = self.optimizer.updated(weight, m, v, gradient, step=step, **options)
                 for variable, value in zip((weight, m, v), new, strict=True):
                     variable.assign(value)
 
@@ -273,6 +287,7 @@ class Trainer:
         if step >= num_train_steps:
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
+        self._report_size()
         progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
         # Again after a resume: the run may have been killed in the middle of it.
         self._evaluate_on_the_way(progress, step, evaluate, pace)
@@ -296,6 +311,11 @@ class Trainer:
                 if not pace.is_due(step, pace.save_checkpoints_steps):
                     folder.save(step, self.state(step, run_facts))
                 return
+
+    def _report_size(self) -> None:
+        trained = sum(weight.shape.num_elements() for weight in self._weights)
+        frozen = sum(weight.shape.num_elements() for weight in self._frozen.values())
+        logging.info("%d of %d parameters are trained.", trained, trained + frozen)
 
     def run_steps(self, iterator, step: int, stop: int) -> dict[str, float]:
         """The updates of steps `step` to `stop` - 1; the mean of each loss over them.
@@ -332,6 +352,7 @@ class Trainer:
         tensors: dict[str, Any] = {
             checkpoints.GLOBAL_STEP: np.int64(step),
             checkpoints.RUN_FACTS: json.dumps(dict(run_facts), sort_keys=True),
+            **self._frozen,
         }
         for name, weight, m, v in self._named_variables():
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
@@ -363,6 +384,7 @@ class Trainer:
         return step
 
     def _named_variables(self):
+        """Name, weight and both moments of whatever is trained."""
         return zip(self._names, self._weights, self._moments_m, self._moments_v, strict=True)
 
 

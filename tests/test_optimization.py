@@ -11,7 +11,15 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.optimization import AdamWeightDecay, Lamb, Schedule, clip_by_global_norm
+from bert_tf.errors import InputError
+from bert_tf.optimization import (
+    AdamWeightDecay,
+    Lamb,
+    Schedule,
+    clip_by_global_norm,
+    layer_scales,
+    trained_names,
+)
 
 # ---------------------------------------------------------------------------- schedule
 
@@ -223,6 +231,95 @@ def test_which_variables_decay():
     assert len(names) == 5 + 16 + 2 + 5 + 2 + 4
     never = AdamWeightDecay(schedule=SCHEDULE, weight_decay_rate=0.0)
     assert not any(never.decays(name) for name in names)
+
+
+# ---------------------------------------------------------------------------- some more than others
+
+LAYER = "bert/encoder/layer_{}/output/dense/kernel"
+
+
+def test_every_level_down_is_scaled_once_more():
+    """Of two layers, with 1/2: as ELECTRA's code has them, the pooler on the level it leaves."""
+    expected = {
+        "output_weights": 1,
+        "cls/squad/output_bias": 1,
+        "cls/predictions/transform/LayerNorm/beta": 1,
+        "bert/pooler/dense/bias": 1 / 2,
+        LAYER.format(1): 1 / 4,
+        LAYER.format(0): 1 / 8,
+        "bert/embeddings/LayerNorm/gamma": 1 / 16,
+        "bert/embeddings/position_embeddings": 1 / 16,
+    }
+    assert layer_scales(expected, 0.5) == expected
+    assert set(layer_scales(expected, 1.0).values()) == {1.0}
+
+
+def test_levels_of_twelve_layers():
+    scales = layer_scales([LAYER.format(i) for i in range(12)], 0.9)
+    assert list(scales.values()) == pytest.approx([0.9 ** (13 - i) for i in range(12)])
+
+
+@pytest.mark.parametrize("kind", [AdamWeightDecay, Lamb])
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_a_scaled_step(kind, bias_correction):
+    """A quarter of the way, decay included; the moments are those of the whole one."""
+    optimizer = kind(schedule=SCHEDULE, bias_correction=bias_correction)
+    p, m, v = tf.constant(WEIGHTS, tf.float32), tf.fill([4], 0.25), tf.fill([4], 0.5)
+    gradient = tf.constant(GRADIENTS[1], tf.float32)
+    whole, part = (
+        optimizer.updated(p, m, v, gradient, step=tf.constant(1), decays=True, scale=scale)
+        for scale in (1.0, 0.25)
+    )
+    assert (part[0] - p).numpy() == pytest.approx(0.25 * (whole[0] - p).numpy(), rel=1e-4)
+    for one, other in zip(whole[1:], part[1:], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+NAMES = [
+    "bert/embeddings/word_embeddings",
+    "bert/embeddings/LayerNorm/beta",
+    LAYER.format(1),
+    LAYER.format(10),
+    "bert/pooler/dense/bias",
+    "output_bias",
+]
+
+
+@pytest.mark.parametrize(
+    ("freeze", "left"),
+    [
+        ([], [0, 1, 2, 3, 4, 5]),
+        (["bert/embeddings"], [2, 3, 4, 5]),
+        (["layer_1/", "bert/embeddings/word"], [1, 3, 4, 5]),
+        (["layer_1"], [0, 1, 4, 5]),
+        (["^bert/"], [5]),
+        (["LayerNorm|bias$"], [0, 2, 3]),
+        (["layer_[0-9]+/", "bias", "bert/pooler"], [0, 1]),
+    ],
+)
+def test_patterns_of_what_is_frozen(freeze, left):
+    assert trained_names(NAMES, freeze) == [NAMES[i] for i in left]
+
+
+@pytest.mark.parametrize(
+    ("freeze", "received"),
+    [
+        (["bert/embeddings", "layer_2/"], "'layer_2/', which is in the name of no variable"),
+        (["("], "'\\(' .missing"),
+        ([""], "leaves no variable"),
+        (["bert", "output"], "--freeze=bert,output, which leaves no variable"),
+    ],
+)
+def test_patterns_that_cannot_be(freeze, received):
+    with pytest.raises(InputError, match=received):
+        trained_names(NAMES, freeze)
+
+
+def test_a_pattern_without_a_match_is_told_a_name_of_every_part():
+    with pytest.raises(InputError) as info:
+        trained_names(NAMES, ["embedding/"])
+    for part in ("bert/embeddings/", "layer_1/", "layer_10/", "bert/pooler/", "output_bias"):
+        assert part in info.value.expected
 
 
 # ---------------------------------------------------------------------------- clipping
