@@ -15,7 +15,8 @@ import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads wh
 from bert_tf import checkpoints, weights
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
-from bert_tf.fine_tuning import Batching, Schedule
+from bert_tf.files import write_eval_results
+from bert_tf.fine_tuning import Batching, FineTuningSchedule
 from bert_tf.tasks import declarations, outputs, trials
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.runs import Model, Run, SplitData
@@ -92,7 +93,7 @@ def main(argv: Sequence[str]) -> None:
     elif FLAGS.do_eval or FLAGS.do_predict:
         run.restore()
     if dev:
-        write_eval_results(run, dev)
+        evaluate(run, dev)
     for data in test:
         write_predictions(run, task, data)
 
@@ -222,7 +223,7 @@ def make_batching(model: Model) -> Batching:
 def make_settings() -> trials.Settings:
     """What every trial is trained with, and the grid."""
     return trials.Settings(
-        schedule=Schedule(
+        schedule=FineTuningSchedule(
             train_batch_size=FLAGS.train_batch_size,
             num_train_epochs=FLAGS.num_train_epochs,
             warmup_proportion=FLAGS.warmup_proportion,
@@ -239,7 +240,7 @@ def make_settings() -> trials.Settings:
     )
 
 
-def write_eval_results(run: Run, dev: Sequence[SplitData]) -> None:
+def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step}
     for number, data in enumerate(dev):
@@ -247,9 +248,7 @@ def write_eval_results(run: Run, dev: Sequence[SplitData]) -> None:
         found = run.evaluate(data, batch_size=FLAGS.eval_batch_size)
         results |= {f"{name}{ending}": value for name, value in found.items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
-    outputs.write_eval_results(f"{FLAGS.output_dir}/eval_results.txt", results)
-    for name in sorted(results):
-        logging.info("  %s = %s", name, results[name])
+    write_eval_results(FLAGS.output_dir, results)
 
 
 def write_predictions(run: Run, task: Task, data: SplitData) -> None:

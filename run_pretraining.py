@@ -20,6 +20,7 @@ from bert_tf import (
 )
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
+from bert_tf.files import write_eval_results, write_text
 from bert_tf.losses import PretrainingObjective
 from bert_tf.tokenization import read_vocabulary
 
@@ -84,7 +85,9 @@ def main(argv: Sequence[str]) -> None:
         )
     if FLAGS.do_eval:
         step = trainer.restore(folder, {})
-        write_eval_results({"global_step": step, **trainer.evaluate(eval_batches)})
+        write_eval_results(
+            FLAGS.output_dir, {"global_step": step, **trainer.evaluate(eval_batches)}
+        )
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -192,10 +195,10 @@ def load_first_weights(trainer: training.Trainer, folder: checkpoints.Checkpoint
 
 def write_model_files(config: bert_tf.BertConfig, folder: checkpoints.CheckpointFolder) -> None:
     """Configuration and vocabulary beside the checkpoints: the folder is a whole model."""
-    checkpoints.write_text(f"{folder.path}/bert_config.json", config.to_json_string())
+    write_text(f"{folder.path}/bert_config.json", config.to_json_string())
     if FLAGS.vocab_file:
         lines = read_vocabulary(FLAGS.vocab_file)
-        checkpoints.write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
+        write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
 
 
 def make_run_facts(batches: records.RecordBatches) -> dict:
@@ -212,14 +215,6 @@ def make_run_facts(batches: records.RecordBatches) -> dict:
         "bias_correction",
     )
     return {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
-
-
-def write_eval_results(results: dict[str, float]) -> None:
-    """eval_results.txt, a line for each key, sorted, as the original writes it."""
-    lines = [f"{key} = {results[key]}" for key in sorted(results)]
-    for line in lines:
-        logging.info("  %s", line)
-    checkpoints.write_text(f"{FLAGS.output_dir}/eval_results.txt", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

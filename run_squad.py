@@ -14,16 +14,21 @@ import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads wh
 from bert_tf import checkpoints, losses, models, weights
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
-from bert_tf.fine_tuning import Batching, Schedule, predictions_in_order
+from bert_tf.files import write_eval_results
+from bert_tf.fine_tuning import (
+    Batching,
+    FineTuningSchedule,
+    predictions_in_order,
+    write_records,
+)
 from bert_tf.formats.base import ModelFacts
-from bert_tf.optimization import AdamWeightDecay
-from bert_tf.optimization import Schedule as LearningRate
+from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.records import RecordFiles
 from bert_tf.squad import evaluation, files
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, best_non_null, predict
 from bert_tf.squad.reading import SquadFile, read_squad, training_set
-from bert_tf.squad.window_records import squad_record, write_windows
+from bert_tf.squad.window_records import record_values, squad_record
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
 from bert_tf.training import Trainer
 
@@ -134,12 +139,13 @@ def make_batching(config) -> Batching:
     )
 
 
-def write_records(name: str, windows: Sequence[Window], *, is_training: bool) -> RecordFiles:
+def make_records(name: str, windows: Sequence[Window], *, is_training: bool) -> RecordFiles:
     """train.tf_record or eval.tf_record, as the original writes them."""
     path = f"{FLAGS.output_dir}/{name}.tf_record"
-    length = FLAGS.max_seq_length
-    write_windows(path, windows, max_seq_length=length, is_training=is_training)
-    return RecordFiles(path, squad_record(max_seq_length=length, is_training=is_training))
+    kind = {"max_seq_length": FLAGS.max_seq_length, "is_training": is_training}
+    record = squad_record(**kind)
+    write_records(path, record, (record_values(window, **kind) for window in windows))
+    return RecordFiles(path, record)
 
 
 def train(source, config, tokenizer, folder, strategy) -> Trainer:
@@ -149,8 +155,8 @@ def train(source, config, tokenizer, folder, strategy) -> Trainer:
     ).examples
     windows = training_windows(examples, tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", FLAGS.train_file, len(examples), len(windows))
-    records = write_records("train", windows, is_training=True)
-    schedule = Schedule(
+    records = make_records("train", windows, is_training=True)
+    schedule = FineTuningSchedule(
         train_batch_size=FLAGS.train_batch_size,
         learning_rate=FLAGS.learning_rate,
         num_train_epochs=FLAGS.num_train_epochs,
@@ -213,7 +219,7 @@ def run_facts(num_records: int) -> dict:
 
 def restore(source, config, strategy) -> Trainer:
     """The model as it is, head included."""
-    optimizer = AdamWeightDecay(schedule=LearningRate(learning_rate=0.0, num_train_steps=1))
+    optimizer = AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1))
     trainer = make_trainer(config, optimizer, strategy)
     logging.info("%s", weights.load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
     return trainer
@@ -227,7 +233,7 @@ def answer(trainer: Trainer, config, tokenizer, questions: SquadFile) -> list[Pr
     )
     logits: dict[str, list] = {"start_logits": [], "end_logits": []}
     if windows:
-        records = write_records("eval", windows, is_training=False)
+        records = make_records("eval", windows, is_training=False)
         batches = make_batching(config).once(records, batch_size=FLAGS.predict_batch_size)
         found = predictions_in_order(trainer, batches, logits)
         # The original lets the logits of padding compete too; in buckets there are fewer of them.
@@ -275,10 +281,7 @@ def score(questions: SquadFile, predictions: Sequence[Prediction]) -> None:
         results |= {f"best_{name}": value for name, value in found.items()}
     latest = checkpoints.CheckpointFolder(FLAGS.output_dir).latest()
     results["global_step"] = checkpoints.step_of(latest) if latest else 0
-    lines = [f"{key} = {results[key]}" for key in sorted(results)]
-    for line in lines:
-        logging.info("  %s", line)
-    checkpoints.write_text(f"{FLAGS.output_dir}/eval_results.txt", "\n".join(lines) + "\n")
+    write_eval_results(FLAGS.output_dir, results)
 
 
 if __name__ == "__main__":

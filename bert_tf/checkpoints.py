@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.files import path_errors, write_text
 
 GLOBAL_STEP = "global_step"
 RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
@@ -71,20 +72,6 @@ def find_checkpoint(path: str) -> str:
         expected="a prefix such as bert_model.ckpt beside its .index and .data files, or a folder",
         remedy="check the path",
     )
-
-
-@contextlib.contextmanager
-def path_errors(path: str) -> Iterator[None]:
-    """Makes an `InputError` of what TensorFlow raises where a path cannot even be looked at."""
-    try:
-        yield
-    except (tf.errors.OpError, OSError) as error:
-        raise InputError(
-            received=f"{path}, which cannot be read ({str(error).splitlines()[0]})",
-            expected="a local path, or a remote one that this machine may read",
-            remedy="check the path, the network and the permissions; gs:// needs application "
-            "default credentials",
-        ) from None
 
 
 def _read_state(folder: str):
@@ -237,14 +224,6 @@ class CheckpointFolder:
         lines = [f"model_checkpoint_path: {json.dumps(latest.split('/')[-1])}"]
         lines += [f"all_model_checkpoint_paths: {json.dumps(p.split('/')[-1])}" for p in kept]
         write_text(tf.io.gfile.join(self.path, "checkpoint"), "\n".join(lines) + "\n")
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a text file that appears whole or not at all; local or remote."""
-    temporary = f"{path}.incomplete"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str) -> None:

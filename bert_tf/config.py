@@ -6,9 +6,8 @@ import math
 import pathlib
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.errors import InputError
+from bert_tf.files import read_json
 
 # Written into released configurations, read by nothing: the pooler they describe is the one
 # that every BERT has.
@@ -79,11 +78,6 @@ class BertConfig:
             remedy=f"correct {field.name} in the configuration",
         )
 
-    @property
-    def head_size(self) -> int:
-        """H, the columns of one attention head."""
-        return self.hidden_size // self.num_attention_heads
-
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, source: str = "the given dict") -> "BertConfig":
         """Builds a configuration; an unknown key is an `InputError`, so is a missing vocab_size."""
@@ -115,25 +109,12 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, path: str | pathlib.Path) -> "BertConfig":
         """Reads a released `bert_config.json`; local or remote path."""
-        path = str(path)
-        if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-            raise InputError(
-                received=f"{path}, which is not a file",
-                expected="the bert_config.json of a model",
-                remedy="check --bert_config_file",
-            )
-        try:
-            with tf.io.gfile.GFile(path, "r") as file:
-                values = json.load(file)
-            if not isinstance(values, dict):
-                raise ValueError("the outermost value is not an object")
-        except ValueError as error:  # JSON and UTF-8 errors alike
-            raise InputError(
-                received=f"{path}, which is not JSON ({error})",
-                expected="a JSON object with the sizes of the model",
-                remedy="check that --bert_config_file names the right file",
-            ) from None
-        return cls.from_dict(values, source=path)
+        values = read_json(
+            str(path),
+            expected="the bert_config.json of a model, a JSON object with its sizes",
+            remedy="check that --bert_config_file names the right file",
+        )
+        return cls.from_dict(values, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict of JSON values."""

@@ -3,16 +3,15 @@
 A file appears under its name when it is whole.
 """
 
-import contextlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import path_errors
 from bert_tf.features import Vectors
+from bert_tf.files import whole_file
 
 DECIMALS = 6  # of the original's JSON
 
@@ -27,7 +26,7 @@ def write_jsonl(path: str, vectors: Iterable[Vectors], layers: Sequence[int | st
         {"linex_index": 0, "layers": [{"index": -1, "values": [...]}]}
     """
     count = 0
-    with _whole(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
+    with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
         for count, line in enumerate(vectors, 1):
             file.write(json.dumps(_as_json(count - 1, line, layers)) + "\n")
     return count
@@ -74,7 +73,7 @@ def write_npz(path: str, vectors: Iterable[Vectors], layers: Sequence[int | str]
         arrays |= {"tokens": np.array(tokens), "row_splits": np.array(splits, np.int64)}
     archive = io.BytesIO()  # it is written back and forth, which remote files are not
     np.savez(archive, **arrays)
-    with _whole(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+    with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(archive.getvalue())
     return len(splits) - 1
 
@@ -86,7 +85,7 @@ def write_tfrecord(path: str, vectors: Iterable[Vectors], layers: Sequence[int |
     of embeddings, [L, T, D], or [L, D] if pooled.
     """
     count = 0
-    with _whole(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
+    with whole_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
         for count, line in enumerate(vectors, 1):
             features = {
                 "linex_index": _ints([count - 1]),
@@ -108,21 +107,6 @@ def _ints(values) -> tf.train.Feature:
 
 def _bytes(values: Iterable[str]) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[v.encode() for v in values]))
-
-
-@contextlib.contextmanager
-def _whole(path: str) -> Iterator[str]:
-    """The temporary name of a file that gets its own when nothing went wrong."""
-    temporary = f"{path}.incomplete"
-    with path_errors(path), tf.io.gfile.GFile(temporary, "w") as file:
-        file.write("")  # only this makes the file: seen now, not after hours
-    try:
-        yield temporary
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
-        raise
-    tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
 WRITERS = {"jsonl": write_jsonl, "npz": write_npz, "tfrecord": write_tfrecord}

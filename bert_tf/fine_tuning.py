@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.buckets import BucketedBatches, ByLengthOrder, choose_lengths, real_lengths
 from bert_tf.errors import InputError
+from bert_tf.files import path_errors, whole_file
 from bert_tf.records import FileOrder, Order, Record, RecordFiles, ShuffledOrder
 from bert_tf.training import Trainer
 
@@ -21,7 +22,7 @@ WINDOW = 50  # batches of training that are sorted by length at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
+class FineTuningSchedule:
     """How long and how fast; named as the original's flags."""
 
     train_batch_size: int = 32
@@ -69,18 +70,18 @@ def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
       path: local or remote.
       record: the declaration.
       rows: for each record the values of its features.
+
+    Raises:
+      InputError: the file cannot be written.
     """
-    temporary = f"{path}.incomplete"
     count = 0
-    try:
-        with tf.io.TFRecordWriter(temporary) as writer:
-            for count, row in enumerate(rows, 1):  # noqa: B007
-                writer.write(record.serialize(row))
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
-        raise
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    with (
+        path_errors(path, "written"),
+        whole_file(path) as temporary,
+        tf.io.TFRecordWriter(temporary) as writer,
+    ):
+        for count, row in enumerate(rows, 1):  # noqa: B007
+            writer.write(record.serialize(row))
     return count
 
 

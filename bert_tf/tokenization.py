@@ -22,6 +22,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.errors import InputError
+from bert_tf.files import read_text
 from bert_tf.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.words import PLAIN_TEXT, Words, plain_words, split_words
 
@@ -212,23 +213,8 @@ def read_vocabulary(vocab_file: str) -> list[str]:
       InputError: the file cannot be read, is not UTF-8 or has no piece in it.
     """
     expected = "a text file in UTF-8, one word piece a line"
-    try:
-        with tf.io.gfile.GFile(vocab_file, "rb") as file:
-            content = file.read()
-        text = content.decode("utf-8")
-    except tf.errors.OpError as error:
-        raise InputError(
-            received=f"{vocab_file}, which cannot be read: {error.message}",
-            expected=expected,
-            remedy="check the path given as --vocab_file",
-        ) from error
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            received=f"{vocab_file}, line {line}: bytes that are not UTF-8",
-            expected=expected,
-            remedy="save the file as UTF-8, or give another --vocab_file",
-        ) from error
+    remedy = "check the path given as --vocab_file"
+    text = read_text(vocab_file, expected=expected, remedy=remedy)
     lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
     if not any(lines):
         raise InputError(

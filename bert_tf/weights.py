@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf import checkpoints, vocabulary_checks
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.files import path_errors, write_text
 from bert_tf.formats import (
     hugging_face,
     hugging_face_tokenizer,
@@ -55,7 +56,7 @@ def open_weights(path: str) -> Weights:
       InputError: there is nothing, it is damaged, or it is not of a BERT.
     """
     path = str(path)
-    with checkpoints.path_errors(path):
+    with path_errors(path):
         if path.endswith(keras_file.ENDINGS) and tf.io.gfile.exists(path):
             return keras_file.open_keras_file(path)
         if hugging_face.is_hugging_face(path):
@@ -248,7 +249,7 @@ def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
       InputError: the folder is there, cannot be written, or the format cannot hold the model.
     """
     path = path.rstrip("/")
-    with checkpoints.path_errors(path):
+    with path_errors(path):
         taken = tf.io.gfile.exists(path)
     if taken:
         raise InputError(
@@ -273,7 +274,7 @@ def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
             remedy="choose another path, or change its permissions",
         ) from None
     finally:
-        with checkpoints.path_errors(path):
+        with path_errors(path):
             if tf.io.gfile.exists(temporary):
                 tf.io.gfile.rmtree(temporary)
     return path if to_format == "hugging_face" else join(path, CHECKPOINT_NAME)
@@ -372,4 +373,4 @@ def write_model_files(
         FACTS_FILE: facts.to_json_string(),
     }
     for name, text in texts.items():
-        checkpoints.write_text(join(folder, name), text)
+        write_text(join(folder, name), text)

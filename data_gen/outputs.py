@@ -13,16 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-
-
-def hidden_sibling(path: str, ending: str) -> str:
-    """A name in the same folder that no pattern for the file itself matches.
-
-    >>> hidden_sibling("data/train.tfrecord", "incomplete")
-    'data/.train.tfrecord.incomplete'
-    """
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{ending}")
+from bert_tf.files import hidden_sibling, whole_file
 
 
 def report_path(output_file: str) -> str:
@@ -54,7 +45,7 @@ class OutputFiles:
         """Begins the files; raises `InputError` if one cannot be written."""
         try:
             for path, temporary in self._temporary.items():
-                _check_writable(path, temporary)
+                _check_writable(path)
                 self._writers[path] = tf.io.TFRecordWriter(temporary)
         except InputError:
             self.__exit__()
@@ -90,17 +81,12 @@ def complete_file(path: str) -> Iterator[str]:
     Raises:
       InputError: it cannot be written there.
     """
-    temporary = hidden_sibling(path, "incomplete")
-    _check_writable(path, temporary)
-    try:
+    _check_writable(path)
+    with whole_file(path) as temporary:
         yield temporary
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
 
 
-def _check_writable(path: str, temporary: str) -> None:
+def _check_writable(path: str) -> None:
     try:
         if tf.io.gfile.isdir(path):
             raise InputError(
@@ -109,7 +95,8 @@ def _check_writable(path: str, temporary: str) -> None:
                 remedy="add a file name",
             )
         tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-        tf.io.gfile.GFile(temporary, "w").close()
+        with tf.io.gfile.GFile(hidden_sibling(path, "incomplete"), "w") as file:
+            file.write("")  # only this makes the file
     except tf.errors.OpError as error:
         raise InputError(
             received=f"--output_file={path}, which cannot be written ({error.message})",

@@ -21,7 +21,6 @@ from bert_tf.checkpoints import (
     read_tensor,
     warn_of_other_facts,
     write_checkpoint,
-    write_text,
 )
 from bert_tf.errors import InputError
 
@@ -384,7 +383,7 @@ def test_leftovers_of_a_killed_save(tmp_path):
     (tmp_path / "incomplete_checkpoint").mkdir()
     (tmp_path / "incomplete_checkpoint" / f"checkpoint{DATA}").write_bytes(b"half")
     (tmp_path / f"model.ckpt-9{DATA}").write_bytes(b"renamed, but its index not yet")
-    (tmp_path / "checkpoint.incomplete").write_text("model_ch")
+    (tmp_path / ".checkpoint.incomplete").write_text("model_ch")
     folder = CheckpointFolder(tmp_path)
     assert folder.latest() == latest
     save(folder, 9)
@@ -429,22 +428,6 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
     (tmp_path / "run").touch()
     with pytest.raises(InputError, match="which cannot be written"):
         CheckpointFolder(tmp_path / "run")
-
-
-def test_write_text(tmp_path, monkeypatch):
-    path = str(tmp_path / "a.txt")
-    write_text(path, "one\n")
-    write_text(path, "zwei ä\n")
-    assert pathlib.Path(path).read_text(encoding="utf-8") == "zwei ä\n"
-    assert names(tmp_path) == {"a.txt"}
-
-    def killed(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tf.io.gfile, "rename", killed)
-    with pytest.raises(KeyboardInterrupt):
-        write_text(path, "three\n")
-    assert pathlib.Path(path).read_text(encoding="utf-8") == "zwei ä\n"
 
 
 # ---------------------------------------------------------------------------- run facts

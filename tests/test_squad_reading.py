@@ -108,12 +108,12 @@ def test_what_is_not_as_expected_is_named(content, expected):
 def test_what_is_no_json_is_named(tmp_path, raw):
     path = tmp_path / "dev.json"
     path.write_bytes(raw)
-    with pytest.raises(InputError, match=r"dev\.json, which is no JSON"):
+    with pytest.raises(InputError, match=r"dev\.json, which is not JSON"):
         reading.read_squad(str(path))
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not a file"):
         reading.read_squad(str(tmp_path / "nothing.json"))
 
 

@@ -1,6 +1,5 @@
 """Labels: parsed, found, as numbers, decided, spelled."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.errors import InputError
-from bert_tf.tasks.labels import Labels, read_label_names, write_label_names
+from bert_tf.tasks.labels import Labels
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
 SCORES = Labels(head="regression", limits=(0.0, 5.0))
@@ -118,18 +116,3 @@ def test_what_labels_cannot_be():
         Labels(head="tags")
     with pytest.raises(ValueError, match="expected each once"):
         Labels(names=("a", "a"))
-
-
-def test_names_are_kept(tmp_path):
-    path = str(tmp_path / "label_names.json")
-    labels = dataclasses.replace(CLASSES, names=("zwei\n", "ü", "1"))
-    write_label_names(path, labels)
-    assert read_label_names(path) == ("zwei\n", "ü", "1")
-
-
-@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', "no"])
-def test_what_are_no_names(tmp_path, content):
-    path = tmp_path / "label_names.json"
-    path.write_text(content)
-    with pytest.raises(InputError, match="which is no list of label names"):
-        read_label_names(str(path))

@@ -83,11 +83,6 @@ def test_submission(path):
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t3.142\n"
 
 
-def test_eval_results(path):
-    outputs.write_eval_results(str(path), {"loss": 0.5, "eval_accuracy": 0.845588, "b": 2})
-    assert path.read_text() == "b = 2\neval_accuracy = 0.845588\nloss = 0.5\n"
-
-
 def test_a_file_appears_whole_or_not_at_all(path):
     outputs.write_probabilities(str(path), ROWS)
     before = path.read_text()

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.files import read_json
 
 CONFIG_FILE, VOCAB_FILE, FACTS_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
@@ -87,22 +88,6 @@ class Weights:
 def is_slot(name: str) -> bool:
     """Whether a name in a checkpoint is that of no weight: Adam's moments, the step, notes."""
     return bool(_SLOTS.search(name))
-
-
-def read_json(path: str) -> dict[str, Any]:
-    """A JSON object from a file, local or remote."""
-    try:
-        with tf.io.gfile.GFile(path, "r") as file:
-            values = json.load(file)
-        if not isinstance(values, dict):
-            raise ValueError("the outermost value is not an object")
-    except ValueError as error:  # JSON and UTF-8 errors alike
-        raise InputError(
-            received=f"{path}, which is not JSON ({error})",
-            expected="a JSON object",
-            remedy="copy the file again",
-        ) from None
-    return values
 
 
 def vocabulary_text(pieces: Iterable[str]) -> str:

@@ -20,13 +20,13 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.files import read_json
 from bert_tf.formats.base import (
     ModelFacts,
     Weights,
     first_of,
     folder_of,
     join,
-    read_json,
     refused_model,
 )
 from bert_tf.formats.hugging_face_tokenizer import read_case, read_pieces

@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.files import read_json
 from bert_tf.formats.base import (
     VOCAB_FILE,
     join,
-    read_json,
     refused_model,
     vocabulary_text,
 )

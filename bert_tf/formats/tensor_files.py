@@ -10,7 +10,8 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.formats.base import folder_of, join, read_json
+from bert_tf.files import read_json
+from bert_tf.formats.base import folder_of, join
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"  # behind the name of a file that is cut into several

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf.errors import InputError
-from bert_tf.squad.reading import SquadExample, SquadFile, read_json
+from bert_tf.files import read_json
+from bert_tf.squad.reading import SquadExample, SquadFile
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
@@ -262,17 +263,13 @@ def read_na_probs(path: str) -> dict[str, float]:
 
 
 def _read_values(path: str, kind: Any, expected: str) -> dict:
-    content = read_json(path)
-    wrong = content
-    if isinstance(content, dict):
-        entries = [
-            f"question {k!r}: {v!r:.80}" for k, v in content.items() if not isinstance(v, kind)
-        ]
-        if not entries:
-            return content
-        wrong = entries[0]
-    raise InputError(
-        received=f"{path}: {wrong!s:.160}",
-        expected=expected,
-        remedy="give a file that run_squad.py or another system has written in this form",
-    )
+    remedy = "give a file that run_squad.py or another system has written in this form"
+    values = read_json(path, expected=expected, remedy=remedy)
+    for key, value in values.items():
+        if not isinstance(value, kind):
+            raise InputError(
+                received=f"{path}: question {key!r}: {value!r:.80}",
+                expected=expected,
+                remedy=remedy,
+            )
+    return values

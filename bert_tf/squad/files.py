@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import path_errors, write_text
+from bert_tf.files import path_errors, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction, decide
 
 PREDICTIONS, NBEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
@@ -63,7 +63,7 @@ def write_prediction_files(
         tf.io.gfile.join(output_dir, name): json.dumps(content, indent=4) + "\n"
         for name, content in files.items()
     }
-    with path_errors(output_dir):
+    with path_errors(output_dir, "written"):
         tf.io.gfile.makedirs(output_dir)
         for path, text in texts.items():
             write_text(path, text)

@@ -12,17 +12,15 @@ where there is none. XQuAD and other data sets of this form are read alike.
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import path_errors
 from bert_tf.errors import InputError
+from bert_tf.files import read_json
 
 # The original's own white space; other kinds, such as no-break spaces, are part of a word.
 WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -87,25 +85,7 @@ def read_squad(path: str) -> SquadFile:
     Raises:
       InputError: the file cannot be read, is no JSON, or a question in it lacks something.
     """
-    return parse_squad(read_json(path), path)
-
-
-def read_json(path: str) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-      InputError: the file cannot be read or is no JSON, naming the line.
-    """
-    with path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
-        raw = file.read()
-    try:
-        return json.loads(raw)
-    except ValueError as error:  # not JSON, or not UTF-8
-        raise InputError(
-            received=f"{path}, which is no JSON ({error})",
-            expected="a JSON file in UTF-8",
-            remedy="check the path; if it is right, get the file again",
-        ) from None
+    return parse_squad(read_json(path, expected=EXPECTED), path)
 
 
 def parse_squad(content: Any, source: str) -> SquadFile:

@@ -1,11 +1,8 @@
 """Windows as TFRecords: the original's train.tf_record and eval.tf_record."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import path_errors
 from bert_tf.records import Feature, Record
 from bert_tf.squad.windows import Window
 
@@ -34,7 +31,7 @@ def squad_record(*, max_seq_length: int, is_training: bool) -> Record:
 
 def record_values(
     window: Window, *, max_seq_length: int, is_training: bool
-) -> dict[str, np.ndarray]:
+) -> dict[str, list[int]]:
     """A window's features, padded with zeros to `max_seq_length`; integers [S] or [1]."""
 
     def padded(values: np.ndarray) -> np.ndarray:
@@ -52,22 +49,4 @@ def record_values(
             "end_positions": [window.answer.end],
             "is_impossible": [window.is_impossible],
         }
-    return {name: np.asarray(value, np.int64) for name, value in values.items()}
-
-
-def write_windows(
-    path: str, windows: Iterable[Window], *, max_seq_length: int, is_training: bool
-) -> int:
-    """Writes a file of records, which appears whole or not at all; returns how many."""
-    record = squad_record(max_seq_length=max_seq_length, is_training=is_training)
-    count, temporary = 0, f"{path}.incomplete"
-    with path_errors(path):
-        with tf.io.TFRecordWriter(temporary) as writer:
-            for window in windows:
-                values = record_values(
-                    window, max_seq_length=max_seq_length, is_training=is_training
-                )
-                writer.write(record.serialize({k: v.tolist() for k, v in values.items()}))
-                count += 1
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    return count
+    return {name: np.asarray(value, np.int64).tolist() for name, value in values.items()}

@@ -20,10 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf import checkpoints
-from bert_tf.errors import InputError
-from bert_tf.tasks.tables import read_text
-
 HEADS = ("classes", "regression", "multi_label", "multiple_choice", "token_labels")
 IGNORED = -1  # the label id of a position that has no label
 OUTSIDE = "O"  # the tag of a word that is in no entity
@@ -223,29 +219,3 @@ def _text_of(value) -> str:
 def _by_value(name: str) -> tuple[int, int, str]:
     is_number = re.fullmatch(r"[0-9]{1,18}", name) is not None
     return (0, int(name), name) if is_number else (1, 0, name)
-
-
-def write_label_names(path: str, labels: Labels) -> None:
-    """Keeps the names in their order, for predictions without the training data."""
-    checkpoints.write_text(path, json.dumps(labels.names, ensure_ascii=False, indent=1) + "\n")
-
-
-def read_label_names(path: str) -> tuple[str, ...]:
-    """What `write_label_names` wrote.
-
-    Raises:
-      InputError: the file is not there or holds something else.
-    """
-    try:
-        names = json.loads(read_text(path))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        names = None
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return tuple(names)
-    raise InputError(
-        received=f"{path}, which is no list of label names",
-        expected='a file that training wrote, such as ["bad", "good"]',
-        remedy="train again, or say with a flag what the labels are",
-    )

@@ -3,17 +3,16 @@
     test_results.tsv           probabilities, as the original writes them
     test_results_labeled.tsv   the same with ids, predicted labels and the names of the classes
     CoLA.tsv, MNLI-m.tsv, ...  what GLUE's server takes
-    eval_results.txt           metrics
 
 N examples, L labels, C choices, W words of a sentence.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_tf import checkpoints
+from bert_tf.files import write_text
 from bert_tf.tasks.labels import Label, Labels
 from bert_tf.tasks.reading import WordsExample
 
@@ -108,11 +107,6 @@ def write_submission(
     _write(path, lines)
 
 
-def write_eval_results(path: str, results: Mapping[str, float]) -> None:
-    """eval_results.txt: a line `key = value` for each, sorted, as the original writes it."""
-    _write(path, [f"{key} = {results[key]}" for key in sorted(results)])
-
-
 def _numbers(row: np.ndarray) -> str:
     return "\t".join(str(number) for number in np.atleast_1d(row))
 
@@ -123,4 +117,4 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
-    checkpoints.write_text(path, "".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{line}\n" for line in lines))

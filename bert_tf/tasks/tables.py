@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
+from bert_tf import files
 from bert_tf.errors import InputError
 
 FORMATS = ("tsv", "csv", "jsonl")
@@ -56,30 +56,12 @@ class Row:
     cells: list[Any]
 
 
-def read_text(path: str) -> str:
-    """The text of a file in UTF-8, local or remote, without a byte order mark.
-
-    Raises:
-      InputError: it cannot be read, or is not UTF-8; then the line is named.
-    """
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
-        return content.decode("utf-8").removeprefix(BYTE_ORDER_MARK)
-    except tf.errors.OpError as error:
-        raise InputError(
-            received=f"{path}, which cannot be read ({error.message})",
-            expected="a file of the task",
-            remedy="check --data_dir and the names of the files in it",
-        ) from None
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            received=f"{path}, line {line}: bytes that are not UTF-8 "
-            f"({content[error.start : error.start + 8]!r})",
-            expected="a text file in UTF-8",
-            remedy="save the file as UTF-8",
-        ) from None
+def read_task_text(path: str) -> str:
+    """The text of a task's file in UTF-8, without a byte order mark; raises `InputError`."""
+    text = files.read_text(
+        path, expected="a file of the task, in UTF-8", remedy="check --data_dir and its files"
+    )
+    return text.removeprefix(BYTE_ORDER_MARK)
 
 
 def read_rows(
@@ -103,7 +85,7 @@ def read_rows(
     Raises:
       InputError: a column is not there, or a row is broken.
     """
-    text = read_text(path)
+    text = read_task_text(path)
     lines = _json_lines(path, text) if file_format == "jsonl" else _lines(path, text, file_format)
     if file_format == "jsonl":
         yield from _pick_keys(lines, columns, set(optional))
@@ -238,7 +220,7 @@ def read_conll(path: str) -> Iterator[Row]:
     """
     words: list[list[str]] = []
     first, width = 0, None
-    lines = read_text(path).rstrip("\r\n").split("\n")
+    lines = read_task_text(path).rstrip("\r\n").split("\n")
     for number, line in enumerate([*lines, ""], 1):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))
         if columns[0] and columns[0] != DOCUMENT_MARK:

@@ -196,14 +196,6 @@ class Task:
             )
         return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=own))
 
-    def with_label_names(self, names: Sequence[str]) -> "Task":
-        """This task with these label names, if it does not know them, as when it was trained."""
-        if self.labels.are_found:
-            return self
-        return dataclasses.replace(
-            self, labels=dataclasses.replace(self.labels, names=tuple(names))
-        )
-
 
 def _with_names(values: Mapping, label: str, names: Sequence[str]) -> dict:
     """Numbers of labels -> their names."""

@@ -15,8 +15,8 @@ from absl import logging
 
 from bert_tf import checkpoints
 from bert_tf.errors import InputError
-from bert_tf.fine_tuning import Schedule
-from bert_tf.formats.base import read_json
+from bert_tf.files import read_json, write_text
+from bert_tf.fine_tuning import FineTuningSchedule
 from bert_tf.pace import Pace, StopTraining
 from bert_tf.tasks.runs import Run, SplitData
 from bert_tf.weights import load_checkpoint, open_weights
@@ -28,7 +28,7 @@ BEST, RESULTS, TABLE = "best", "trial.json", "trials.tsv"
 class Settings:
     """What all trials share, and the grid of what differs."""
 
-    schedule: Schedule  # its learning rate is that of each trial
+    schedule: FineTuningSchedule  # its learning rate is that of each trial
     learning_rates: tuple[float, ...]
     seeds: tuple[int, ...]
     optimizer: str = "adamw"
@@ -87,7 +87,7 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
         found = run.evaluate(dev[0], batch_size=settings.eval_batch_size)
         results = {"global_step": run.step, **found}
         both = {"facts": facts, "results": results}
-        checkpoints.write_text(path, json.dumps(both, indent=2) + "\n")
+        write_text(path, json.dumps(both, indent=2) + "\n")
     return dataclasses.replace(trial, results=read_json(path)["results"])
 
 
@@ -175,7 +175,7 @@ class _Best:
             self.folder.save(step, self._run.trainer.state(step, self._facts))
         if step:
             self.values = {at: v for at, v in self.values.items() if at < step} | {step: value}
-            checkpoints.write_text(self._path, json.dumps(self.values, indent=2) + "\n")
+            write_text(self._path, json.dumps(self.values, indent=2) + "\n")
         return results
 
     @property
@@ -187,7 +187,7 @@ class _Best:
         return max(values[-patience:]) <= max(values[:-patience])
 
 
-def _facts(run: Run, settings: Settings, schedule: Schedule, trial: Trial) -> dict:
+def _facts(run: Run, settings: Settings, schedule: FineTuningSchedule, trial: Trial) -> dict:
     """What decides how a trial ends."""
     return {
         **dataclasses.asdict(schedule),
@@ -208,7 +208,7 @@ def _report(trials: Sequence[Trial], metric: str, output_dir: str) -> None:
     for trial in trials:
         cells = [f"{trial.learning_rate:g}", trial.seed, *(trial.results[n] for n in names)]
         lines.append("\t".join(map(str, cells)))
-    checkpoints.write_text(tf.io.gfile.join(output_dir, TABLE), "\n".join(lines) + "\n")
+    write_text(tf.io.gfile.join(output_dir, TABLE), "\n".join(lines) + "\n")
     logging.info("%s over the trials:", metric)
     for rate in dict.fromkeys(trial.learning_rate for trial in trials):
         values = [t.results[metric] for t in trials if t.learning_rate == rate]

@@ -120,7 +120,7 @@ def leave_half_written(folder: pathlib.Path, step: int) -> None:
     (incomplete / "checkpoint.data-00000-of-00001").write_bytes(b"begun")
     (folder / f"model.ckpt-{step}.data-00000-of-00001").write_bytes(b"renamed before its index")
     for name in ("checkpoint", "bert_config.json", "vocab.txt"):
-        (folder / f"{name}.incomplete").write_text("beg")
+        (folder / f".{name}.incomplete").write_text("beg")
 
 
 def files_of(folder: pathlib.Path) -> dict[str, bytes]:

@@ -1,0 +1,146 @@
+"""Texts and JSON in; files out that have their names only when they are whole. Local or remote."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import InputError
+
+EVAL_RESULTS = "eval_results.txt"
+
+
+# ---------------------------------------------------------------------------- in
+
+
+@contextlib.contextmanager
+def path_errors(path: str, doing: str = "read") -> Iterator[None]:
+    """Makes an `InputError` of what TensorFlow raises where a path cannot be read, or written."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise InputError(
+            received=f"{path}, which cannot be {doing} ({str(error).splitlines()[0]})",
+            expected="a local path, or a remote one, that this process may use",
+            remedy="check the path, the network and the permissions; gs:// needs application "
+            "default credentials",
+        ) from None
+
+
+def read_text(
+    path: str, *, expected: str = "a text file in UTF-8", remedy: str = "check the path"
+) -> str:
+    """The text of a file in UTF-8, with its byte order mark if it has one.
+
+    Args:
+      path: local or remote.
+      expected: what the file should be, for messages.
+      remedy: what to do where there is no such file.
+
+    Raises:
+      InputError: it cannot be read, or is not UTF-8; then the line is named.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+        return content.decode("utf-8")
+    except tf.errors.OpError as error:
+        raise InputError(
+            received=f"{path}, which cannot be read ({error.message})",
+            expected=expected,
+            remedy=remedy,
+        ) from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            received=f"{path}, line {line}: bytes that are not UTF-8 "
+            f"({content[error.start : error.start + 8]!r})",
+            expected=expected,
+            remedy="save the file as UTF-8, or give another one",
+        ) from None
+
+
+def read_json(
+    path: str,
+    *,
+    expected: str = "a JSON object",
+    remedy: str = "check the path; if it is right, get the file again",
+) -> dict[str, Any]:
+    """The object in a JSON file, in UTF-8 with or without byte order mark.
+
+    Args:
+      path: local or remote.
+      expected: what the file should be, for messages.
+      remedy: what to do where it is something else.
+
+    Raises:
+      InputError: there is no such file, it cannot be read, or is no JSON object.
+    """
+    with path_errors(path):
+        if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+            raise InputError(
+                received=f"{path}, which is not a file", expected=expected, remedy=remedy
+            )
+        with tf.io.gfile.GFile(path, "rb") as file:
+            raw = file.read()
+    try:
+        values = json.loads(raw)
+        if not isinstance(values, dict):
+            raise ValueError("the outermost value is not an object")
+    except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
+        raise InputError(
+            received=f"{path}, which is not JSON as expected ({error})",
+            expected=expected,
+            remedy=remedy,
+        ) from None
+    return values
+
+
+# ---------------------------------------------------------------------------- out
+
+
+def hidden_sibling(path: str, ending: str) -> str:
+    """A name in the same folder that no pattern for the file itself matches.
+
+    >>> hidden_sibling("data/train.tfrecord", "incomplete")
+    'data/.train.tfrecord.incomplete'
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{ending}")
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[str]:
+    """Gives the name to write a file under; it gets its own at the end, or nothing is left of it.
+
+    Raises:
+      InputError: no file can be made there; seen at once, not after hours of work.
+    """
+    temporary = hidden_sibling(path, "incomplete")
+    with path_errors(path, "written"), tf.io.gfile.GFile(temporary, "w") as file:
+        file.write("")  # only this makes the file
+    try:
+        yield temporary
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a text file that appears whole or not at all."""
+    with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(text)
+
+
+def write_eval_results(output_dir: str, results: Mapping[str, float]) -> None:
+    """eval_results.txt, also logged: lines `key = value`, sorted, as the original writes it."""
+    lines = [f"{key} = {results[key]}" for key in sorted(results)]
+    for line in lines:
+        logging.info("  %s", line)
+    write_text(tf.io.gfile.join(output_dir, EVAL_RESULTS), "".join(f"{line}\n" for line in lines))

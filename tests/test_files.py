@@ -1,0 +1,131 @@
+"""Files in and out: what is no text, no JSON, not there; and what a failure leaves behind."""
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import files, fine_tuning
+from bert_tf.errors import InputError
+from bert_tf.records import Feature, Record
+
+RECORD = Record("test", (Feature("a", tf.int64, 2),))
+
+
+def names(folder: pathlib.Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# ---------------------------------------------------------------------------- in
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_json_with_and_without_byte_order_mark(tmp_path, mark):
+    path = tmp_path / "a.json"
+    path.write_bytes(mark + '{"zwei": ["ä", 2]}'.encode())
+    assert files.read_json(str(path)) == {"zwei": ["ä", 2]}
+
+
+NO_JSON = {
+    "empty": b"",
+    "no end": b"{",
+    "not UTF-8": b'{"a": "\xe9"}',
+    "no object": b"[1, 2]",
+    "null": b"null",
+    "too deep": b"[" * 10**6,
+}
+
+
+@pytest.mark.parametrize("content", NO_JSON.values(), ids=NO_JSON)
+def test_what_is_no_json(tmp_path, content):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.json, which is not JSON") as caught:
+        files.read_json(str(path), expected="sizes", remedy="find them")
+    assert (caught.value.expected, caught.value.remedy) == ("sizes", "find them")
+
+
+def test_files_that_are_not_there(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match="which is not a file"):
+            files.read_json(str(path))
+    with pytest.raises(InputError, match="none, which cannot be read") as caught:
+        files.read_text(str(tmp_path / "none"), expected="a poem", remedy="write one")
+    assert (caught.value.expected, caught.value.remedy) == ("a poem", "write one")
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "a").write_bytes(b"one\ntwo\nthr\xff\n")
+    with pytest.raises(InputError, match="a, line 3: bytes that are not UTF-8"):
+        files.read_text(str(tmp_path / "a"))
+
+
+# ---------------------------------------------------------------------------- out
+
+
+def test_a_text_replaces_the_one_before(tmp_path):
+    path = str(tmp_path / "a.txt")
+    files.write_text(path, "one\n")
+    files.write_text(path, "zwei ä\n")
+    assert pathlib.Path(path).read_text(encoding="utf-8") == "zwei ä\n"
+    assert names(tmp_path) == {"a.txt"}
+
+
+@pytest.mark.parametrize("call", ["rename", "GFile.write"])
+def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, call):
+    path = str(tmp_path / "a.txt")
+    files.write_text(path, "one\n")
+
+    def killed(*args, **kwargs):
+        if args[1:] != ("",):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"tensorflow.io.gfile.{call}", killed)
+        with pytest.raises(KeyboardInterrupt):
+            files.write_text(path, "two\n")
+    assert pathlib.Path(path).read_text() == "one\n"
+    assert names(tmp_path) == {"a.txt"}
+
+
+def test_what_a_killed_process_left_is_written_over(tmp_path):
+    (tmp_path / ".a.txt.incomplete").write_text("begun, and longer than what comes")
+    files.write_text(str(tmp_path / "a.txt"), "one\n")
+    assert (tmp_path / "a.txt").read_text() == "one\n"
+    assert names(tmp_path) == {"a.txt"}
+
+
+def test_a_file_that_cannot_be_made_is_refused_before_the_work():
+    with (
+        pytest.raises(InputError, match="/nothing/a, which cannot be written"),
+        files.whole_file("/nothing/a"),
+    ):
+        pytest.fail("the work was begun")
+
+
+def test_records_appear_whole_or_not_at_all(tmp_path):
+    path = str(tmp_path / "a.tf_record")
+    assert fine_tuning.write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3, 4]}]) == 2
+    before = pathlib.Path(path).read_bytes()
+    with pytest.raises(ValueError, match="expected"):
+        fine_tuning.write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3]}])
+    assert names(tmp_path) == {"a.tf_record"}
+    assert pathlib.Path(path).read_bytes() == before
+    with pytest.raises(InputError, match="nothing/a, which cannot be written"):
+        fine_tuning.write_records(str(tmp_path / "nothing" / "a"), RECORD, [])
+
+
+def test_eval_results(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        results = {"loss": 0.5, "eval_accuracy": 0.845588, "b": 2}
+        files.write_eval_results(str(tmp_path), results)
+    lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
+    assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
+    assert [record.getMessage().strip() for record in caplog.records] == lines
+
+
+def test_remote_paths_too():
+    files.write_text("ram://files/a.json", json.dumps({"a": 1}))
+    assert files.read_json("ram://files/a.json") == {"a": 1}
+    assert tf.io.gfile.listdir("ram://files") == ["a.json"]
