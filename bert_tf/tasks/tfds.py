@@ -1,9 +1,9 @@
 """Examples from tensorflow-datasets, an extra (`--tfds_name=glue/mrpc`)."""
 
-import importlib
+from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import InputError
+from bert_tf.datasets import read_part
 from bert_tf.tasks.reading import AnyExample
 from bert_tf.tasks.task import Split, Task
 
@@ -23,44 +23,18 @@ def read_tfds(
       InputError: there is no such dataset or split, or its features are others.
     """
     split = task.split(split) if isinstance(split, str) else split
-    library = _library()
-    try:
-        builder = library.builder(name, data_dir=data_dir)
-        builder.download_and_prepare()
-    except Exception as error:  # of many kinds, the network's among them
-        raise InputError(
-            received=f"the dataset {name} ({type(error).__name__}: {str(error)[:200]})",
-            expected="one that tensorflow-datasets has or can prepare",
-            remedy="check --tfds_name and the folder of the datasets, or give the files themselves",
-        ) from error
-    if split.tfds_split not in builder.info.splits:
-        raise InputError(
-            received=f"the dataset {name} with the parts {', '.join(builder.info.splits)}",
-            expected=f"{split.tfds_split}, the {split.name} data of the task {task.name}",
-            remedy="give another dataset, or leave the step out",
-        )
-    dataset = builder.as_dataset(split=split.tfds_split, shuffle_files=False)
+    purpose = f"the {split.name} data of the task {task.name}"
+    part = read_part(name, split.tfds_split, purpose=purpose, data_dir=data_dir)
     return task.from_dicts(
-        library.as_numpy(dataset),
+        part.rows,
         split,
-        source=f"{name}, {split.tfds_split}",
-        label_names=_label_names(builder.info.features, (task.tfds_layout or task.layout).label),
+        source=part.source,
+        label_names=_label_names(part.features, (task.tfds_layout or task.layout).label),
     )
 
 
-def _library() -> Any:
-    try:
-        return importlib.import_module("tensorflow_datasets")
-    except ImportError:
-        raise InputError(
-            received="--tfds_name, but tensorflow-datasets is not installed",
-            expected="the extra `tfds`",
-            remedy="pip install 'bert-tf[tfds]', or give the files with --data_dir",
-        ) from None
-
-
-def _label_names(features: Any, label: str) -> list[str] | None:
+def _label_names(features: Mapping[str, Any], label: str) -> list[str] | None:
     """The names of a label, or of the labels of a sequence; None where labels are no numbers."""
-    feature = dict(features.items()).get(label)
+    feature = features.get(label)
     feature = getattr(feature, "feature", feature)
     return getattr(feature, "names", None)
