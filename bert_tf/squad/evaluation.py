@@ -61,7 +61,18 @@ def score_answer(prediction: str, golds: Sequence[str], *, both_empty: float = 1
     )
 
 
-# ---------------------------------------------------------------------------- files
+def score_question(example: SquadExample, prediction: str, *, version_2: bool) -> Score:
+    """The score of the answer to one question, by the official script of that version.
+
+    In v2.0 "" is right where there is no gold answer, or none with a word that counts.
+    """
+    golds = [answer.text for answer in example.answers]
+    if version_2:
+        golds = [gold for gold in golds if normalize_answer(gold)] or [""]
+    return score_answer(prediction, golds, both_empty=float(version_2))
+
+
+# ---------------------------------------------------------------------------- all questions
 
 
 def evaluate(
@@ -109,11 +120,11 @@ def _warn_of_missing(file: SquadFile, predictions: Mapping[str, str]) -> None:
 
 
 def _evaluate_v1(file: SquadFile, predictions: Mapping[str, str]) -> dict[str, float]:
-    scores = []
-    for one in file.examples:
-        golds = [answer.text for answer in one.answers]
-        if one.qas_id in predictions:
-            scores.append(score_answer(predictions[one.qas_id], golds, both_empty=0.0))
+    scores = [
+        score_question(one, predictions[one.qas_id], version_2=False)
+        for one in file.examples
+        if one.qas_id in predictions
+    ]
     exact, f1 = (100.0 * sum(column) / len(file.examples) for column in _columns(scores))
     return {"exact_match": exact, "f1": f1}
 
@@ -160,15 +171,13 @@ def _evaluate_v2(
 def score_answers(
     examples: Sequence[SquadExample], predictions: Mapping[str, str]
 ) -> dict[str, Score]:
-    """The score of each question by id. Where there is no gold answer, "" is right."""
-    scores = {}
-    for one in examples:
-        golds = [answer.text for answer in one.answers if normalize_answer(answer.text)] or [""]
-        answered = one.qas_id in predictions
-        scores[one.qas_id] = (
-            score_answer(predictions[one.qas_id], golds) if answered else Score(0.0, 0.0)
-        )
-    return scores
+    """The score of each question by id, as in v2.0; 0 where there is no prediction."""
+    return {
+        one.qas_id: score_question(one, predictions[one.qas_id], version_2=True)
+        if one.qas_id in predictions
+        else Score(0.0, 0.0)
+        for one in examples
+    }
 
 
 def _of_no_answer(has_answer: bool) -> Score:

@@ -1,0 +1,160 @@
+"""Answers -> report.html: one page to look at them, with nothing loaded from anywhere.
+
+    Who founded it?                              EM 0   F1 50.0
+    predicted   Ruprecht                         1  Ruprecht     71.2 %
+    gold        Ruprecht I                       2  Ruprecht I   20.4 %
+    In 1386 [Ruprecht] I founded it.
+
+What is drawn and how is in report.html, the template; what it is given is made here:
+
+    {"hasGold": true,
+     "contexts": [{"title": "Heidelberg", "text": "In 1386 ..."}],            each context once
+     "questions": [{"id": "q1", "question": "Who founded it?", "context": 0,
+                    "answer": "Ruprecht", "span": [8, 16],
+                    "golds": [{"text": "Ruprecht I", "span": [8, 18]}],
+                    "exact": 0, "f1": 0.5, "nullOdds": null,
+                    "nbest": [["Ruprecht", 0.712, 3.1, 2.4], ...]}]}
+
+An entry of the n-best list is text, probability, start logit, end logit. A span is the first
+character and the one behind the last, in code points of the context.
+"""
+
+import html
+import importlib.resources
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf.squad.answers import NbestEntry, Prediction
+from bert_tf.squad.evaluation import score_question
+from bert_tf.squad.reading import Answer, SquadExample, SquadFile
+
+NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
+TEMPLATE = "report.html"
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # which UTF-8 cannot hold
+
+
+def report_html(
+    file: SquadFile,
+    predictions: Sequence[Prediction],
+    answers: Mapping[str, str],
+    *,
+    totals: Mapping[str, float],
+    with_golds: bool,
+) -> str:
+    """The page about all questions.
+
+    Args:
+      file: the questions.
+      predictions: the answers to each of them, in order. One without n-best list has only its
+        answer on the page.
+      answers: what was decided, by id, as in predictions.json.
+      totals: what stands on top, by name, such as the scores of all questions.
+      with_golds: whether the file's answers are gold answers to score and to show.
+
+    Raises:
+      ValueError: there are not as many predictions as questions.
+    """
+    texts = {
+        "title": html.escape(f"Answers to {file.source.rsplit('/', 1)[-1]}"),
+        "totals": "\n".join(
+            f"<div><dt>{html.escape(name)}</dt><dd>{_rounded(value)}</dd></div>"
+            for name, value in ({"questions": len(file.examples)} | dict(totals)).items()
+        ),
+        "notes": f"Of each question the {NBEST_SHOWN} best answers at most are shown.",
+        "data": script_json(report_data(file, predictions, answers, with_golds=with_golds)),
+    }
+    template = importlib.resources.files(__package__).joinpath(TEMPLATE).read_text("utf-8")
+    # In one go, so that what looks like a slot in a text stays a text.
+    return _SLOT.sub(lambda slot: texts[slot[1]], template)
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand in a script element, and in UTF-8.
+
+    "</script>"   ->   "\\u003c/script>"       no `<`, so nothing ends or nests the element
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = text.replace("<", "\\u003c")
+    return _LONE_SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
+
+
+def report_data(
+    file: SquadFile,
+    predictions: Sequence[Prediction],
+    answers: Mapping[str, str],
+    *,
+    with_golds: bool,
+) -> dict[str, Any]:
+    """What the page shows, in the form that this file begins with; arguments of `report_html`."""
+    places: dict[tuple[str, str], int] = {}  # of title and context
+    questions = []
+    for example, prediction in zip(file.examples, predictions, strict=True):
+        answer = answers.get(example.qas_id, "")
+        span = predicted_span(example.context, answer, prediction.nbest)
+        scores = score_question(example, answer, version_2=file.version_2) if with_golds else None
+        questions.append(
+            {
+                "id": example.qas_id,
+                "question": example.question_text,
+                "context": places.setdefault((example.title, example.context), len(places)),
+                "answer": answer,
+                "span": span,
+                "golds": gold_answers(example) if with_golds else [],
+                "exact": scores.exact if scores else None,
+                "f1": round(scores.f1, 4) if scores else None,
+                "nullOdds": prediction.null_odds and round(prediction.null_odds, 3),
+                "nbest": [_entry(entry) for entry in prediction.nbest[:NBEST_SHOWN]],
+            }
+        )
+    contexts = [{"title": title, "text": context} for title, context in places]
+    return {"hasGold": with_golds, "contexts": contexts, "questions": questions}
+
+
+def _entry(entry: NbestEntry) -> tuple[str, float, float, float]:
+    logits = round(entry.start_logit, 2), round(entry.end_logit, 2)
+    return entry.text, round(entry.probability, 4), *logits
+
+
+def predicted_span(
+    context: str, answer: str, nbest: Sequence[NbestEntry]
+) -> tuple[int, int] | None:
+    """Where the predicted answer is, as far as that is known.
+
+    context "May, the May of May", answer "May"
+
+        n-best entry "May" with the characters (9, 12)    ->   (9, 12)
+        no such entry                                     ->   (0, 3)    where it occurs first
+        answer "June" or ""                               ->   None
+    """
+    known = (e.characters for e in nbest if answer and e.text == answer and e.characters)
+    return next(known, None) or _find(context, answer)
+
+
+def gold_answers(example: SquadExample) -> list[dict[str, Any]]:
+    """The different gold answers of a question, each with its place.
+
+    One that is not where its offset says is marked where it occurs first, or nowhere.
+    """
+    return [
+        {"text": answer.text, "span": _gold_span(example.context, answer)}
+        for answer in dict.fromkeys(example.answers)
+    ]
+
+
+def _gold_span(context: str, answer: Answer) -> tuple[int, int] | None:
+    start = answer.answer_start
+    if answer.text and start is not None and start >= 0 and context.startswith(answer.text, start):
+        return start, start + len(answer.text)
+    return _find(context, answer.text)
+
+
+def _find(context: str, text: str) -> tuple[int, int] | None:
+    start = context.find(text) if text else -1
+    return (start, start + len(text)) if start >= 0 else None
