@@ -162,12 +162,13 @@ def train(source, config, tokenizer, folder, strategy) -> Trainer:
         num_train_epochs=FLAGS.num_train_epochs,
         warmup_proportion=FLAGS.warmup_proportion,
         end_learning_rate=FLAGS.end_learning_rate,
+        layerwise_lr_decay=FLAGS.layerwise_lr_decay,
     )
     num_train_steps = schedule.num_train_steps(len(examples))
     optimizer = schedule.optimizer(
         num_train_steps, kind=FLAGS.optimizer, bias_correction=FLAGS.bias_correction
     )
-    trainer = make_trainer(config, optimizer, strategy)
+    trainer = make_trainer(config, optimizer, strategy, freeze=FLAGS.freeze)
     if folder.latest() is None:
         logging.info("%s", weights.load_checkpoint(trainer.model, source))
     trainer.train(
@@ -185,7 +186,9 @@ def train(source, config, tokenizer, folder, strategy) -> Trainer:
     return trainer
 
 
-def make_trainer(config, optimizer: AdamWeightDecay, strategy) -> Trainer:
+def make_trainer(
+    config, optimizer: AdamWeightDecay, strategy, *, freeze: Sequence[str] = ()
+) -> Trainer:
     """Model and loss on the devices."""
     return Trainer(
         lambda: models.span_model(config),
@@ -193,6 +196,7 @@ def make_trainer(config, optimizer: AdamWeightDecay, strategy) -> Trainer:
         optimizer,
         strategy=strategy,
         seed=FLAGS.seed,
+        freeze=freeze,
     )
 
 
@@ -209,6 +213,8 @@ def run_facts(num_records: int) -> dict:
         "legacy_shuffle",
         "optimizer",
         "bias_correction",
+        "layerwise_lr_decay",
+        "freeze",
         "doc_stride",
         "max_query_length",
         "version_2_with_negative",

@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.buckets import BucketedBatches, ByLengthOrder, choose_lengths, real_lengths
+from bert_tf.buckets import (
+    MULTIPLE,
+    BucketedBatches,
+    ByLengthOrder,
+    choose_lengths,
+    real_lengths,
+)
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors, whole_file
 from bert_tf.records import FileOrder, Order, Record, RecordFiles, ShuffledOrder
@@ -30,6 +36,7 @@ class FineTuningSchedule:
     num_train_epochs: float = 3.0
     warmup_proportion: float = 0.1
     end_learning_rate: float = 0.0
+    layerwise_lr_decay: float = 1.0
 
     def num_train_steps(self, num_examples: int) -> int:
         """Updates in all, int(N / batch * epochs) as in the original.
@@ -60,6 +67,7 @@ class FineTuningSchedule:
                 end_learning_rate=self.end_learning_rate,
             ),
             bias_correction=bias_correction,
+            layerwise_lr_decay=self.layerwise_lr_decay,
         )
 
 
@@ -139,7 +147,9 @@ class Batching:
         lengths = real_lengths(files)
         padded: tuple[int, ...] = (self.max_seq_length,)
         if self.bucket_by_length:
-            padded = choose_lengths(lengths, longest=self.max_seq_length)
+            # No example may be as long as max_seq_length; the longest has the last bucket.
+            longest = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
+            padded = choose_lengths(lengths, longest=min(longest, self.max_seq_length))
             order = ByLengthOrder(
                 order,
                 lengths,

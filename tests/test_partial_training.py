@@ -148,7 +148,7 @@ def test_gradients_of_frozen_weights_are_not_computed(batches):
 def test_resumed_is_undisturbed(whole, batches, tmp_path):
     """Bit for bit, frozen weights and all, in a trainer that had others when it was stopped."""
     start, trainer, losses, folder = whole
-    CheckpointFolder(tmp_path).save(0, start)
+    CheckpointFolder(tmp_path).save(0, start | {checkpoints.GLOBAL_STEP: np.int64(0)})
     train(trainer, batches, tmp_path, steps=2)
     for variable in trainer.model.trainable_variables:
         variable.assign(tf.ones_like(variable.value) * 7)

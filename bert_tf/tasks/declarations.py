@@ -203,7 +203,11 @@ _FIXED = (
 
 
 def _xnli(*, language: str = "zh") -> Task:
-    """XNLI in one language: trained on the translated MNLI (original: `XnliProcessor`)."""
+    """XNLI in one language: trained on the translated MNLI (original: `XnliProcessor`).
+
+    In tensorflow-datasets xnli has the dev and test data, xtreme_xnli a translation of the
+    training data by another system.
+    """
     held_out = TextColumns(
         text_a="sentence1", text_b="sentence2", label="gold_label", only=("language", language)
     )
@@ -222,6 +226,9 @@ def _xnli(*, language: str = "zh") -> Task:
             ),
             Split(name="dev", files=("xnli.dev.tsv",), tfds_split="validation"),
             Split(name="test", files=("xnli.test.tsv",), tfds_split="test"),
+        ),
+        tfds_layout=TextColumns(
+            text_a=f"premise/{language}", text_b=f"hypothesis/{language}", label="label"
         ),
     )
 

@@ -348,14 +348,33 @@ def _rows_of(
     """Dicts of a dataset -> rows; bytes become text, arrays lists."""
     for number, values in enumerate(dicts):
         place = f"{source}, example {number}"
+        values = _with_translations(values, columns, place)
         missing = [c for c in columns if c not in values and c not in optional]
         if missing:
             raise InputError(
                 received=f"{place}, with the features {', '.join(map(str, values))}",
                 expected=f"a feature {missing[0]!r}",
-                remedy="give another dataset, or name the features with the column flags",
+                remedy="give another dataset, or name the features with the flags",
             )
         yield Row(place, [_plain(values.get(c), place) for c in columns])
+
+
+def _with_translations(values: Mapping, columns: Sequence[Column], place: str) -> Mapping:
+    """Where premise/de is asked for, premise becomes premise/ar, premise/bg, ..., a text each.
+
+    A feature of translations is a dict of texts by language, or of all languages and all texts.
+    """
+    found = dict(values)
+    for name in {str(column).partition("/")[0] for column in columns if "/" in str(column)}:
+        texts = found.get(name)
+        if not isinstance(texts, Mapping):
+            continue
+        if texts.keys() == {"language", "translation"}:
+            languages, translations = (_plain(texts[key], place) for key in sorted(texts))
+            texts = dict(zip(languages, translations, strict=True))
+        del found[name]
+        found |= {f"{name}/{language}": text for language, text in texts.items()}
+    return found
 
 
 def _plain(value: Any, place: str) -> Any:

@@ -142,7 +142,9 @@ class Run:
 
     # ------------------------------------------------------------------------ the model
 
-    def make_trainer(self, optimizer: AdamWeightDecay, *, seed: int) -> Trainer:
+    def make_trainer(
+        self, optimizer: AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
+    ) -> Trainer:
         """A trainer with a fresh head; it becomes the run's."""
         self.trainer = Trainer(
             lambda: task_model(self.task, self.model.config),
@@ -150,6 +152,7 @@ class Run:
             optimizer,
             strategy=self.strategy,
             seed=seed,
+            freeze=freeze,
         )
         return self.trainer
 

@@ -7,7 +7,6 @@ one if there are no evaluations on the way.
 
 import dataclasses
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -18,10 +17,11 @@ from bert_tf.errors import InputError
 from bert_tf.files import read_json, write_text
 from bert_tf.fine_tuning import FineTuningSchedule
 from bert_tf.pace import Pace, StopTraining
+from bert_tf.tasks.reports import Trial, write_reports
 from bert_tf.tasks.runs import Run, SplitData
 from bert_tf.weights import load_checkpoint, open_weights
 
-BEST, RESULTS, TABLE = "best", "trial.json", "trials.tsv"
+BEST, RESULTS = "best", "trial.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,20 +33,11 @@ class Settings:
     seeds: tuple[int, ...]
     optimizer: str = "adamw"
     bias_correction: bool = False
+    freeze: Sequence[str] = ()
     pace: Pace
     keep_checkpoint_max: int = 5
     early_stopping: int = 0  # ends after so many evaluations without a better one; 0: never
     eval_batch_size: int = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """One learning rate with one seed, and what came of it."""
-
-    learning_rate: float
-    seed: int
-    folder: str
-    results: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
@@ -65,9 +56,9 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
     for rate, seed in grid:
         folder = tf.io.gfile.join(run.output_dir, f"learning_rate_{rate!r}_seed_{seed}")
         trials.append(_run_or_read(run, settings, Trial(rate, seed, folder), dev))
-    metric = f"eval_{run.task.metrics[0]}"
-    _report(trials, metric, run.output_dir)
-    best = max(trials, key=lambda trial: trial.results[metric])
+    metric = run.task.metrics[0]
+    write_reports(trials, task=run.task.name, metric=metric, output_dir=run.output_dir)
+    best = max(trials, key=lambda trial: trial.results[f"eval_{metric}"])
     _keep(run, best)
     for trial in trials:
         for folder in (trial.folder, tf.io.gfile.join(trial.folder, BEST)):
@@ -108,7 +99,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
     optimizer = schedule.optimizer(
         num_train_steps, kind=settings.optimizer, bias_correction=settings.bias_correction
     )
-    trainer = run.make_trainer(optimizer, seed=trial.seed)
+    trainer = run.make_trainer(optimizer, seed=trial.seed, freeze=settings.freeze)
     folder = checkpoints.CheckpointFolder(trial.folder, keep_max=settings.keep_checkpoint_max)
     if folder.latest() is None:
         logging.info("%s", load_checkpoint(trainer.model, run.model.source))
@@ -193,34 +184,13 @@ def _facts(run: Run, settings: Settings, schedule: FineTuningSchedule, trial: Tr
         **dataclasses.asdict(schedule),
         "optimizer": settings.optimizer,
         "bias_correction": settings.bias_correction,
+        "freeze": list(settings.freeze),
         "task_name": run.task.name,
         "init_checkpoint": run.model.source.path,
         "seed": trial.seed,
         "num_records": len(run.train_files),
         **dataclasses.asdict(run.batching),
     }
-
-
-def _report(trials: Sequence[Trial], metric: str, output_dir: str) -> None:
-    """The table of all trials, and mean, deviation and best for each learning rate."""
-    names = sorted(trials[0].results)
-    lines = ["\t".join(["learning_rate", "seed", *names])]
-    for trial in trials:
-        cells = [f"{trial.learning_rate:g}", trial.seed, *(trial.results[n] for n in names)]
-        lines.append("\t".join(map(str, cells)))
-    write_text(tf.io.gfile.join(output_dir, TABLE), "\n".join(lines) + "\n")
-    logging.info("%s over the trials:", metric)
-    for rate in dict.fromkeys(trial.learning_rate for trial in trials):
-        values = [t.results[metric] for t in trials if t.learning_rate == rate]
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        logging.info(
-            "  learning rate %-8g mean %.4f  deviation %.4f  best %.4f  of %d",
-            rate,
-            statistics.fmean(values),
-            deviation,
-            max(values),
-            len(values),
-        )
 
 
 def _keep(run: Run, best: Trial) -> None:
