@@ -24,6 +24,7 @@ class ModelFacts:
     do_lower_case: bool | None = None  # of the text before it is cut into pieces
     architecture: str | None = None  # Hugging Face's name of the class, such as BertForMaskedLM
     labels: tuple[str, ...] | None = None  # names of the classes of a head, by number
+    null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
 
     def to_json_string(self) -> str:
         """The text of a model_facts.json: what is known."""

@@ -33,6 +33,7 @@ from bert_tf.formats.hugging_face_tokenizer import read_case, read_pieces
 from bert_tf.formats.tensor_files import INDEX, PICKLE, SAFETENSORS, open_tensors
 
 CONFIG = "config.json"
+NULL_THRESHOLD = "null_score_diff_threshold"
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLE, f"{PICKLE}{INDEX}")
 
 # ---------------------------------------------------------------------------- names
@@ -163,6 +164,8 @@ def write_config(
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if facts.null_score_diff_threshold is not None:  # ours; transformers keeps what it knows not
+        values[NULL_THRESHOLD] = facts.null_score_diff_threshold
     return values
 
 
@@ -186,8 +189,22 @@ def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFac
         labels = ()
     architectures = values.get("architectures") or [None]
     return ModelFacts(
-        do_lower_case=read_case(folder), architecture=architectures[0], labels=labels or None
+        do_lower_case=read_case(folder),
+        architecture=architectures[0],
+        labels=labels or None,
+        null_score_diff_threshold=_read_threshold(values, source),
     )
+
+
+def _read_threshold(values: Mapping[str, Any], source: str) -> float | None:
+    threshold = values.get(NULL_THRESHOLD)
+    if threshold is not None and not isinstance(threshold, (int, float)):
+        raise InputError(
+            received=f"{source} with {NULL_THRESHOLD} {threshold!r:.80}",
+            expected="a number",
+            remedy="correct it, or take it out",
+        )
+    return threshold
 
 
 def _number(text: str) -> int:
