@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from bert_tf import layers, models
+from bert_tf import heads, models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import Weights
@@ -226,7 +226,7 @@ def _classifier(config: BertConfig, num_classes: int, *, pooled: bool) -> keras.
     if pooled:
         return models.classifier_model(config, num_classes=num_classes)
     encoder = models.bert_encoder(config)
-    head = layers.TokenClassifier(config, num_classes=num_classes, name="classifier")
+    head = heads.TokenClassifier(config, num_classes=num_classes, name="classifier")
     logits = head(encoder.output["sequence_output"])  # [B, S, classes]
     return keras.Model(encoder.input, encoder.output | {"logits": logits})
 

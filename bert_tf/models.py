@@ -12,8 +12,9 @@ from typing import Any
 
 import keras
 
-from bert_tf import layers
+from bert_tf import heads, layers
 from bert_tf.config import BertConfig
+from bert_tf.dropout import Dropout
 
 
 def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> keras.Model:
@@ -56,7 +57,7 @@ def pretraining_model(
     inputs = _token_inputs()
     inputs["masked_lm_positions"] = _input("masked_lm_positions")
     outputs, word_table = _encode(config, inputs, all_layers=all_layers)
-    head = layers.MaskedLmHead(config, name="predictions")
+    head = heads.MaskedLmHead(config, name="predictions")
     hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
     if with_losses:
         inputs["masked_lm_ids"] = _input("masked_lm_ids")
@@ -65,7 +66,7 @@ def pretraining_model(
     else:
         outputs["masked_lm_logits"] = head(hidden, positions, word_table)  # [B, P, V]
     if next_sentence:
-        outputs["next_sentence_logits"] = layers.SequenceClassifier(
+        outputs["next_sentence_logits"] = heads.SequenceClassifier(
             config, num_classes=2, name="seq_relationship"
         )(outputs["pooled_output"])  # [B, 2]
     return keras.Model(inputs, outputs, name="bert_pretraining")
@@ -86,8 +87,8 @@ def classifier_model(config: BertConfig, *, num_classes: int) -> keras.Model:
     """
     inputs = _token_inputs()
     outputs, _ = _encode(config, inputs, all_layers=False)
-    pooled = layers.Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
-    head = layers.SequenceClassifier(config, num_classes=num_classes, name="classifier")
+    pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
+    head = heads.SequenceClassifier(config, num_classes=num_classes, name="classifier")
     outputs["logits"] = head(pooled)  # [B, classes]
     return keras.Model(inputs, outputs, name="bert_classifier")
 
@@ -106,10 +107,10 @@ def choice_model(config: BertConfig, *, num_choices: int) -> keras.Model:
         name: keras.Input(shape=(num_choices, None), dtype="int32", name=name)
         for name in ("input_ids", "input_mask", "segment_ids")
     }
-    merged = {name: layers.MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
+    merged = {name: heads.MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
     outputs, _ = _encode(config, merged, all_layers=False)
-    pooled = layers.Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
-    scores = layers.SequenceClassifier(config, num_classes=1, name="classifier")(pooled)
+    pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
+    scores = heads.SequenceClassifier(config, num_classes=1, name="classifier")(pooled)
     logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
     return keras.Model(inputs, {"logits": logits}, name="bert_choice")
 
@@ -126,8 +127,8 @@ def token_model(config: BertConfig, *, num_classes: int) -> keras.Model:
     """
     inputs = _token_inputs()
     outputs, _ = _encode(config, inputs, all_layers=False)
-    hidden = layers.Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["sequence_output"])
-    head = layers.TokenClassifier(config, num_classes=num_classes, name="classifier")
+    hidden = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["sequence_output"])
+    head = heads.TokenClassifier(config, num_classes=num_classes, name="classifier")
     outputs["logits"] = head(hidden)  # [B, S, classes]
     return keras.Model(inputs, outputs, name="bert_token_classifier")
 
@@ -144,7 +145,7 @@ def span_model(config: BertConfig) -> keras.Model:
     """
     inputs = _token_inputs()
     outputs, _ = _encode(config, inputs, all_layers=False)
-    logits = layers.TokenClassifier(config, num_classes=2, name="squad")(
+    logits = heads.TokenClassifier(config, num_classes=2, name="squad")(
         outputs["sequence_output"]
     )  # [B, S, 2]
     outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each

@@ -22,7 +22,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints, layers
+from bert_tf import checkpoints
+from bert_tf.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.errors import InputError
 from bert_tf.losses import Batch, Objective, Sums
 from bert_tf.optimization import (
@@ -115,7 +116,7 @@ class Trainer:
         first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
 
         def compute(batch, weights, step, first_row):
-            with layers.dropout_key(_step_seed(self.seed, step), first_row):
+            with dropout_key(_step_seed(self.seed, step), first_row):
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(self._weights)
                     outputs = self.model(self._inputs(batch), training=True)
@@ -415,4 +416,4 @@ def _sum_over_replicas(values):
 def _step_seed(seed: int, step: tf.Tensor):
     """int32 scalar: another one for each (seed, step)."""
     seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
-    return layers.mix(tf.cast(step, tf.int32) * layers.GOLDEN_RATIO ^ layers.mix(tf.constant(seed)))
+    return mix(tf.cast(step, tf.int32) * GOLDEN_RATIO ^ mix(tf.constant(seed)))

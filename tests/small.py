@@ -50,3 +50,13 @@ def write_records(path, features, record: Record = RECORD) -> str:
         for row in range(len(features["input_ids"])):
             writer.write(record.serialize({f.name: features[f.name][row] for f in record.features}))
     return str(path)
+
+
+def hidden_states(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def close(ours, expected, tolerance=1e-6):
+    ours = np.asarray(ours)
+    assert ours.shape == expected.shape
+    assert np.abs(ours - expected).max() < tolerance

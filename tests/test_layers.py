@@ -10,18 +10,16 @@ import reference
 import small
 import tensorflow as tf
 from keras import ops
+from small import close, hidden_states
 
-from bert_tf import BertConfig, bert_encoder, layers, pretraining_model
+from bert_tf import BertConfig, bert_encoder, heads, layers, pretraining_model
 from bert_tf.checkpoints import checkpoint_name
+from bert_tf.dropout import Dropout
 
 B, S, P = small.ROWS, small.S, small.P
 D, F, V = small.CONFIG.hidden_size, small.CONFIG.intermediate_size, small.CONFIG.vocab_size
 # Of 7 tokens: all, some, one, one behind padding, none.
 MASKS = np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6, [0, 0, 1, 0, 0, 0, 0], [0] * 7])
-
-
-def hidden_states(*shape: int, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def make_layer(layer, prefix: str, *inputs, seed: int = 2, **kwargs):
@@ -34,12 +32,6 @@ def make_layer(layer, prefix: str, *inputs, seed: int = 2, **kwargs):
     for variable in layer.trainable_variables:
         variable.assign(weights[prefix + variable.path.partition("/")[2]])
     return layer(*inputs, **kwargs), {k: v.astype(np.float64) for k, v in weights.items()}
-
-
-def close(ours, expected, tolerance=1e-6):
-    ours = np.asarray(ours)
-    assert ours.shape == expected.shape
-    assert np.abs(ours - expected).max() < tolerance
 
 
 # ---------------------------------------------------------------------------- by hand
@@ -175,7 +167,7 @@ def test_pooler():
 def test_masked_lm_head():
     x, table = hidden_states(B, S, D), hidden_states(V, D, seed=3)
     positions = np.array([[0, 6, 3], [1, 1, 1], [6, 5, 4], [0, 0, 0], [2, 0, 6]], np.int32)
-    layer = layers.MaskedLmHead(small.CONFIG, dtype="float64", name="predictions")
+    layer = heads.MaskedLmHead(small.CONFIG, dtype="float64", name="predictions")
     logits, weights = make_layer(layer, "cls/predictions/", x, positions, table)
     chosen = np.stack([x[row, positions[row]] for row in range(B)])  # [B, P, D]
     scope = "cls/predictions/transform"
@@ -187,7 +179,7 @@ def test_masked_lm_head():
 
 def test_sequence_classifier():
     pooled = hidden_states(B, D)
-    layer = layers.SequenceClassifier(
+    layer = heads.SequenceClassifier(
         small.CONFIG, num_classes=2, dtype="float64", name="seq_relationship"
     )
     logits, weights = make_layer(layer, "cls/seq_relationship/", pooled)
@@ -286,7 +278,7 @@ def test_both_ways_to_the_table_are_added():
 # ---------------------------------------------------------------------------- Keras's contract
 
 LAYERS = [
-    layers.Dropout(0.3, name="d"),
+    Dropout(0.3, name="d"),
     layers.AttentionMask(name="m"),
     *(
         kind(small.CONFIG, name="layer")
@@ -298,11 +290,11 @@ LAYERS = [
             layers.Attention,
             layers.EncoderBlock,
             layers.Pooler,
-            layers.Transform,
-            layers.MaskedLmHead,
+            heads.Transform,
+            heads.MaskedLmHead,
         )
     ),
-    layers.SequenceClassifier(small.CONFIG, num_classes=3, dtype="mixed_bfloat16"),
+    heads.SequenceClassifier(small.CONFIG, num_classes=3, dtype="mixed_bfloat16"),
 ]
 
 
@@ -345,12 +337,12 @@ def test_symbolic_shapes_are_the_real_ones():
         (layers.Intermediate(small.CONFIG), x),
         (layers.AddAndNorm(small.CONFIG), hidden_states(B, S, F), x),
         (layers.Pooler(small.CONFIG), x),
-        (layers.MaskedLmHead(small.CONFIG), x, batch["masked_lm_positions"], table),
+        (heads.MaskedLmHead(small.CONFIG), x, batch["masked_lm_positions"], table),
         (
-            layers.MaskedLmHead(small.CONFIG),
+            heads.MaskedLmHead(small.CONFIG),
             *(x, batch["masked_lm_positions"], table, batch["masked_lm_ids"]),
         ),
-        (layers.SequenceClassifier(small.CONFIG, num_classes=3), x[:, 0]),
+        (heads.SequenceClassifier(small.CONFIG, num_classes=3), x[:, 0]),
     ):
         symbols = [keras.KerasTensor(value.shape, str(value.dtype)) for value in inputs]
         said, real = (
@@ -390,177 +382,3 @@ def test_mixed_precision(mixed_precision, monkeypatch):
         assert value.dtype == tf.bfloat16, name
         error = np.abs(np.array(tf.cast(value, tf.float32)) - expected[name])
         assert error.max() < 0.02 * np.abs(expected[name]).max(), name
-
-
-# ---------------------------------------------------------------------------- dropout
-
-
-def draw(rate=0.1, shape=(B, 131, 97), *, seed=11, first_row=0, layer=None) -> np.ndarray:
-    """Dropout of ones: 0 or 1 / (1 - rate)."""
-    layer = layer or layers.Dropout(rate, name="dropout")
-    with layers.dropout_key(seed, first_row):
-        return np.array(layer(np.ones(shape, np.float32), training=True))
-
-
-def correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """In standard deviations of what independent masks give."""
-    a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
-    return float((a * b).mean() / (a.std() * b.std()) * math.sqrt(a.size))
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.83])
-def test_share_and_scale(rate):
-    x = draw(rate)
-    assert set(np.unique(x)) == {np.float32(0), np.float32(1 / (1 - rate))}
-    dropped = (x == 0).mean()
-    assert abs(dropped - rate) < 4 * math.sqrt(rate * (1 - rate) / x.size)
-    for axis in (0, 1, 2):  # rows, columns and examples alike
-        others = tuple({0, 1, 2} - {axis})
-        share = (x == 0).mean(axis=others)
-        deviation = math.sqrt(rate * (1 - rate) * share.size / x.size)
-        assert np.abs(share - rate).max() < 4.5 * deviation
-
-
-def test_nothing_is_dropped_outside_of_training():
-    x = hidden_states(2, 3, 5).astype(np.float32)
-    layer = layers.Dropout(0.9)
-    for output in (layer(x), layer(x, training=False), layers.Dropout(0.0)(x, training=True)):
-        np.testing.assert_array_equal(output, x)
-
-
-def test_masks_of_different_steps_rows_and_places_are_unrelated():
-    x = draw()
-    assert not np.array_equal(x, draw(seed=12))
-    for seed in (12, 13, 11 + 2**16, -11):
-        assert abs(correlation(x, draw(seed=seed))) < 4
-    for a in range(B):
-        for b in range(a):
-            assert abs(correlation(x[a], x[b])) < 4
-    places = [layers.Dropout(0.1, name=name) for name in ("a", "b", "layer_0", "layer_1")]
-    masks = [draw(layer=layer) for layer in places]
-    for a in range(len(masks)):
-        for b in range(a):
-            assert abs(correlation(masks[a], masks[b])) < 4
-
-
-@pytest.mark.parametrize("lag", [1, 2, 3, 5, 97, 98, 194])
-def test_neighbours_are_unrelated(lag):
-    x = draw(0.5).reshape(B, -1)
-    assert abs(correlation(x[:, lag:], x[:, :-lag])) < 4
-
-
-def test_a_mask_depends_on_the_row_in_the_global_batch_alone():
-    whole = draw()
-    parts = [draw(shape=(rows, 131, 97), first_row=first) for first, rows in ((0, 2), (2, 3))]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-    np.testing.assert_array_equal(draw(), whole)
-
-
-def test_the_same_mask_in_a_compiled_function():
-    layer = layers.Dropout(0.1, name="dropout")
-
-    @tf.function(jit_compile=True)
-    def compiled(seed, first_row):
-        with layers.dropout_key(seed, first_row):
-            return layer(tf.ones([3, 131, 97]), training=True)
-
-    seeds = tf.constant(11), tf.constant(2)
-    np.testing.assert_array_equal(compiled(*seeds), draw(shape=(3, 131, 97), first_row=2))
-
-
-def test_keys_nest():
-    layer = layers.Dropout(0.5, name="dropout")
-    with layers.dropout_key(1):
-        outer = np.array(layer(np.ones([2, 31]), training=True))
-        with layers.dropout_key(2):
-            inner = np.array(layer(np.ones([2, 31]), training=True))
-        np.testing.assert_array_equal(layer(np.ones([2, 31]), training=True), outer)
-    assert not np.array_equal(inner, outer)
-
-
-DROPPING = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_dropout_prob": 0.3})
-
-
-def test_micro_batches_of_a_model_are_its_batch():
-    model = pretraining_model(DROPPING)
-    reference.put_weights(model, reference.random_weights(DROPPING, seed=2))
-    inputs = small.model_inputs(small.examples())
-
-    def run(first, stop, seed=3):
-        with layers.dropout_key(seed, first):
-            rows = {name: value[first:stop] for name, value in inputs.items()}
-            return {name: np.array(v) for name, v in model(rows, training=True).items()}
-
-    whole, head, tail = run(0, 5), run(0, 2), run(2, 5)
-    for name, value in whole.items():
-        close(np.concatenate([head[name], tail[name]]), value, 1e-5)
-    evaluated = model(inputs, training=False)["sequence_output"]
-    assert np.abs(whole["sequence_output"] - evaluated).max() > 0.1
-    assert np.abs(whole["sequence_output"] - run(0, 5, 4)["sequence_output"]).max() > 0.1
-
-
-def test_every_place_of_a_model_has_its_own_mask(monkeypatch):
-    paths = []
-    row_keys = layers.Dropout._row_keys
-
-    def noted(self, num_rows):
-        paths.append(self.path)
-        return row_keys(self, num_rows)
-
-    monkeypatch.setattr(layers.Dropout, "_row_keys", noted)
-    model = bert_encoder(DROPPING)
-    inputs = small.model_inputs(small.examples())
-    with layers.dropout_key(1):
-        model({name: inputs[name] for name in model.input}, training=True)
-    assert paths == [
-        "embeddings/dropout",
-        "layer_0/attention/self/dropout",
-        "layer_0/attention/output/dropout",
-        "layer_0/output/dropout",
-        "layer_1/attention/self/dropout",
-        "layer_1/attention/output/dropout",
-        "layer_1/output/dropout",
-    ]
-
-
-def test_masks_without_a_key():
-    """In `fit` there is none: each call has a new mask, and Keras's seed decides which."""
-
-    def three_masks(seed):
-        keras.utils.set_random_seed(seed)
-        layer = layers.Dropout(0.5, name="dropout")
-        return [np.array(layer(np.ones([2, 331]), training=True)) for _ in range(3)]
-
-    masks = three_masks(5)
-    for a, b in ((0, 1), (1, 2), (0, 2)):
-        assert abs(correlation(masks[a], masks[b])) < 4
-    np.testing.assert_array_equal(masks, three_masks(5))
-    assert not np.array_equal(masks[0], three_masks(6)[0])
-
-
-def losses_of_three_epochs(model, inputs, labels) -> list[float]:
-    """With a rate of 0, so that only the masks differ between the epochs, of one step each."""
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(0.0), loss, jit_compile=False)
-    history = model.fit(inputs, labels, batch_size=B, epochs=3, shuffle=False, verbose=0)
-    return history.history["loss"]
-
-
-def test_fit():
-    config = BertConfig.from_dict(DROPPING.to_dict() | {"num_hidden_layers": 1})
-    encoder = bert_encoder(config)
-    model = keras.Model(encoder.input, keras.layers.Dense(2)(encoder.output["pooled_output"]))
-    features = small.examples()
-    inputs = {name: features[name] for name in encoder.input}
-    assert len(set(losses_of_three_epochs(model, inputs, features["next_sentence_labels"]))) == 3
-
-
-def test_fit_again():
-    def losses(seed):
-        keras.utils.set_random_seed(seed)
-        model = keras.Sequential([layers.Dropout(0.5, name="d"), keras.layers.Dense(2)], name="m")
-        return losses_of_three_epochs(model, hidden_states(B, D), np.arange(B) % 2)
-
-    first = losses(5)
-    assert losses(6) != first
-    assert losses(5) == first
