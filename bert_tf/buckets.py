@@ -24,23 +24,30 @@ def real_lengths(files: RecordFiles) -> np.ndarray:
 
     Of a record of several sequences (multiple choice) it is the longest one's.
     """
-    feature = next(f for f in files.record.features if f.name == MASK)
     parts = []
     for start in range(0, len(files), ROWS_AT_ONCE):
         rows = range(start, min(start + ROWS_AT_ONCE, len(files)))
-        mask = files.read(rows)[MASK].reshape(len(rows), feature.sequences, -1)
+        mask = files.read(rows)[MASK].reshape(len(rows), sequences_of(files), -1)
         positions = np.arange(1, mask.shape[-1] + 1)
         parts.append((mask * positions).max(axis=(1, 2)))
     return np.concatenate(parts)
 
 
-def choose_lengths(lengths: np.ndarray, *, longest: int, count: int = 5) -> tuple[int, ...]:
-    """The padded lengths that make the least padding if examples are sorted by length.
+def sequences_of(files: RecordFiles) -> int:
+    """How many sequences a record has: 1, or C of multiple choice."""
+    return next(f.sequences for f in files.record.features if f.name == MASK)
+
+
+def choose_lengths(
+    lengths: np.ndarray, *, longest: int, count: int = 5, cost: float = 0.0
+) -> tuple[int, ...]:
+    """The padded lengths that make the least work if examples are sorted by length.
 
     Args:
       lengths: int [rows].
       longest: the length of the records; always the last one chosen.
       count: how many at most.
+      cost: what one more length costs, in padded positions: the step is compiled once more.
 
     Returns:
       Rising multiples of 8, and `longest`.
@@ -48,13 +55,14 @@ def choose_lengths(lengths: np.ndarray, *, longest: int, count: int = 5) -> tupl
     steps = sorted({*range(MULTIPLE, longest, MULTIPLE), longest})
     rows = np.diff(np.searchsorted(np.sort(lengths), [0, *steps], side="right"))
     rows_to = np.concatenate([[0], np.cumsum(rows)])  # rows that fit the first n steps
-    # least[k][j]: least padded positions of the rows of the first j steps, k lengths, the last j's.
+    # least[k][j]: least work for the rows of the first j steps, with k lengths, the last one j's.
     least = np.full([count + 1, len(steps) + 1], np.inf)
     least[:, 0] = 0
     before = np.zeros([count + 1, len(steps) + 1], int)
     for k in range(1, count + 1):
         for j in range(1, len(steps) + 1):
-            costs = least[k - 1, :j] + (rows_to[j] - rows_to[:j]) * steps[j - 1]
+            rows_here = rows_to[j] - rows_to[:j]
+            costs = least[k - 1, :j] + rows_here * steps[j - 1] + cost * (rows_here > 0)
             before[k, j] = int(np.argmin(costs))
             least[k, j] = costs[before[k, j]]
     chosen, j = [], len(steps)

@@ -18,6 +18,7 @@ from bert_tf.buckets import (
     ByLengthOrder,
     choose_lengths,
     real_lengths,
+    sequences_of,
 )
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors, whole_file
@@ -25,6 +26,8 @@ from bert_tf.records import FileOrder, Order, Record, RecordFiles, ShuffledOrder
 from bert_tf.training import Trainer
 
 WINDOW = 50  # batches of training that are sorted by length at once
+# Positions that a step computes in about the time in which it is compiled for one more length.
+COMPILATION = 50_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +152,12 @@ class Batching:
         if self.bucket_by_length:
             # No example may be as long as max_seq_length; the longest has the last bucket.
             longest = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
-            padded = choose_lengths(lengths, longest=min(longest, self.max_seq_length))
+            passes = num_examples / len(files)
+            padded = choose_lengths(
+                lengths,
+                longest=min(longest, self.max_seq_length),
+                cost=COMPILATION / (passes * sequences_of(files)),
+            )
             order = ByLengthOrder(
                 order,
                 lengths,

@@ -34,20 +34,23 @@ def padded(lengths, chosen) -> int:
     st.lists(st.integers(1, 44), min_size=1, max_size=40),
     st.integers(44, 50),
     st.integers(1, 3),
+    st.sampled_from([0, 20, 100]),
 )
 @settings(deadline=None)
-def test_chosen_lengths_pad_least(lengths, longest, count):
-    chosen = choose_lengths(np.array(lengths), longest=longest, count=count)
+def test_chosen_lengths_make_least_work(lengths, longest, count, cost):
+    def work(chosen) -> int:
+        used = {min(c for c in chosen if c >= n) for n in lengths}
+        return padded(lengths, chosen) + cost * len(used)
+
+    chosen = choose_lengths(np.array(lengths), longest=longest, count=count, cost=cost)
     assert len(chosen) <= count
     assert chosen[-1] == longest
     assert sorted(set(chosen)) == list(chosen)
     steps = list(range(8, longest, 8))
     best = min(
-        padded(lengths, (*some, longest))
-        for k in range(count)
-        for some in itertools.combinations(steps, k)
+        work((*some, longest)) for k in range(count) for some in itertools.combinations(steps, k)
     )
-    assert padded(lengths, chosen) == best
+    assert work(chosen) == best
 
 
 @given(
