@@ -3,40 +3,44 @@
     python run_squad.py --train_file=train-v1.1.json --predict_file=dev-v1.1.json \
         --do_train --do_predict --do_eval --init_checkpoint=uncased_L-12_H-768_A-12 \
         --output_dir=/models/squad
-    python run_squad.py --version_2_with_negative ...
+    python run_squad.py --version_2_with_negative ...      questions that may have no answer
+    python run_squad.py --tfds_name=squad ...              without files, by tensorflow-datasets
 
-Configuration and vocabulary are those beside the checkpoint unless flags name others.
+Configuration and vocabulary are those beside the checkpoint unless flags name others. Written to
+--output_dir: train.tf_record, eval.tf_record, checkpoints, predictions.json,
+nbest_predictions.json, null_odds.json (v2.0), eval_results.txt (--do_eval), report.html (--report).
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf import checkpoints, losses, models, weights
+from bert_tf import checkpoints, weights
 from bert_tf import flags as shared_flags
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import write_eval_results
-from bert_tf.fine_tuning import (
-    Batching,
-    FineTuningSchedule,
-    predictions_in_order,
-    write_records,
-)
-from bert_tf.formats.base import ModelFacts
-from bert_tf.optimization import AdamWeightDecay, Schedule
+from bert_tf.files import write_eval_results, write_text
+from bert_tf.fine_tuning import Batching, FineTuningSchedule
+from bert_tf.formats.base import FACTS_FILE, ModelFacts, Weights
 from bert_tf.records import RecordFiles
-from bert_tf.squad import evaluation, files
+from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction, best_non_null, predict
-from bert_tf.squad.reading import SquadFile, read_squad, training_set
-from bert_tf.squad.window_records import record_values, squad_record
+from bert_tf.squad.answers import AnswerSizes, Prediction, predict
+from bert_tf.squad.model import make_trainer, restore, window_logits
+from bert_tf.squad.reading import SquadFile, legacy_order, read_squad, training_set
+from bert_tf.squad.report import report_html
+from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
+from bert_tf.squad.window_records import write_windows
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import Trainer
 
 # isort: split
+import tensorflow as tf
 from absl import flags, logging
 
 FLAGS = flags.FLAGS
-ENCODER_AND_HEAD = r"bert/(?!pooler/)|cls/squad/"
 
 
 def define_flags() -> None:
@@ -47,8 +51,13 @@ def define_flags() -> None:
     shared_flags.define_devices()
     flags.DEFINE_string("train_file", None, "Questions with answers to train on, SQuAD's JSON.")
     flags.DEFINE_string("predict_file", None, "Questions to answer; with answers for --do_eval.")
+    flags.DEFINE_string(
+        "tfds_name", None, "Instead: a dataset of tensorflow-datasets, such as squad or squad/v2.0."
+    )
+    flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
     flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
     flags.DEFINE_bool("do_eval", False, "Score the answers, as the official scripts do.")
+    flags.DEFINE_bool("report", False, "Write report.html, a page to look at the answers.")
     flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
     flags.DEFINE_integer("max_seq_length", 384, "Most pieces of a window.")
     flags.DEFINE_integer("doc_stride", 128, "How far a window begins behind the one before.")
@@ -57,41 +66,52 @@ def define_flags() -> None:
     flags.DEFINE_integer("max_answer_length", 30, "Most pieces of an answer.")
     flags.DEFINE_bool("version_2_with_negative", False, "Questions may have no answer (v2.0).")
     flags.DEFINE_float(
-        "null_score_diff_threshold", 0.0, "No answer if its score is above the best one's by more."
+        "null_score_diff_threshold",
+        0.0,
+        "No answer if its score, a sum of logits, is above the best one's by more. Not given: what "
+        "--do_eval found for this model and stored with it, else 0.",
     )
     flags.DEFINE_bool(
         "legacy_alignment", True, "Cut answers from the text as the original does; else by offsets."
     )
-    flags.DEFINE_bool("verbose_logging", False, "Accepted for the original's commands; no effect.")
+    flags.DEFINE_bool(
+        "verbose_logging", False, "Log the answers that --legacy_alignment cannot cut to pieces."
+    )
+
+
+class Model(NamedTuple):
+    """What a run begins with."""
+
+    source: Weights
+    config: BertConfig
+    tokenizer: FullTokenizer
 
 
 def main(argv: Sequence[str]) -> None:
-    """Flags -> model -> training windows -> training -> answers -> scores."""
+    """Flags -> model -> questions -> training -> answers -> scores, report."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
     shared_flags.check_batch_sizes(strategy, "train_batch_size", "predict_batch_size")
-    source = weights.open_weights(shared_flags.begin_with(is_training=FLAGS.do_train))
-    config = weights.config_of(source, FLAGS.bert_config_file)
-    config.check_sequence_length(FLAGS.max_seq_length)
-    case = shared_flags.given_case()
-    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, case)
+    model = open_model()
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-    questions = read_squad(FLAGS.predict_file) if FLAGS.do_predict else None
-    facts = ModelFacts(
-        do_lower_case=tokenizer.do_lower_case, architecture="BertForQuestionAnswering"
-    )
+    questions = read_questions(FLAGS.predict_file, PREDICT) if FLAGS.do_predict else None
     if FLAGS.do_train:
-        if folder.latest():
-            weights.refuse_other_model(folder.path, config, tokenizer, facts)
-        weights.write_model_files(folder.path, config, tokenizer, facts)
-        trainer = train(source, config, tokenizer, folder, strategy)
+        trainer = train(model, read_questions(FLAGS.train_file, TRAIN), folder, strategy)
     else:
-        trainer = restore(source, config, strategy)
+        trainer = restore(model.source, model.config, strategy)
     if questions is not None:
-        predictions = answer(trainer, config, tokenizer, questions)
-        write_predictions(predictions)
+        predictions = answer(trainer, model, questions)
+        threshold = null_threshold(model.source)
+        write_predictions(predictions, threshold)
+        results = {}
         if FLAGS.do_eval:
-            score(questions, predictions)
+            results = score(questions, predictions, threshold, folder)
+            keep_threshold(questions, results, model, folder)
+        if FLAGS.report:
+            write_report(questions, predictions, threshold, results)
+
+
+# ---------------------------------------------------------------------------- flags
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -105,19 +125,20 @@ def check_flags(words: Sequence[str]) -> None:
             remedy="add what is to be done",
         )
     for do, name in (("do_train", "train_file"), ("do_predict", "predict_file")):
-        if FLAGS[do].value and not FLAGS[name].value:
+        if FLAGS[do].value and not FLAGS[name].value and not FLAGS.tfds_name:
             raise InputError(
                 received=f"--{do} without --{name}",
                 expected="a file of questions in SQuAD's format",
-                remedy=f"add --{name}=...",
+                remedy=f"add --{name}=... or --tfds_name=squad",
             )
-    if FLAGS.do_eval and not FLAGS.do_predict:
-        raise InputError(
-            received="--do_eval without --do_predict",
-            expected="answers to score",
-            remedy="add --do_predict, or score a file of answers with "
-            "python -m bert_tf.squad_evaluate",
-        )
+    for name in ("do_eval", "report"):
+        if FLAGS[name].value and not FLAGS.do_predict:
+            raise InputError(
+                received=f"--{name} without --do_predict",
+                expected="answers to look at",
+                remedy="add --do_predict, or give a file of answers to "
+                "python -m bert_tf.squad_evaluate",
+            )
 
 
 def window_sizes() -> WindowSizes:
@@ -129,7 +150,7 @@ def window_sizes() -> WindowSizes:
     )
 
 
-def make_batching(config) -> Batching:
+def make_batching(config: BertConfig) -> Batching:
     """How windows become batches."""
     return Batching(
         vocab_size=config.vocab_size,
@@ -139,40 +160,53 @@ def make_batching(config) -> Batching:
     )
 
 
-def make_records(name: str, windows: Sequence[Window], *, is_training: bool) -> RecordFiles:
-    """train.tf_record or eval.tf_record, as the original writes them."""
-    path = f"{FLAGS.output_dir}/{name}.tf_record"
-    kind = {"max_seq_length": FLAGS.max_seq_length, "is_training": is_training}
-    record = squad_record(**kind)
-    write_records(path, record, (record_values(window, **kind) for window in windows))
-    return RecordFiles(path, record)
+# ---------------------------------------------------------------------------- model, questions
 
 
-def train(source, config, tokenizer, folder, strategy) -> Trainer:
-    """Questions -> windows -> records -> the trained model."""
+def open_model() -> Model:
+    """Weights, configuration and tokenizer."""
+    source = weights.open_weights(shared_flags.begin_with(is_training=FLAGS.do_train))
+    config = weights.config_of(source, FLAGS.bert_config_file)
+    config.check_sequence_length(FLAGS.max_seq_length)
+    case = shared_flags.given_case()
+    return Model(source, config, weights.tokenizer_of(source, config, FLAGS.vocab_file, case))
+
+
+def read_questions(path: str | None, part: str) -> SquadFile:
+    """Those of the file, or where there is none of this part of the dataset."""
+    if path:
+        return read_squad(path)
+    return read_squad_tfds(FLAGS.tfds_name, part, data_dir=FLAGS.tfds_data_dir)
+
+
+# ---------------------------------------------------------------------------- training
+
+
+def train(
+    model: Model,
+    questions: SquadFile,
+    folder: checkpoints.CheckpointFolder,
+    strategy: tf.distribute.Strategy,
+) -> Trainer:
+    """Questions -> windows -> train.tf_record -> the trained model."""
+    begin_folder(model, folder)
     examples = training_set(
-        read_squad(FLAGS.train_file), version_2_with_negative=FLAGS.version_2_with_negative
+        questions, version_2_with_negative=FLAGS.version_2_with_negative
     ).examples
-    windows = training_windows(examples, tokenizer, window_sizes())
-    logging.info("%s: %d questions, %d windows", FLAGS.train_file, len(examples), len(windows))
+    examples = legacy_order(examples) if FLAGS.legacy_shuffle else examples
+    windows = training_windows(examples, model.tokenizer, window_sizes())
+    logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
-    schedule = FineTuningSchedule(
-        train_batch_size=FLAGS.train_batch_size,
-        learning_rate=FLAGS.learning_rate,
-        num_train_epochs=FLAGS.num_train_epochs,
-        warmup_proportion=FLAGS.warmup_proportion,
-        end_learning_rate=FLAGS.end_learning_rate,
-        layerwise_lr_decay=FLAGS.layerwise_lr_decay,
-    )
+    schedule = make_schedule()
     num_train_steps = schedule.num_train_steps(len(examples))
     optimizer = schedule.optimizer(
         num_train_steps, kind=FLAGS.optimizer, bias_correction=FLAGS.bias_correction
     )
-    trainer = make_trainer(config, optimizer, strategy, freeze=FLAGS.freeze)
+    trainer = make_trainer(model.config, optimizer, strategy, seed=FLAGS.seed, freeze=FLAGS.freeze)
     if folder.latest() is None:
-        logging.info("%s", weights.load_checkpoint(trainer.model, source))
+        logging.info("%s", weights.load_checkpoint(trainer.model, model.source))
     trainer.train(
-        make_batching(config).training(
+        make_batching(model.config).training(
             records,
             batch_size=FLAGS.train_batch_size,
             num_train_steps=num_train_steps,
@@ -186,17 +220,36 @@ def train(source, config, tokenizer, folder, strategy) -> Trainer:
     return trainer
 
 
-def make_trainer(
-    config, optimizer: AdamWeightDecay, strategy, *, freeze: Sequence[str] = ()
-) -> Trainer:
-    """Model and loss on the devices."""
-    return Trainer(
-        lambda: models.span_model(config),
-        losses.SpanObjective(),
-        optimizer,
-        strategy=strategy,
-        seed=FLAGS.seed,
-        freeze=freeze,
+def begin_folder(model: Model, folder: checkpoints.CheckpointFolder) -> None:
+    """Makes the folder a whole model; one with another model is refused."""
+    facts = facts_of(model)
+    if folder.latest():
+        weights.refuse_other_model(folder.path, model.config, model.tokenizer, facts)
+    weights.write_model_files(folder.path, model.config, model.tokenizer, facts)
+
+
+def facts_of(model: Model) -> ModelFacts:
+    """What belongs to the model that is trained; a threshold is yet to be found."""
+    lower = model.tokenizer.do_lower_case
+    return ModelFacts(do_lower_case=lower, architecture="BertForQuestionAnswering")
+
+
+def make_records(name: str, windows: Sequence[Window], *, is_training: bool) -> RecordFiles:
+    """train.tf_record or eval.tf_record, as the original writes them."""
+    path = f"{FLAGS.output_dir}/{name}.tf_record"
+    length = FLAGS.max_seq_length
+    return write_windows(path, windows, max_seq_length=length, is_training=is_training)
+
+
+def make_schedule() -> FineTuningSchedule:
+    """How long and how fast."""
+    return FineTuningSchedule(
+        train_batch_size=FLAGS.train_batch_size,
+        learning_rate=FLAGS.learning_rate,
+        num_train_epochs=FLAGS.num_train_epochs,
+        warmup_proportion=FLAGS.warmup_proportion,
+        end_learning_rate=FLAGS.end_learning_rate,
+        layerwise_lr_decay=FLAGS.layerwise_lr_decay,
     )
 
 
@@ -223,71 +276,122 @@ def run_facts(num_records: int) -> dict:
     return {name: FLAGS[name].value for name in names} | {"num_records": num_records}
 
 
-def restore(source, config, strategy) -> Trainer:
-    """The model as it is, head included."""
-    optimizer = AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1))
-    trainer = make_trainer(config, optimizer, strategy)
-    logging.info("%s", weights.load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
-    return trainer
+# ---------------------------------------------------------------------------- answers
 
 
-def answer(trainer: Trainer, config, tokenizer, questions: SquadFile) -> list[Prediction]:
-    """The answers to all questions, in order."""
-    windows = prediction_windows(questions.examples, tokenizer, window_sizes())
+def answer(trainer: Trainer, model: Model, questions: SquadFile) -> list[Prediction]:
+    """Questions -> windows -> eval.tf_record -> logits -> the answers, in order."""
+    windows = prediction_windows(questions.examples, model.tokenizer, window_sizes())
     logging.info(
         "%s: %d questions, %d windows", questions.source, len(questions.examples), len(windows)
     )
-    logits: dict[str, list] = {"start_logits": [], "end_logits": []}
+    start_logits, end_logits = [], []
     if windows:
-        records = make_records("eval", windows, is_training=False)
-        batches = make_batching(config).once(records, batch_size=FLAGS.predict_batch_size)
-        found = predictions_in_order(trainer, batches, logits)
-        # The original lets the logits of padding compete too; in buckets there are fewer of them.
-        length = FLAGS.max_seq_length
-        lengths = [len(w.input_ids) if FLAGS.bucket_by_length else length for w in windows]
-        logits = {
-            name: [row[:length] for row, length in zip(values, lengths, strict=True)]
-            for name, values in found.items()
-        }
+        start_logits, end_logits = window_logits(
+            trainer,
+            make_records("eval", windows, is_training=False),
+            windows,
+            make_batching(model.config),
+            batch_size=FLAGS.predict_batch_size,
+        )
+    align = make_alignment(
+        windows,
+        model.tokenizer,
+        legacy_alignment=FLAGS.legacy_alignment,
+        verbose_logging=FLAGS.verbose_logging,
+    )
     return predict(
         questions.examples,
         windows,
-        logits["start_logits"],
-        logits["end_logits"],
-        make_alignment(windows, tokenizer, legacy_alignment=FLAGS.legacy_alignment),
+        start_logits,
+        end_logits,
+        align,
         sizes=AnswerSizes(FLAGS.n_best_size, FLAGS.max_answer_length),
         version_2_with_negative=FLAGS.version_2_with_negative,
     )
 
 
-def write_predictions(predictions: Sequence[Prediction]) -> None:
+def null_threshold(source: Weights) -> float:
+    """--null_score_diff_threshold: as given, or as found for this model before, or its default."""
+    given, found = FLAGS["null_score_diff_threshold"], source.facts.null_score_diff_threshold
+    # What was found for the model that training began with is not this one's.
+    kept = not given.present and not FLAGS.do_train and found is not None
+    threshold = found if kept else given.value
+    if FLAGS.version_2_with_negative:
+        origin = (
+            "as given" if given.present else f"stored with {source.path}" if kept else "default"
+        )
+        logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
+    return threshold
+
+
+def write_predictions(predictions: Sequence[Prediction], threshold: float) -> None:
     """predictions.json, nbest_predictions.json and, of v2.0, null_odds.json."""
     paths = files.write_prediction_files(
         FLAGS.output_dir,
         predictions,
         version_2_with_negative=FLAGS.version_2_with_negative,
-        null_score_diff_threshold=FLAGS.null_score_diff_threshold,
+        null_score_diff_threshold=threshold,
     )
     logging.info("Wrote %s", ", ".join(paths))
 
 
-def score(questions: SquadFile, predictions: Sequence[Prediction]) -> None:
-    """eval_results.txt: the official scores, and for v2.0 the best threshold."""
-    threshold = FLAGS.null_score_diff_threshold
-    made = files.prediction_files(
-        predictions,
-        version_2_with_negative=FLAGS.version_2_with_negative,
-        null_score_diff_threshold=threshold,
-    )
-    results = evaluation.evaluate(questions, made[files.PREDICTIONS])
-    if FLAGS.version_2_with_negative:
-        entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
-        best = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
-        found = evaluation.best_thresholds(questions.examples, best, made[files.NULL_ODDS])
-        results |= {f"best_{name}": value for name, value in found.items()}
-    latest = checkpoints.CheckpointFolder(FLAGS.output_dir).latest()
+# ---------------------------------------------------------------------------- scores, report
+
+
+def score(
+    questions: SquadFile,
+    predictions: Sequence[Prediction],
+    threshold: float,
+    folder: checkpoints.CheckpointFolder,
+) -> dict[str, float]:
+    """eval_results.txt: the official scores, and for v2.0 those under the best threshold."""
+    results = thresholds.scores(questions, predictions, null_score_diff_threshold=threshold)
+    latest = folder.latest()
     results["global_step"] = checkpoints.step_of(latest) if latest else 0
     write_eval_results(FLAGS.output_dir, results)
+    return results
+
+
+def keep_threshold(
+    questions: SquadFile,
+    results: Mapping[str, float],
+    model: Model,
+    folder: checkpoints.CheckpointFolder,
+) -> None:
+    """Stores the best threshold with the model, if that is the one of --output_dir."""
+    threshold = thresholds.threshold_to_keep(questions, results)
+    if threshold is None:
+        return
+    if not folder.latest():
+        logging.info(
+            "The model is not in --output_dir, so the threshold is not stored with it; use "
+            "--null_score_diff_threshold=%s",
+            threshold,
+        )
+        return
+    facts = facts_of(model) if FLAGS.do_train else model.source.facts
+    facts = dataclasses.replace(facts, null_score_diff_threshold=threshold)
+    write_text(f"{FLAGS.output_dir}/{FACTS_FILE}", facts.to_json_string())
+    logging.info("Stored null_score_diff_threshold %s in %s", threshold, FACTS_FILE)
+
+
+def write_report(
+    questions: SquadFile,
+    predictions: Sequence[Prediction],
+    threshold: float,
+    results: Mapping[str, float],
+) -> None:
+    """report.html: every question with its answers, to look at in a browser."""
+    page = report_html(
+        questions,
+        predictions,
+        thresholds.decided(predictions, null_score_diff_threshold=threshold),
+        totals=results,
+        with_golds=FLAGS.do_eval,
+    )
+    write_text(f"{FLAGS.output_dir}/report.html", page)
+    logging.info("Wrote %s/report.html", FLAGS.output_dir)
 
 
 if __name__ == "__main__":

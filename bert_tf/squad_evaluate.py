@@ -3,18 +3,23 @@
     python -m bert_tf.squad_evaluate dev-v1.1.json predictions.json
     python -m bert_tf.squad_evaluate dev-v2.0.json predictions.json --na_prob_file=null_odds.json
 
+    python -m bert_tf.squad_evaluate dev-v1.1.json predictions.json --report_file=report.html
+
 Prints JSON with the official keys. Questions without a prediction score 0 and are reported on
-standard error.
+standard error. --report_file adds a page to look at the answers of any system.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
-from bert_tf.squad import evaluation, reading
+from bert_tf.files import write_text
+from bert_tf.squad import evaluation, files, reading
+from bert_tf.squad.answers import Prediction
+from bert_tf.squad.report import report_html
 
 FLAGS = flags.FLAGS
 
@@ -35,24 +40,49 @@ def define_flags(flag_values: flags.FlagValues = FLAGS) -> None:
         "give a large number to leave them as they are.)",
         flag_values=flag_values,
     )
+    flags.DEFINE_string(
+        "report_file", None, "Write a page to look at the answers.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "nbest_file",
+        None,
+        "With --report_file: nbest_predictions.json, to show further answers.",
+        flag_values=flag_values,
+    )
 
 
 def main(argv: Sequence[str]) -> None:
-    """Questions, predictions -> scores."""
+    """Questions, predictions -> scores, report."""
     if len(argv) != 3:
         raise InputError(
             received=f"{len(argv) - 1} files: {' '.join(argv[1:])}",
             expected="two: the questions with their answers, and the predictions",
             remedy="python -m bert_tf.squad_evaluate DEV_JSON PREDICTIONS_JSON",
         )
-    na_probs = evaluation.read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
+    questions, answers = reading.read_squad(argv[1]), files.read_predictions(argv[2])
+    na_probs = files.read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
     scores = evaluation.evaluate(
-        reading.read_squad(argv[1]),
-        evaluation.read_predictions(argv[2]),
-        na_probs=na_probs,
-        na_prob_thresh=FLAGS.na_prob_thresh,
+        questions, answers, na_probs=na_probs, na_prob_thresh=FLAGS.na_prob_thresh
     )
+    if FLAGS.report_file:
+        write_report(questions, answers, na_probs or {}, scores)
     print(json.dumps(scores, indent=2))
+
+
+def write_report(
+    questions: reading.SquadFile,
+    answers: Mapping[str, str],
+    na_probs: Mapping[str, float],
+    scores: Mapping[str, float],
+) -> None:
+    """The page about these answers."""
+    nbest = files.read_nbest(FLAGS.nbest_file) if FLAGS.nbest_file else {}
+    predictions = [
+        Prediction(one.qas_id, nbest.get(one.qas_id, []), na_probs.get(one.qas_id))
+        for one in questions.examples
+    ]
+    page = report_html(questions, predictions, answers, totals=scores, with_golds=True)
+    write_text(FLAGS.report_file, page)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from absl import flags
 
 from bert_tf import squad_evaluate
 from bert_tf.errors import InputError
-from bert_tf.squad import evaluation, reading
+from bert_tf.squad import evaluation, files, reading
 from bert_tf.squad.reading import Answer, SquadExample
 
 
@@ -31,7 +31,7 @@ NULL_ODDS = {"q1": -5.0, "q2": -2.0, "q3": -1.0, "q4": 4.0}
 def test_published_predictions_on_all_of_dev(data_dir, system, exact_match, f1):
     file = reading.read_squad(str(data_dir / "squad" / "dev-v1.1.json"))
     path = data_dir / "squad" / "predictions" / f"{system}-dev-v1.1.json"
-    scores = evaluation.evaluate(file, evaluation.read_predictions(str(path)))
+    scores = evaluation.evaluate(file, files.read_predictions(str(path)))
     assert list(scores) == ["exact_match", "f1"]
     assert scores["exact_match"] == pytest.approx(exact_match, abs=1e-5)
     assert scores["f1"] == pytest.approx(f1, abs=1e-5)

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.squad.windows import CONTEXTS_AT_ONCE, Document, Window
 from bert_tf.tokenization import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
@@ -28,9 +29,20 @@ Alignment = Callable[[Window, int, int], str]
 
 
 def make_alignment(
-    windows: Iterable[Window], tokenizer: FullTokenizer, *, legacy_alignment: bool
+    windows: Iterable[Window],
+    tokenizer: FullTokenizer,
+    *,
+    legacy_alignment: bool,
+    verbose_logging: bool = False,
 ) -> Alignment:
-    """How pieces of these windows become text: as the original does, or by offsets."""
+    """How pieces of these windows become text.
+
+    Args:
+      windows: of all questions.
+      tokenizer: that they were made with.
+      legacy_alignment: as the original does; else by offsets.
+      verbose_logging: log where the original's way gives up and takes whole words.
+    """
     if not legacy_alignment:
         return text_by_offsets
     documents = list(dict.fromkeys(window.document for window in windows))
@@ -39,6 +51,7 @@ def make_alignment(
         _legacy_text,
         normalized=dict(zip(documents, normalized, strict=True)),
         inv_vocab=tokenizer.inv_vocab,
+        verbose_logging=verbose_logging,
     )
 
 
@@ -65,13 +78,18 @@ def _legacy_text(
     *,
     normalized: dict[Document, list[str]],
     inv_vocab: dict[int, str],
+    verbose_logging: bool,
 ) -> str:
     document, shift = window.document, window.span.start - window.doc_offset
     first, last = document.word_of_piece[[start_index + shift, end_index + shift]]
     pieces = [inv_vocab[i] for i in window.input_ids[start_index : end_index + 1].tolist()]
     tok_text = " ".join(filter(None, normalized[document][first : last + 1]))
     orig_text = " ".join(document.words.words[first : last + 1])
-    return get_final_text(join_pieces(pieces), orig_text, tok_text)
+    pred_text = join_pieces(pieces)
+    found = find_final_text(pred_text, orig_text, tok_text)
+    if found is None and verbose_logging:
+        logging.info("Unable to find text: %r in %r; its words count", pred_text, orig_text)
+    return orig_text if found is None else found
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
@@ -80,7 +98,7 @@ def join_pieces(pieces: Sequence[str]) -> str:
     return " ".join(text.split())
 
 
-def get_final_text(pred_text: str, orig_text: str, tok_text: str) -> str:
+def find_final_text(pred_text: str, orig_text: str, tok_text: str) -> str | None:
     """Finds a prediction in the words it was made from, by counting letters.
 
     What is not a space counts as a letter; the words and their normal form have equally many:
@@ -90,17 +108,18 @@ def get_final_text(pred_text: str, orig_text: str, tok_text: str) -> str:
         pred_text   "steve smith"           is in tok_text, from its letter 0 to its letter 9
         result      "Steve Smith"           orig_text from letter 0 to letter 9
 
-    The words themselves are the result where there is no telling:
+    Where there is no telling the result is None, and all the words are taken:
 
-        "Straße 5"   "straße 5"    "[UNK] 5"   ->   "Straße 5"      not found
-        "a\\u200bb c"  "ab c"        "c"         ->   "a\\u200bb c"    4 letters against 3
+        orig_text        tok_text      pred_text
+        "Straße 5"       "straße 5"    "[UNK] 5"      not in tok_text
+        "a\\u200bb c"     "ab c"        "c"            4 letters against 3
 
-    (The original's function of this name makes tok_text itself, by its BasicTokenizer.)
+    (The original's `get_final_text` makes tok_text itself, by its BasicTokenizer.)
     """
     place = tok_text.find(pred_text)
     letters = [i for i, character in enumerate(orig_text) if character != " "]
     if place < 0 or not pred_text or len(letters) != _num_letters(tok_text):
-        return orig_text
+        return None
     first = _num_letters(tok_text[:place])
     last = first + _num_letters(pred_text) - 1
     return orig_text[letters[first] : letters[last] + 1]

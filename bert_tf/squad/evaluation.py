@@ -12,12 +12,11 @@ import collections
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
 from bert_tf.errors import InputError
-from bert_tf.files import read_json
 from bert_tf.squad.reading import SquadExample, SquadFile
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -248,37 +247,3 @@ def best_thresholds(
                 best, threshold = current, na_probs[qas_id]
         result |= {metric: 100.0 * best / len(scores), f"{metric}_thresh": threshold}
     return result
-
-
-# ---------------------------------------------------------------------------- predictions
-
-
-def read_predictions(path: str) -> dict[str, str]:
-    """Answers by id, from a predictions.json.
-
-    Raises:
-      InputError: the file is no JSON, or no object of texts.
-    """
-    return _read_values(path, str, 'answers by id, {"q1": "Ruprecht", "q2": ""}')
-
-
-def read_na_probs(path: str) -> dict[str, float]:
-    """Numbers by id, from a null_odds.json.
-
-    Raises:
-      InputError: the file is no JSON, or no object of numbers.
-    """
-    return _read_values(path, (int, float), 'numbers by id, {"q1": -3.0}')
-
-
-def _read_values(path: str, kind: Any, expected: str) -> dict:
-    remedy = "give a file that run_squad.py or another system has written in this form"
-    values = read_json(path, expected=expected, remedy=remedy)
-    for key, value in values.items():
-        if not isinstance(value, kind):
-            raise InputError(
-                received=f"{path}: question {key!r}: {value!r:.80}",
-                expected=expected,
-                remedy=remedy,
-            )
-    return values

@@ -12,6 +12,7 @@ where there is none. XQuAD and other data sets of this form are read alike.
 """
 
 import dataclasses
+import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -309,6 +310,17 @@ def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingS
             remedy="give another --train_file",
         )
     return TrainingSet(kept, wrong, further)
+
+
+def legacy_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
+    """The order in which the original writes questions to train.tf_record.
+
+    Its training data go through a buffer of 100 records only, so it mixes the questions before,
+    always with the same seed.
+    """
+    mixed = list(examples)
+    random.Random(12345).shuffle(mixed)
+    return mixed
 
 
 def _no_answer(example: SquadExample, source: str, version_2_with_negative: bool) -> InputError:

@@ -1,9 +1,12 @@
 """Windows as TFRecords: the original's train.tf_record and eval.tf_record."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.records import Feature, Record
+from bert_tf.fine_tuning import write_records
+from bert_tf.records import Feature, Record, RecordFiles
 from bert_tf.squad.windows import Window
 
 
@@ -50,3 +53,17 @@ def record_values(
             "is_impossible": [window.is_impossible],
         }
     return {name: np.asarray(value, np.int64).tolist() for name, value in values.items()}
+
+
+def write_windows(
+    path: str, windows: Iterable[Window], *, max_seq_length: int, is_training: bool
+) -> RecordFiles:
+    """Writes a file of records, which appears whole or not at all.
+
+    Raises:
+      InputError: it cannot be written there.
+    """
+    kind = {"max_seq_length": max_seq_length, "is_training": is_training}
+    record = squad_record(**kind)
+    write_records(path, record, (record_values(window, **kind) for window in windows))
+    return RecordFiles(path, record)

@@ -1,0 +1,81 @@
+"""How sure must a model be that there is no answer? The scores under a threshold, and the best one.
+
+    null odds = score of no answer - score of the best answer
+
+        -8.0      -2.0       0.5       4.0
+         "1386"    "1196"    "Ruprecht"           answers, from the surest to the least sure
+                          |         |
+                    threshold      threshold 0.5: all but the last one stand
+                    -2.0
+
+Null odds are differences of logits, not probabilities: a threshold is one too, of any sign, and is
+what --null_score_diff_threshold means. The official search over "no-answer probabilities" needs
+nothing but their order, so that what it finds on null odds is on their scale.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from bert_tf.squad.answers import Prediction, best_non_null, decide
+from bert_tf.squad.evaluation import best_thresholds, evaluate
+from bert_tf.squad.reading import SquadFile
+
+
+def decided(
+    predictions: Sequence[Prediction], *, null_score_diff_threshold: float = 0.0
+) -> dict[str, str]:
+    """What is answered to each question, by id, in order: the content of predictions.json."""
+    return {
+        one.qas_id: decide(one, null_score_diff_threshold=null_score_diff_threshold)
+        for one in predictions
+    }
+
+
+def scores(
+    file: SquadFile,
+    predictions: Sequence[Prediction],
+    *,
+    null_score_diff_threshold: float = 0.0,
+) -> dict[str, float]:
+    """The official scores of a model's answers, and where answers may be lacking, the best ones.
+
+    exact, f1, HasAns_exact, ...    under this threshold
+    null_score_diff_threshold       which it was
+    best_exact, best_exact_thresh   the best that any threshold gives, and the threshold
+    best_f1, best_f1_thresh         the same for F1
+    at_best_f1_exact, at_best_f1_f1, at_best_f1_HasAns_exact, ...     all scores under that one
+
+    Without null odds there are the first only.
+
+    Raises:
+      InputError: there are no questions.
+    """
+    threshold = null_score_diff_threshold
+    result = evaluate(file, decided(predictions, null_score_diff_threshold=threshold))
+    if any(one.null_odds is None for one in predictions):
+        return result
+    found = search(file, predictions)
+    at_best = decided(predictions, null_score_diff_threshold=found["best_f1_thresh"])
+    return {
+        **result,
+        "null_score_diff_threshold": threshold,
+        **found,
+        **{f"at_best_f1_{name}": value for name, value in evaluate(file, at_best).items()},
+    }
+
+
+def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
+    """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
+
+    It begins with each question's best answer that is one; "" is what the threshold decides.
+    """
+    entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
+    answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
+    odds = {one.qas_id: one.null_odds for one in predictions}
+    found = best_thresholds(file.examples, answers, odds)
+    return {f"best_{name}": value for name, value in found.items()}
+
+
+def threshold_to_keep(file: SquadFile, results: Mapping[str, float]) -> float | None:
+    """The best threshold for F1, if these questions can tell: some have an answer, others not."""
+    kinds = {bool(example.answers) for example in file.examples}
+    return results.get("best_f1_thresh") if len(kinds) == 2 else None
