@@ -1,0 +1,14 @@
+"""Models as SavedModels that take raw text, for TF Serving and anything that loads one.
+
+In the order in which a request meets them:
+
+    sequences        pieces of texts -> the batch that a model takes
+    task             what a task is to be exported: its signatures, each a function of tensors
+    classification, multiple_choice, token_labels, embeddings, masked_lm, question_answering
+                     texts -> model -> named answers, one file a kind
+    kinds            which of them belongs to a checkpoint
+    export           a task -> EXPORT_DIR/1, with model card, vocabulary and warm-up requests
+    warm_up          the requests that TF Serving runs when it loads a model
+
+Everything between a text and its answer is TensorFlow operations that TF Serving links.
+"""

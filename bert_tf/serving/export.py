@@ -1,0 +1,131 @@
+"""A task -> EXPORT_DIR/1, a SavedModel in the layout of TF Serving.
+
+    EXPORT_DIR/1/saved_model.pb                              signatures
+                 variables/                                  the weights, once
+                 assets/vocab.txt                            the vocabulary
+                 assets.extra/tf_serving_warmup_requests     run when TF Serving loads the model
+                 README.md, export.json                      what it is, for people and programs
+
+Nothing is below EXPORT_DIR/<number> before it is whole: TF Serving loads what it finds there.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import files
+from bert_tf.formats.base import VOCAB_FILE, vocabulary_text
+from bert_tf.serving import model_card, warm_up
+from bert_tf.serving.task import DEFAULT, ServingTask
+
+WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
+EXTRA = "assets.extra"
+MODEL_CARD, FACTS = "README.md", "export.json"
+
+
+class _Exported(tf.Module):
+    """What is written: variables, vocabulary, and functions of both."""
+
+    def __init__(self, task: ServingTask, vocab_file: str):
+        super().__init__()
+        # Not by assignment, which would track it: the C++ loader cannot restore a Keras model, and
+        # Keras's own export writes every weight twice.
+        self.__dict__["task"] = task
+        self.weights = [variable.value for variable in task.model.variables]
+        self.vocabulary = tf.saved_model.Asset(vocab_file)
+
+
+def export_task(
+    task: ServingTask,
+    export_dir: str,
+    *,
+    origin: model_card.Origin,
+    model_name: str = "bert",
+) -> str:
+    """Writes a task as the next version in a folder.
+
+    Args:
+      task: with the trained model.
+      export_dir: of all versions of this model; TF Serving's base path.
+      origin: where the model comes from, for the model card.
+      model_name: as TF Serving is to call it, in the warm-up requests.
+
+    Returns:
+      The folder of the version, export_dir/1 or the next free number.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    export_dir = export_dir.rstrip("/")
+    with files.path_errors(export_dir, "written"):
+        tf.io.gfile.makedirs(export_dir)
+        version = _next_version(export_dir)
+        temporary = tf.io.gfile.join(export_dir, f"incomplete-{version}")
+        final = tf.io.gfile.join(export_dir, str(version))
+        try:
+            if tf.io.gfile.exists(temporary):  # of a process that was killed
+                tf.io.gfile.rmtree(temporary)
+            _write(task, temporary, origin, model_name)
+            tf.io.gfile.rename(temporary, final)
+        finally:
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.rmtree(temporary)
+    return final
+
+
+def _next_version(export_dir: str) -> int:
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
+    return max((int(name) for name in names if name.isdecimal()), default=0) + 1
+
+
+def _write(task: ServingTask, folder: str, origin: model_card.Origin, model_name: str) -> None:
+    facts = model_card.facts_of(task, origin)
+    with tempfile.TemporaryDirectory() as assets:
+        vocab_file = tf.io.gfile.join(assets, VOCAB_FILE)
+        tokenizer = task.sequences.tokenizer
+        pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+        files.write_text(vocab_file, vocabulary_text(pieces))
+        module = _Exported(task, vocab_file)
+        tf.saved_model.save(module, folder, signatures=concrete_functions(task))
+    extra = tf.io.gfile.join(folder, EXTRA)
+    tf.io.gfile.makedirs(extra)
+    records = warm_up.warm_up_records(warm_up_requests(task), model_name=model_name)
+    warm_up.write_warm_up(tf.io.gfile.join(extra, warm_up.FILE), records)
+    files.write_text(tf.io.gfile.join(folder, FACTS), model_card.facts_text(facts))
+    card = model_card.model_card(facts, task.title)
+    files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+
+
+def concrete_functions(task: ServingTask) -> dict[str, Any]:
+    """Each signature of a task, traced for any batch size and length."""
+    traced = {}
+    for name, signature in task.signatures().items():
+        specs = {
+            key: tf.TensorSpec(spec.shape, spec.dtype, name=key)
+            for key, spec in signature.inputs.items()
+        }
+        # `autograph=False`: nothing here is Python control flow over tensors.
+        function = tf.function(signature.function, autograph=False)
+        traced[name] = function.get_concrete_function(**specs)
+    return traced
+
+
+def warm_up_requests(task: ServingTask) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Requests of all sample texts, of one row and of several."""
+    requests = []
+    for batch in WARM_UP_BATCHES:
+        for sample in task.samples():
+            requests.append((DEFAULT, batch_of([sample] * batch)))
+    return requests
+
+
+def batch_of(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Rows of texts by name -> arrays of bytes by name."""
+
+    def encoded(value: Any) -> Any:
+        return value.encode() if isinstance(value, str) else [encoded(one) for one in value]
+
+    return {name: np.array([encoded(row[name]) for row in rows], object) for name in rows[0]}

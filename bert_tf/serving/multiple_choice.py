@@ -1,0 +1,87 @@
+"""A beginning and several endings -> which ending goes on best."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.serving.sequences import FEATURE_NAMES, Features
+from bert_tf.serving.task import TEXT, Answers, ServingTask
+
+ENDINGS = tf.TensorSpec([None, None], tf.string)
+CHOICE_IDS = tf.TensorSpec([None, None, None], tf.int32)
+
+
+class MultipleChoiceTask(ServingTask):
+    """Any number of endings: each is scored by itself, by a `classifier_model` of one class."""
+
+    name = "multiple_choice"
+    title = "Chooses the ending that goes on best."
+    texts = {"context": "the beginning", "endings": "the endings, equally many of each beginning"}
+    outputs = {
+        "choice": "int32 [B], the number of the likeliest ending, from 0",
+        "probabilities": "float [B, C], of each ending",
+    }
+
+    def __init__(self, *args, num_choices: int = 4, **kwargs):
+        """As for `ServingTask`; `num_choices`: C of the records that `examples` takes."""
+        super().__init__(*args, **kwargs)
+        self.num_choices = num_choices
+
+    def text_specs(self) -> dict[str, tf.TensorSpec]:
+        """context [B], endings [B, C]."""
+        return {"context": TEXT, "endings": ENDINGS}
+
+    def id_specs(self) -> dict[str, tf.TensorSpec]:
+        """[B, C, S] each."""
+        return dict.fromkeys(FEATURE_NAMES, CHOICE_IDS)
+
+    def answer(self, **texts: tf.Tensor) -> Answers:
+        """context [B], endings [B, C] -> choice [B], probabilities [B, C]."""
+        endings = texts["endings"]
+        contexts = tf.broadcast_to(texts["context"][:, tf.newaxis], tf.shape(endings))
+        flat = self.sequences.of_pairs(tf.reshape(contexts, [-1]), tf.reshape(endings, [-1]))
+        return self._choose(flat, num_choices=tf.shape(endings)[1])
+
+    def answer_ids(self, features: Features) -> Answers:
+        """Features [B, C, S] -> the same."""
+        _, num_choices, length = tf.unstack(tf.shape(features["input_ids"]))
+        flat = {name: _in_rows(value, length) for name, value in features.items()}
+        return self._choose(flat, num_choices=num_choices)
+
+    def _choose(self, features: Features, *, num_choices: tf.Tensor) -> Answers:
+        scores = self.outputs_of(features)["logits"]  # [B * C, 1]
+        probabilities = tf.nn.softmax(_in_rows(scores, num_choices))  # [B, C]
+        return {
+            "choice": tf.argmax(probabilities, axis=-1, output_type=tf.int32),
+            "probabilities": probabilities,
+        }
+
+    def parse(self, serialized: tf.Tensor) -> Features:
+        """A record holds its C sequences one after the other."""
+        count = self.num_choices
+        return {
+            name: tf.reshape(value, [-1, count, tf.maximum(tf.shape(value)[1] // count, 1)])
+            for name, value in super().parse(serialized).items()
+        }
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Endings of different lengths."""
+        endings = [
+            "he slept.",
+            "they ate bread and drank water until it was dark.",
+            "",
+            "it rained.",
+        ]
+        return [
+            {"context": "In the evening", "endings": endings[: self.num_choices]},
+            {"context": "In the evening of a long day " * 8, "endings": endings[:2]},
+        ]
+
+    def options(self) -> dict[str, Any]:
+        """With the number of endings in records."""
+        return {**super().options(), "num_choices": self.num_choices}
+
+
+def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
+    """[..., width] as [rows, width], also where there are no rows."""
+    return tf.reshape(x, [tf.size(x) // tf.maximum(width, 1), width])

@@ -1,0 +1,143 @@
+"""What a task is to be exported: its signatures, each a function of tensors.
+
+A new kind of task is a subclass of `ServingTask` in a file of its own: it says what its texts are
+called and what becomes of them, and is entered in `kinds.py`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.serving.sequences import (
+    FEATURE_NAMES,
+    Features,
+    Sequences,
+    checked,
+    parse_examples,
+    without_padding,
+)
+from bert_tf.tokenization import FullTokenizer
+
+Answers = dict[str, tf.Tensor]
+TEXT = tf.TensorSpec([None], tf.string)
+IDS = tf.TensorSpec([None, None], tf.int32)
+DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A function of named tensors.
+
+    Attributes:
+      inputs: types and shapes by name.
+      function: takes them by name, gives the answers by name.
+    """
+
+    inputs: Mapping[str, tf.TensorSpec]
+    function: Callable[..., Answers]
+
+
+class ServingTask:
+    """A model with the texts it takes and the answers it gives.
+
+    Attributes:
+      name: of the kind of task, as in --task.
+      model: the Keras model.
+      sequences: how texts become what it takes.
+    """
+
+    name: str
+    title: str  # a line for the model card
+    texts: Mapping[str, str]  # the text inputs: what each is
+    outputs: Mapping[str, str]  # the answers: what each is, with its shape
+    feature_names: Sequence[str] = FEATURE_NAMES
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: FullTokenizer,
+        config: BertConfig,
+        *,
+        max_seq_length: int,
+    ):
+        """Takes in what belongs together.
+
+        Args:
+          model: one of `bert_tf.models`, with its weights.
+          tokenizer: that it was trained with.
+          config: of the model.
+          max_seq_length: most pieces of a sequence.
+
+        Raises:
+          InputError: they do not fit.
+        """
+        self.model = model
+        self.sequences = Sequences(tokenizer, config, max_seq_length=max_seq_length)
+
+    # ------------------------------------------------------------------------ to be defined
+
+    def answer(self, **texts: tf.Tensor) -> Answers:
+        """Texts by name, each [B] -> the answers, each [B, ...]."""
+        raise NotImplementedError
+
+    def answer_ids(self, features: Features) -> Answers:
+        """Features of sequences without needless padding -> the answers."""
+        raise NotImplementedError
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Some requests of different lengths: a value for each text input."""
+        raise NotImplementedError
+
+    def options(self) -> dict[str, Any]:
+        """What was chosen at export and belongs in the model card."""
+        return {"max_seq_length": self.sequences.max_seq_length}
+
+    def further_signatures(self) -> dict[str, Signature]:
+        """Signatures of this kind alone."""
+        return {}
+
+    # ------------------------------------------------------------------------ signatures
+
+    def text_specs(self) -> dict[str, tf.TensorSpec]:
+        """Types and shapes of the text inputs."""
+        return dict.fromkeys(self.texts, TEXT)
+
+    def id_specs(self) -> dict[str, tf.TensorSpec]:
+        """Types and shapes of a record's features."""
+        return dict.fromkeys(self.feature_names, IDS)
+
+    def signatures(self) -> dict[str, Signature]:
+        """All signatures by name."""
+
+        def of_texts(**texts):
+            counts = [tf.shape(text)[0] for text in texts.values()]
+            if len(texts) > 1:
+                alike = tf.reduce_all(tf.equal(counts[0], tf.stack(counts)))
+                texts = checked(texts, alike, f"{' and '.join(texts)} must be equally many")
+            return self.answer(**texts)
+
+        def of_ids(**features):
+            most = self.sequences.config.max_position_embeddings
+            return self.answer_ids(without_padding(features, most=most))
+
+        def of_examples(examples):
+            return of_ids(**self.parse(examples))
+
+        return {
+            DEFAULT: Signature(self.text_specs(), of_texts),
+            FROM_IDS: Signature(self.id_specs(), of_ids),
+            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples),
+            **self.further_signatures(),
+        }
+
+    def parse(self, serialized: tf.Tensor) -> Features:
+        """Serialized tf.Examples [B] -> the features of their records."""
+        return parse_examples(serialized, tuple(self.feature_names))
+
+    def outputs_of(self, features: Features) -> Answers:
+        """What the model says of features."""
+        return self.model(dict(features), training=False)
