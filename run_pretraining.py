@@ -14,6 +14,7 @@ from bert_tf import (
     checkpoints,
     models,
     optimization,
+    orders,
     records,
     training,
     weights,
@@ -127,7 +128,7 @@ def make_train_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
     files = open_files(FLAGS.input_file)
     return records.RecordBatches(
         files,
-        records.ShuffledOrder(len(files), seed=FLAGS.seed),
+        orders.ShuffledOrder(len(files), seed=FLAGS.seed),
         batch_size=FLAGS.train_batch_size,
         vocab_size=config.vocab_size,
     )
@@ -144,7 +145,7 @@ def make_eval_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
         logging.warning("Evaluating on the training files; --eval_input_file names others.")
     return records.RecordBatches(
         files,
-        records.FileOrder(len(files)),
+        orders.FileOrder(len(files)),
         batch_size=FLAGS.eval_batch_size,
         vocab_size=config.vocab_size,
         num_examples=num_examples,

@@ -1,7 +1,6 @@
 """No work on padding: batches of examples of alike length, padded to one of a few lengths.
 
     lengths     the real tokens of each record
-    ByLength    an order in which neighbours are alike; a pure function of (seed, position)
     Bucketed    batches cut to the shortest of the lengths that holds their longest example
 
 The lengths are few and fixed, so that a compiled step is compiled a few times only.
@@ -12,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.records import Feature, Order, RecordBatches, RecordFiles
+from bert_tf.orders import Order
+from bert_tf.records import Feature, RecordBatches, RecordFiles
 
 ROWS_AT_ONCE = 4096
 MULTIPLE = 8  # of which padded lengths are
@@ -71,68 +71,6 @@ def choose_lengths(
             chosen.append(steps[j - 1])
             j = before[k, j]
     return tuple(sorted(chosen))
-
-
-class ByLengthOrder:
-    """Another order's rows, sorted by length within windows of a number of batches.
-
-    In training the batches of a window are shuffled, so that long ones do not come last. Every
-    window holds just the rows that the other order has there.
-    """
-
-    def __init__(
-        self,
-        order: Order,
-        lengths: np.ndarray,
-        *,
-        batch_size: int,
-        window: int,
-        num_examples: int,
-        seed: int | None,
-    ):
-        """Plans the windows.
-
-        Args:
-          order: which rows a window has.
-          lengths: of each row, int [rows].
-          batch_size: B.
-          window: batches of a window.
-          num_examples: positions in all; the last window ends there.
-          seed: of the order of batches in a window; None leaves them sorted.
-        """
-        self._order, self._lengths, self._seed = order, lengths, seed
-        self._batch_size, self._size = batch_size, window * batch_size
-        self._num_examples = num_examples
-        self._latest = (-1, np.empty(0, np.int64))  # a window and its rows
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
-        parts = []
-        while start < stop:
-            window, offset = divmod(start, self._size)
-            end = min(stop, (window + 1) * self._size)
-            parts.append(self._window(window)[offset : offset + end - start])
-            start = end
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-    def _window(self, window: int) -> np.ndarray:
-        latest, rows = self._latest  # taken together: other threads may ask too
-        if window != latest:
-            start = window * self._size
-            # Beyond the last example nothing is asked for but what fills up the last batch.
-            stop = max(start, min(start + self._size, self._num_examples))
-            rows = self._order.rows(start, stop)
-            rows = rows[np.argsort(self._lengths[rows], kind="stable")]
-            if self._seed is not None:
-                rows = self._shuffled(window, rows)
-            self._latest = (window, rows)
-        return rows
-
-    def _shuffled(self, window: int, rows: np.ndarray) -> np.ndarray:
-        whole = len(rows) // self._batch_size * self._batch_size
-        batches = rows[:whole].reshape(-1, self._batch_size)
-        generator = np.random.default_rng([self._seed % 2**64, window])
-        return np.concatenate([generator.permutation(batches).ravel(), rows[whole:]])
 
 
 class BucketedBatches(RecordBatches):

@@ -15,14 +15,20 @@ from bert_tf import optimization
 from bert_tf.buckets import (
     MULTIPLE,
     BucketedBatches,
-    ByLengthOrder,
     choose_lengths,
     real_lengths,
     sequences_of,
 )
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors, whole_file
-from bert_tf.records import FileOrder, Order, Record, RecordFiles, ShuffledOrder
+from bert_tf.orders import (
+    BufferShuffledOrder,
+    ByLengthOrder,
+    FileOrder,
+    Order,
+    ShuffledOrder,
+)
+from bert_tf.records import Record, RecordFiles
 from bert_tf.training import Trainer
 
 WINDOW = 50  # batches of training that are sorted by length at once
@@ -94,31 +100,6 @@ def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
         for count, row in enumerate(rows, 1):  # noqa: B007
             writer.write(record.serialize(row))
     return count
-
-
-class BufferShuffledOrder:
-    """The original's order: the file over and over, through a buffer that a random row leaves.
-
-    It mixes little: a row can come at most a buffer's length early. Position p is found by going
-    through the positions before it.
-    """
-
-    def __init__(self, num_rows: int, *, seed: int, buffer: int = 100):
-        self._num_rows = num_rows
-        self._random = np.random.default_rng(seed % 2**64)
-        self._buffer = [i % num_rows for i in range(buffer)]
-        self._next = buffer
-        self._found: list[int] = []
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
-        missing = stop - len(self._found)
-        if missing > 0:
-            for place in self._random.integers(0, len(self._buffer), missing):
-                self._found.append(self._buffer[place])
-                self._buffer[place] = self._next % self._num_rows
-                self._next += 1
-        return np.array(self._found[start:stop], np.int64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

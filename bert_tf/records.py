@@ -2,8 +2,7 @@
 
     Record           names, types and lengths of the features; serialize, parse, check
     RecordFiles      TFRecord files with an index, so that any record can be read
-    ShuffledOrder    which record comes at which position: a pure function of (seed, position)
-    RecordBatches    records -> dicts of arrays [B, ...], from any position on
+    RecordBatches    records -> dicts of arrays [B, ...], from any position on; orders.py
 
 Nothing here has a state that would have to be saved: a run that is resumed at step t asks for the
 batches from step t on, and gets what an undisturbed run would have got.
@@ -11,7 +10,6 @@ batches from step t on, and gets what an undisturbed run would have got.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +19,7 @@ import tensorflow as tf
 from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf.errors import InputError
+from bert_tf.orders import Order
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 HEADER_BYTES = 12
@@ -245,54 +244,6 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
             )
         paths.extend(matches)
     return paths
-
-
-class Order(Protocol):
-    """Which row comes at which position."""
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
-
-
-class ShuffledOrder:
-    """The rows of 0 .. num_rows-1 over and over, each time in a new order made from the seed.
-
-    The row at position p is row p % num_rows of the permutation of epoch p // num_rows, so every
-    row comes exactly once an epoch and any position can be asked for.
-    """
-
-    def __init__(self, num_rows: int, *, seed: int):
-        self._num_rows = num_rows
-        self._seed = seed % 2**64  # the generator takes no negative ones
-        self._latest = (-1, np.empty(0, np.int64))  # an epoch and its permutation
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
-        positions = np.arange(start, stop)
-        rows = np.empty_like(positions)
-        for epoch in np.unique(positions // self._num_rows):
-            here = positions // self._num_rows == epoch
-            rows[here] = self._permute(int(epoch))[positions[here] % self._num_rows]
-        return rows
-
-    def _permute(self, epoch: int) -> np.ndarray:
-        latest, permutation = self._latest  # taken together: other threads may ask too
-        if epoch != latest:
-            generator = np.random.default_rng([self._seed, epoch])
-            permutation = generator.permutation(self._num_rows)
-            self._latest = (epoch, permutation)
-        return permutation
-
-
-class FileOrder:
-    """The rows of 0 .. num_rows-1 in the order of the files, over and over."""
-
-    def __init__(self, num_rows: int):
-        self._num_rows = num_rows
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
-        return np.arange(start, stop) % self._num_rows
 
 
 class RecordBatches:

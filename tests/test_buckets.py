@@ -8,9 +8,10 @@ import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.buckets import BucketedBatches, ByLengthOrder, choose_lengths, real_lengths
+from bert_tf.buckets import BucketedBatches, choose_lengths, real_lengths
 from bert_tf.errors import InputError
-from bert_tf.records import Feature, FileOrder, Record, RecordFiles, ShuffledOrder
+from bert_tf.orders import ByLengthOrder, FileOrder
+from bert_tf.records import Feature, Record, RecordFiles
 
 ROWS = 23
 
@@ -51,36 +52,6 @@ def test_chosen_lengths_make_least_work(lengths, longest, count, cost):
         work((*some, longest)) for k in range(count) for some in itertools.combinations(steps, k)
     )
     assert work(chosen) == best
-
-
-@given(
-    num_rows=st.integers(1, 40),
-    batch_size=st.integers(1, 7),
-    window=st.integers(1, 4),
-    seed=st.none() | st.integers(0, 3),
-    cut=st.integers(0, 60),
-    data=st.data(),
-)
-@settings(deadline=None)
-def test_each_window_has_the_rows_of_the_other_order(num_rows, batch_size, window, seed, cut, data):
-    lengths = np.array(data.draw(st.lists(st.integers(1, 9), min_size=num_rows, max_size=num_rows)))
-    num_examples = 60
-    under = ShuffledOrder(num_rows, seed=5)
-    order = ByLengthOrder(
-        under, lengths, batch_size=batch_size, window=window, num_examples=num_examples, seed=seed
-    )
-    all_rows = order.rows(0, num_examples)
-    assert all_rows.tolist() == [*order.rows(0, cut), *order.rows(cut, num_examples)]
-    size = window * batch_size
-    for start in range(0, num_examples, size):
-        mine = all_rows[start : start + size]
-        assert sorted(mine) == sorted(under.rows(start, min(start + size, num_examples)))
-        batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
-        shortest_first = sorted(batches, key=lambda r: (lengths[r].max(), lengths[r].min()))
-        for one, next_one in itertools.pairwise(shortest_first):
-            assert lengths[one].max() <= lengths[next_one].min()  # neighbours are alike
-        if seed is None:
-            assert (np.diff(lengths[mine]) >= 0).all()
 
 
 def bucketed(files, **changes) -> BucketedBatches:

@@ -10,8 +10,9 @@ from bert_tf import BertConfig, load_checkpoint, pretraining_model
 from bert_tf.checkpoints import CheckpointFolder, checkpoint_name
 from bert_tf.losses import PretrainingObjective
 from bert_tf.optimization import AdamWeightDecay, Schedule
+from bert_tf.orders import FileOrder
 from bert_tf.pace import Pace
-from bert_tf.records import FileOrder, RecordBatches, RecordFiles, pretraining_record
+from bert_tf.records import RecordBatches, RecordFiles, pretraining_record
 from bert_tf.training import Trainer
 
 NUM_BATCHES = 12

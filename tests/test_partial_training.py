@@ -11,8 +11,9 @@ from bert_tf import checkpoints, distribution, pretraining_model
 from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.losses import PretrainingObjective
 from bert_tf.optimization import AdamWeightDecay, Schedule, layer_scales
+from bert_tf.orders import ShuffledOrder
 from bert_tf.pace import Pace
-from bert_tf.records import RecordBatches, RecordFiles, ShuffledOrder
+from bert_tf.records import RecordBatches, RecordFiles
 from bert_tf.training import Trainer
 
 CONFIG = dataclasses.replace(small.CONFIG, hidden_dropout_prob=0, attention_probs_dropout_prob=0)

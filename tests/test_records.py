@@ -11,13 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
+from bert_tf.orders import FileOrder, ShuffledOrder
 from bert_tf.records import (
     Feature,
-    FileOrder,
     Record,
     RecordBatches,
     RecordFiles,
-    ShuffledOrder,
     expand_patterns,
     pretraining_record,
     tf_record_io,
@@ -298,58 +297,6 @@ def test_what_we_use_of_tensorflows_private_reader(tmp_path):
     reader = tf_record_io.tf_record_random_reader(str(path))
     with pytest.raises(tf.errors.DataLossError):
         reader.read(len(first))
-
-
-# ---------------------------------------------------------------------------- orders
-
-
-@given(
-    num_rows=st.integers(1, 13),
-    seed=st.integers(0, 2**40),
-    cuts=st.lists(st.integers(0, 60), min_size=3, max_size=3).map(sorted),
-)
-def test_shuffled_order(num_rows, seed, cuts):
-    order, other = ShuffledOrder(num_rows, seed=seed), ShuffledOrder(num_rows, seed=seed)
-    a, b, c = cuts
-    joined = np.concatenate([order.rows(a, b), order.rows(b, c)])
-    # Another order object, asked for the later part first: no state that could tell.
-    later, earlier = other.rows(b, c), other.rows(a, b)
-    assert joined.tolist() == other.rows(a, c).tolist() == [*earlier, *later]
-    for epoch in range(3):
-        epoch_rows = order.rows(epoch * num_rows, (epoch + 1) * num_rows)
-        assert sorted(epoch_rows) == list(range(num_rows))
-
-
-def test_shuffled_order_differs_between_epochs_and_seeds():
-    def epochs(seed):
-        return {tuple(ShuffledOrder(11, seed=seed).rows(i * 11, i * 11 + 11)) for i in range(50)}
-
-    assert len(epochs(3)) == 50
-    assert not epochs(3) & epochs(4)
-    # Every row comes at every place about equally often: 50 of 550 draws, 6.7 the deviation.
-    counts = np.zeros([11, 11])
-    for seed in range(11):
-        for epoch in epochs(seed):
-            counts[range(11), epoch] += 1
-    assert counts.sum() == 550 * 11
-    assert np.abs(counts - 50).max() < 5 * 6.7
-
-
-def test_shuffled_order_from_many_threads():
-    order = ShuffledOrder(101, seed=7)
-    expected = [ShuffledOrder(101, seed=7).rows(i * 40, i * 40 + 40).tolist() for i in range(9)]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        asked = [i % 9 for i in range(900)]
-        for i, rows in zip(
-            asked, pool.map(lambda i: order.rows(i * 40, i * 40 + 40), asked), strict=True
-        ):
-            assert rows.tolist() == expected[i]
-
-
-@given(num_rows=st.integers(1, 13), start=st.integers(0, 50), size=st.integers(0, 30))
-def test_file_order(num_rows, start, size):
-    rows = FileOrder(num_rows).rows(start, start + size)
-    assert rows.tolist() == [position % num_rows for position in range(start, start + size)]
 
 
 # ---------------------------------------------------------------------------- batches

@@ -16,9 +16,10 @@ from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.losses import PretrainingObjective
 from bert_tf.optimization import AdamWeightDecay, Schedule
+from bert_tf.orders import FileOrder, ShuffledOrder
 from bert_tf.pace import Pace
 from bert_tf.progress import read_curves
-from bert_tf.records import FileOrder, RecordBatches, RecordFiles, ShuffledOrder
+from bert_tf.records import RecordBatches, RecordFiles
 from bert_tf.training import Trainer, _step_seed
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
