@@ -1,0 +1,204 @@
+"""What each machine does in the Beam pipeline: functions of plain values, in the order of the way.
+
+measure     a file -> how long each of its documents is
+cut         the documents of all files -> where blocks begin and end
+gather      a file -> its share of the text of each block
+tokenize    the text of a block -> its ids, in the run's folder
+instances   the ids of all blocks -> the keyed records of one block
+write       the keyed records of a shard -> a file of records in the order of their keys
+
+Blocks are cut as the local generator cuts them, across the ends of files, and everything random
+comes from the seed and a block's number; so the records are the local generator's.
+"""
+
+import collections
+import contextlib
+import fcntl
+import functools
+import io
+import pathlib
+import pickle
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.runtime import without_notices
+from data_gen.blocks import CORPUS_FOLDER, BlockWorker, Plan, Tokenized
+from data_gen.corpus import CorpusWriter, TokenizedBlock
+from data_gen.documents import Block, Counts, DocumentReader
+from data_gen.shuffling import BUFFER_BYTES, KEY_BITS, bucket_of, pack, unpack
+
+
+class Share(NamedTuple):
+    """The documents of one file that belong to one block."""
+
+    block: int
+    first_document: int  # of the file
+    end_document: int
+
+
+class Shards(NamedTuple):
+    """What is known of the whole when all text is tokenized."""
+
+    block_documents: list[range]  # the numbers of each block's documents in the corpus
+    num_shards: int
+
+
+# ------------------------------------------------------------------------- text -> blocks
+
+
+def measure(path: str, input_format: str) -> np.ndarray:
+    """The characters of each document of a file, int64 [documents]."""
+    reader = DocumentReader([path], input_format=input_format)
+    return np.fromiter((sum(map(len, d)) for d in reader.documents()), np.int64)
+
+
+def cut(files: Iterable[tuple[int, np.ndarray]], block_characters: int) -> dict[int, list[Share]]:
+    """Cuts all documents, in the order of the files, as `DocumentReader.blocks` does.
+
+    Files of documents of 3, 4 and of 5, 2 characters, with blocks of at least 6: block 0 is the
+    first file, block 1 the second; with blocks of at least 8, block 0 runs on into the second.
+
+    Args:
+      files: (number, `measure` of it), in any order.
+      block_characters: the least size of a block, but for the last.
+
+    Returns:
+      The shares by file.
+    """
+    shares: dict[int, list[Share]] = {}
+    block, size = 0, 0
+    for file, characters in sorted(files, key=lambda item: item[0]):
+        shares[file], first = [], 0
+        for document, length in enumerate(characters.tolist(), start=1):
+            size += length
+            if size >= block_characters:
+                shares[file].append(Share(block, first, document))
+                block, size, first = block + 1, 0, document
+        if first < len(characters):
+            shares[file].append(Share(block, first, len(characters)))
+    return shares
+
+
+def gather(
+    path: str, input_format: str, shares: Sequence[Share], counts: Counts
+) -> Iterator[tuple[int, bytes]]:
+    """The text of each share, by block; what is met and dropped is added to `counts`."""
+    reader = DocumentReader([path], input_format=input_format)
+    documents = reader.documents()
+    for share in shares:
+        some = [next(documents) for _ in range(share.end_document - share.first_document)]
+        yield share.block, pickle.dumps(some)
+    # The last document is known to be complete only when the file is read to its end.
+    collections.deque(documents, maxlen=0)
+    counts.update(reader.counts)
+
+
+def put_block_together(index: int, shares: Iterable[tuple[int, bytes]]) -> Block:
+    """A block of text from (number of the file, share of it)."""
+    documents = [d for _, share in sorted(shares) for d in pickle.loads(share)]
+    return Block(index, documents, bytes_read=0)
+
+
+# ------------------------------------------------------------------------- blocks -> ids
+
+
+@functools.cache
+def block_worker(plan: Plan) -> BlockWorker:
+    """One for all steps of a process."""
+    with without_notices():
+        return BlockWorker(plan)
+
+
+def tokenize(plan: Plan, block: Block, run_folder: str) -> Tokenized:
+    """Text -> ids, which are written to the run's folder too."""
+    tokenized = block_worker(plan).tokenize(block)
+    buffer = io.BytesIO()
+    np.savez(buffer, *(array.astype(np.int32) for array in tokenized.block.__dict__.values()))
+    path = f"{run_folder}/blocks/{block.index}"
+    with new_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+        file.write(buffer.getvalue())
+    return tokenized
+
+
+def read_block(run_folder: str, index: int) -> TokenizedBlock:
+    """What `tokenize` wrote."""
+    with tf.io.gfile.GFile(f"{run_folder}/blocks/{index}", "rb") as file:
+        arrays = np.load(io.BytesIO(file.read()))
+    tokens, *lengths = (arrays[name] for name in arrays.files)
+    return TokenizedBlock(tokens, *(array.astype(np.int64) for array in lengths))
+
+
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """Where to write a file so that it appears whole; the same work may be done twice at a time."""
+    temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
+    tf.io.gfile.makedirs(path.rpartition("/")[0])
+    yield temporary
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+# ------------------------------------------------------------------------- ids -> records
+
+
+def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) -> None:
+    """Makes the files of a `DiskCorpus` of all blocks, once on each machine.
+
+    A random next segment may come from any document, and how long it is decides which random
+    numbers are drawn next; so every block needs the whole corpus at hand, four bytes a token.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    complete, incomplete = folder / CORPUS_FOLDER, folder / "incomplete_corpus"
+    with open(folder / "corpus_lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of this machine wait here
+        if complete.exists():
+            return
+        shutil.rmtree(incomplete, ignore_errors=True)
+        with CorpusWriter(incomplete) as corpus:
+            for index in range(num_blocks):
+                corpus.append(read_block(run_folder, index))
+        incomplete.rename(complete)
+
+
+def keyed_records(
+    plan: Plan, index: int, shards: Shards, run_folder: str, counts: Counts
+) -> Iterator[tuple[int, bytes]]:
+    """The records of a block, each with its key in the order of all.
+
+    A corpus of a single block gets the original's records in the original's order, as it does
+    locally; its keys are spread evenly.
+    """
+    worker = block_worker(plan)
+    if len(shards.block_documents) == 1:
+        records = worker.shuffled_records(read_block(run_folder, index).documents(), counts)
+        return (((i << KEY_BITS) // len(records), record) for i, record in enumerate(records))
+    put_corpus_together(plan.working_folder, run_folder, len(shards.block_documents))
+    return worker.keyed_records(index, shards.block_documents[index], counts)
+
+
+def in_shards(records: Iterable[tuple[int, bytes]], num_shards: int) -> Iterator[tuple[int, bytes]]:
+    """Keyed records -> (shard, some of them packed), a few megabytes at a time."""
+    buffers: dict[int, bytearray] = collections.defaultdict(bytearray)
+    size = 0
+    for key, record in records:
+        buffers[bucket_of(key, num_shards)] += pack(key, record)
+        size += len(record)
+        if size >= BUFFER_BYTES:
+            yield from ((shard, bytes(buffer)) for shard, buffer in buffers.items())
+            buffers.clear()
+            size = 0
+    yield from ((shard, bytes(buffer)) for shard, buffer in buffers.items())
+
+
+def write_shard(path: str, packed: Iterable[bytes]) -> int:
+    """Writes the records of a shard in the order of their keys; returns how many there are."""
+    records = [keyed for part in packed for keyed in unpack(part)]
+    records.sort()
+    with new_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
+        for _, record in records:
+            writer.write(record)
+    return len(records)
