@@ -1,5 +1,6 @@
 """Texts, or pairs of texts -> labels and probabilities, or a score."""
 
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -59,12 +60,14 @@ class ClassifierTask(TextTask):
 
     name = "classification"
     title = "Gives each text one of several labels."
-    outputs = {
-        "label": "string [B], the likeliest label",
-        "probability": "float [B], its probability",
-        "labels": "string [B, L], all labels, the same in each row",
-        "probabilities": "float [B, L], the probability of each",
-    }
+    outputs = MappingProxyType(
+        {
+            "label": "string [B], the likeliest label",
+            "probability": "float [B], its probability",
+            "labels": "string [B, L], all labels, the same in each row",
+            "probabilities": "float [B, L], the probability of each",
+        }
+    )
 
     def __init__(self, *args, labels: tuple[str, ...], **kwargs):
         """As for `TextTask`; `labels`: names of the model's classes, in order."""
@@ -100,11 +103,13 @@ class MultiLabelTask(ClassifierTask):
 
     name = "multi_label"
     title = "Gives each text any number of labels."
-    outputs = {
-        "labels": "string [B, L], all labels, the same in each row",
-        "probabilities": "float [B, L], the probability of each",
-        "applies": "bool [B, L], whether it applies: its probability is one half or more",
-    }
+    outputs = MappingProxyType(
+        {
+            "labels": "string [B, L], all labels, the same in each row",
+            "probabilities": "float [B, L], the probability of each",
+            "applies": "bool [B, L], whether it applies: its probability is one half or more",
+        }
+    )
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> labels, probabilities, applies [B, L]."""
@@ -121,7 +126,7 @@ class RegressionTask(TextTask):
 
     name = "regression"
     title = "Gives each text a score."
-    outputs = {"score": "float [B]"}
+    outputs = MappingProxyType({"score": "float [B]"})
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> score [B]."""

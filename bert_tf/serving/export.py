@@ -17,9 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import files
-from bert_tf.formats.base import VOCAB_FILE, vocabulary_text
+from bert_tf.config import BertConfig
+from bert_tf.formats.base import VOCAB_FILE, Weights, folder_of, vocabulary_text
 from bert_tf.serving import model_card, warm_up
+from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.task import DEFAULT, ServingTask
+from bert_tf.tokenization import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"
@@ -74,6 +77,39 @@ def export_task(
             if tf.io.gfile.exists(temporary):
                 tf.io.gfile.rmtree(temporary)
     return final
+
+
+def export_checkpoint(
+    source: Weights,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    export_dir: str,
+    *,
+    options: ServingOptions,
+    commands: Sequence[str] = (),
+) -> str:
+    """Writes a checkpoint as the task that it was trained for.
+
+    Args:
+      source: the checkpoint. Metrics are those of the eval_results.txt beside it, or one folder up.
+      config: of its model.
+      tokenizer: with its vocabulary.
+      export_dir: of all versions of this model.
+      options: what is not in the checkpoint.
+      commands: that made it, for the model card.
+
+    Returns:
+      The folder of the version.
+
+    Raises:
+      InputError: the checkpoint is of no such task, something does not fit, or cannot be written.
+    """
+    task = make_task(source, config, tokenizer, options)
+    folder = source.path if tf.io.gfile.isdir(source.path) else folder_of(source.path)
+    metrics = model_card.metrics_beside(folder) or model_card.metrics_beside(folder_of(folder))
+    origin = model_card.Origin(source.path, tuple(commands), metrics)
+    name = export_dir.rstrip("/").rpartition("/")[2] or task.name
+    return export_task(task, export_dir, origin=origin, model_name=name)
 
 
 def _next_version(export_dir: str) -> int:

@@ -1,5 +1,6 @@
 """Texts with [MASK]s -> the likeliest pieces for each."""
 
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -19,12 +20,14 @@ class MaskedLmTask(ServingTask):
 
     name = "fill_mask"
     title = f"Guesses the pieces that {MASK} stands for."
-    texts = {"text": f"a text with {MASK} in it, once or more often"}
-    outputs = {
-        "pieces": "string [B, M, k], the likeliest first; empty beyond num_masks",
-        "probabilities": "float [B, M, k]",
-        "num_masks": f"int32 [B], how many {MASK} the text has, of those that fit",
-    }
+    texts = MappingProxyType({"text": f"a text with {MASK} in it, once or more often"})
+    outputs = MappingProxyType(
+        {
+            "pieces": "string [B, M, k], the likeliest first; empty beyond num_masks",
+            "probabilities": "float [B, M, k]",
+            "num_masks": f"int32 [B], how many {MASK} the text has, of those that fit",
+        }
+    )
     feature_names = (*FEATURE_NAMES, "masked_lm_positions")
 
     def __init__(self, *args, top_k: int = 5, **kwargs):

@@ -70,9 +70,9 @@ def model_card(facts: Mapping[str, Any], title: str) -> str:
     lines = [
         f"# {facts['task']}",
         "",
-        f"{title} A BERT as a SavedModel that takes raw text, for TensorFlow Serving and anything",
-        "else that loads a SavedModel. Every input and output has one row for each text; B is their",
-        "number, which may be any, also none.",
+        f"{title} A BERT as a SavedModel that takes raw text, for TensorFlow Serving and",
+        "whatever else loads one. Every input and output has a row for each text; B is their",
+        "number, which may be any, also 0.",
         "",
         f"## `{DEFAULT}`",
         "",

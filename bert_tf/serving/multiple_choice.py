@@ -1,5 +1,6 @@
 """A beginning and several endings -> which ending goes on best."""
 
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -16,11 +17,15 @@ class MultipleChoiceTask(ServingTask):
 
     name = "multiple_choice"
     title = "Chooses the ending that goes on best."
-    texts = {"context": "the beginning", "endings": "the endings, equally many of each beginning"}
-    outputs = {
-        "choice": "int32 [B], the number of the likeliest ending, from 0",
-        "probabilities": "float [B, C], of each ending",
-    }
+    texts = MappingProxyType(
+        {"context": "the beginning", "endings": "the endings, equally many of each beginning"}
+    )
+    outputs = MappingProxyType(
+        {
+            "choice": "int32 [B], the number of the likeliest ending, from 0",
+            "probabilities": "float [B, C], of each ending",
+        }
+    )
 
     def __init__(self, *args, num_choices: int = 4, **kwargs):
         """As for `ServingTask`; `num_choices`: C of the records that `examples` takes."""
@@ -68,7 +73,7 @@ class MultipleChoiceTask(ServingTask):
         """Endings of different lengths."""
         endings = [
             "he slept.",
-            "they ate bread and drank water until it was dark.",
+            "they ate bread until it was dark.",
             "",
             "it rained.",
         ]

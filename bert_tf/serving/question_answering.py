@@ -1,5 +1,6 @@
 """A question and a context of any length -> the answer, where it is, or that there is none."""
 
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -24,19 +25,21 @@ class QuestionAnsweringTask(ServingTask):
 
     name = "question_answering"
     title = "Finds the answer to a question in a text."
-    texts = {"question": "the question", "context": "the text, of any length"}
-    outputs = {
-        "answer": "string [B], empty where there is none",
-        "has_answer": "bool [B]",
-        "score": "float [B], sum of the logits of its first and last piece, or of no answer",
-        "probability": "float [B], its share among the n_best_size best",
-        "start": "int32 [B], its first code point in the context; -1 where there is none",
-        "end": "int32 [B], the code point behind its last; -1 where there is none",
-        "nbest_answers": "string [B, k], the best answers; an empty one says that there is none",
-        "nbest_probabilities": "float [B, k]; 0 beyond the last",
-        "nbest_starts": "int32 [B, k]",
-        "nbest_ends": "int32 [B, k]",
-    }
+    texts = MappingProxyType({"question": "the question", "context": "the text, of any length"})
+    outputs = MappingProxyType(
+        {
+            "answer": "string [B], empty where there is none",
+            "has_answer": "bool [B]",
+            "score": "float [B], sum of the logits of its first and last piece, or of no answer",
+            "probability": "float [B], its share among the n_best_size best",
+            "start": "int32 [B], its first code point in the context; -1 where there is none",
+            "end": "int32 [B], the code point behind its last; -1 where there is none",
+            "nbest_answers": "string [B, k], the best answers; an empty one says there is none",
+            "nbest_probabilities": "float [B, k]; 0 beyond the last",
+            "nbest_starts": "int32 [B, k]",
+            "nbest_ends": "int32 [B, k]",
+        }
+    )
 
     def __init__(
         self,

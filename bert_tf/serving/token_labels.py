@@ -1,5 +1,6 @@
 """Texts -> words, each with a label and its place in the text."""
 
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -19,15 +20,17 @@ class TokenLabelsTask(ServingTask):
 
     name = "token_labels"
     title = "Gives each word of a text a label."
-    texts = {"text": "the text, of any length"}
-    outputs = {
-        "words": "string [B, N]; empty beyond num_words",
-        "labels": "string [B, N]; empty beyond num_words",
-        "probabilities": "float [B, N], of these labels",
-        "starts": "int32 [B, N], the word's first code point in the text; -1 beyond num_words",
-        "ends": "int32 [B, N], the code point behind its last",
-        "num_words": "int32 [B]",
-    }
+    texts = MappingProxyType({"text": "the text, of any length"})
+    outputs = MappingProxyType(
+        {
+            "words": "string [B, N]; empty beyond num_words",
+            "labels": "string [B, N]; empty beyond num_words",
+            "probabilities": "float [B, N], of these labels",
+            "starts": "int32 [B, N], the word's first code point in the text; -1 beyond num_words",
+            "ends": "int32 [B, N], the code point behind its last",
+            "num_words": "int32 [B]",
+        }
+    )
 
     def __init__(self, *args, labels: tuple[str, ...], **kwargs):
         """As for `ServingTask`; `labels`: names of the model's classes, in order."""

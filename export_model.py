@@ -1,0 +1,96 @@
+"""Exports a trained model as a SavedModel that takes raw text, for TensorFlow Serving.
+
+    python export_model.py --init_checkpoint=/models/mrpc --pairs --export_dir=/serving/mrpc
+    python export_model.py --init_checkpoint=/models/squad --export_dir=/serving/squad
+    python export_model.py --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
+
+What the model is for is known from its folder, else --task says it. /serving/mrpc/1 is made, then
+/serving/mrpc/2 and so on.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
+from bert_tf import flags as shared_flags
+from bert_tf import weights
+from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.kinds import KINDS, ServingOptions
+
+# isort: split
+from absl import flags, logging
+
+FLAGS = flags.FLAGS
+DEFAULTS = ServingOptions()
+
+
+def define_flags() -> None:
+    """The flags of this script, shared ones first."""
+    shared_flags.define_pretrained()
+    flags.DEFINE_string("export_dir", None, "The folder of all versions of the model.")
+    flags.DEFINE_enum("task", None, [*KINDS], "What the model does; default: as its files say.")
+    flags.DEFINE_list("labels", [], "Names of the classes, in order; default: the model's own.")
+    flags.DEFINE_bool("pairs", False, "The model was trained on pairs of texts.")
+    flags.DEFINE_integer(
+        "num_choices", DEFAULTS.num_choices, "Sequences in a record of multiple choice."
+    )
+    flags.DEFINE_integer(
+        "max_seq_length",
+        None,
+        "Most pieces of a sequence; longer texts are cut, contexts of questions and texts with "
+        "token labels are cut into windows. Default: 384 for questions, else all the model takes.",
+    )
+    flags.DEFINE_integer(
+        "top_k", DEFAULTS.top_k, "Pieces for each [MASK], or answers to a question, to list."
+    )
+    for name, text in (
+        ("doc_stride", "How far a window begins behind the one before."),
+        ("max_query_length", "Most pieces of a question."),
+        ("n_best_size", "Starts and ends of a window that are looked at, answers of a question."),
+        ("max_answer_length", "Most pieces of an answer."),
+    ):
+        flags.DEFINE_integer(name, getattr(DEFAULTS, name), text)
+    flags.DEFINE_bool(
+        "version_2_with_negative",
+        None,
+        "Questions may have no answer. Default: whether a threshold is given or stored.",
+    )
+    flags.DEFINE_float(
+        "null_score_diff_threshold",
+        None,
+        "No answer if its score is above the best one's by more; default: as stored, else 0.",
+    )
+    flags.mark_flag_as_required("export_dir")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> weights -> configuration -> tokenizer -> SavedModel."""
+    shared_flags.refuse_words(argv[1:])
+    shared_flags.check_limits()
+    source = weights.open_weights(FLAGS.init_checkpoint)
+    config = weights.config_of(source, FLAGS.bert_config_file)
+    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
+    path = export_checkpoint(
+        source,
+        config,
+        tokenizer,
+        FLAGS.export_dir,
+        options=serving_options(),
+        commands=[shlex.join(["python", *sys.argv])],
+    )
+    logging.info("Exported %s to %s", source.path, path)
+
+
+def serving_options() -> ServingOptions:
+    """What the flags say."""
+    names = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
+             "n_best_size", "max_answer_length", "version_2_with_negative",
+             "null_score_diff_threshold", "top_k")  # fmt: skip
+    given = {name: FLAGS[name].value for name in names}
+    return ServingOptions(**given, labels=tuple(FLAGS.labels) or None)
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)

@@ -1,0 +1,162 @@
+"""Runs SavedModels by TensorFlow's C API alone, as TF Serving does: no Keras, no bert_tf.
+
+    python saved_model_process.py LIBRARIES CALLS_FILE
+
+LIBRARIES is a JSON list: TensorFlow's C++ library, then libraries of custom operations. CALLS_FILE
+is a pickled list of calls (export_dir, inputs, outputs): arrays by the tensor name to feed, and the
+tensor names to fetch. What they give is pickled to standard output: a list of lists of arrays, or
+the message where a call fails. An export is loaded once, however many calls there are.
+"""
+
+import ctypes
+import json
+import pickle
+import sys
+
+import numpy as np
+
+FLOAT, INT32, STRING, INT64, BOOL = 1, 3, 7, 9, 10  # TF_DataType
+DTYPES = {FLOAT: np.float32, INT32: np.int32, INT64: np.int64, BOOL: np.bool_}
+STRING_BYTES = 24  # sizeof(TF_TString)
+FOREIGN = ("tensorflow", "keras", "bert_tf", "tf_keras", "tensorflow_text")
+
+
+class Output(ctypes.Structure):
+    """TF_Output."""
+
+    _fields_ = [("operation", ctypes.c_void_p), ("index", ctypes.c_int)]
+
+
+class Buffer(ctypes.Structure):
+    """TF_Buffer."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("length", ctypes.c_size_t), ("free", ctypes.c_void_p)]
+
+
+class TensorFlow:
+    """The functions of the C API that are used here."""
+
+    def __init__(self, library: str, operations: list[str]):
+        framework = library.replace("libtensorflow_cc", "libtensorflow_framework")
+        # Globally: the libraries of custom operations look their symbols up there.
+        self._framework = ctypes.CDLL(framework, mode=ctypes.RTLD_GLOBAL)
+        self._api = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        self.status = self.call("TF_NewStatus", ctypes.c_void_p)
+        for path in operations:
+            self.call("TF_LoadLibrary", ctypes.c_void_p, path.encode(), self.status)
+            self.check()
+
+    def call(self, name: str, result, *arguments):
+        """Calls a function whose arguments are pointers unless they are ctypes values."""
+        function = getattr(self._api, name)
+        function.restype = result
+        plain = (int, type(None))
+        return function(*(ctypes.c_void_p(a) if isinstance(a, plain) else a for a in arguments))
+
+    def check(self) -> None:
+        if self.call("TF_GetCode", ctypes.c_int, self.status):
+            raise RuntimeError(self.call("TF_Message", ctypes.c_char_p, self.status).decode())
+
+    # ------------------------------------------------------------------------ tensors
+
+    def tensor(self, array: np.ndarray) -> int:
+        """A TF_Tensor of an array; one of objects is of bytes."""
+        is_string = array.dtype == object
+        dtype = STRING if is_string else {np.dtype(v): k for k, v in DTYPES.items()}[array.dtype]
+        size = array.size * (STRING_BYTES if is_string else array.itemsize)
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        rank, size = ctypes.c_int(array.ndim), ctypes.c_size_t(size)
+        kind = ctypes.c_int(dtype)
+        made = self.call("TF_AllocateTensor", ctypes.c_void_p, kind, shape, rank, size)
+        data = self.call("TF_TensorData", ctypes.c_void_p, made)
+        if not is_string:
+            ctypes.memmove(data, np.ascontiguousarray(array).ctypes.data, size.value)
+            return made
+        for number, value in enumerate(array.reshape(-1)):
+            place = data + number * STRING_BYTES
+            self.call("TF_StringInit", None, place)
+            length = ctypes.c_size_t(len(value))
+            self.call("TF_StringCopy", None, place, ctypes.c_char_p(value), length)
+        return made
+
+    def array(self, tensor: int) -> np.ndarray:
+        """The array of a TF_Tensor."""
+        rank = self.call("TF_NumDims", ctypes.c_int, tensor)
+        dims = range(rank)
+        shape = [self.call("TF_Dim", ctypes.c_int64, tensor, ctypes.c_int(i)) for i in dims]
+        dtype = self.call("TF_TensorType", ctypes.c_int, tensor)
+        data, count = self.call("TF_TensorData", ctypes.c_void_p, tensor), int(np.prod(shape))
+        if dtype != STRING:
+            raw = ctypes.string_at(data, count * np.dtype(DTYPES[dtype]).itemsize) if count else b""
+            return np.frombuffer(raw, DTYPES[dtype]).reshape(shape)
+        values = np.empty(count, object)
+        for number in range(count):
+            place = data + number * STRING_BYTES
+            start = self.call("TF_StringGetDataPointer", ctypes.c_void_p, place)
+            values[number] = ctypes.string_at(
+                start, self.call("TF_StringGetSize", ctypes.c_size_t, place)
+            )
+        return values.reshape(shape)
+
+
+class SavedModel:
+    """A SavedModel in a session."""
+
+    def __init__(self, tensorflow: TensorFlow, path: str):
+        self._tf = tensorflow
+        self._graph = tensorflow.call("TF_NewGraph", ctypes.c_void_p)
+        options = tensorflow.call("TF_NewSessionOptions", ctypes.c_void_p)
+        tags, meta_graph = (ctypes.c_char_p * 1)(b"serve"), Buffer()
+        self._session = tensorflow.call(
+            "TF_LoadSessionFromSavedModel", ctypes.c_void_p, options, None, path.encode(), tags,
+            ctypes.c_int(1), self._graph, ctypes.byref(meta_graph), tensorflow.status,
+        )  # fmt: skip
+        tensorflow.check()
+
+    def _output(self, name: str) -> Output:
+        operation, _, index = name.partition(":")
+        find = "TF_GraphOperationByName"
+        found = self._tf.call(find, ctypes.c_void_p, self._graph, operation.encode())
+        return Output(found, int(index))
+
+    def run(self, inputs: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
+        """Arrays by tensor name -> the arrays of other tensors."""
+        tensorflow = self._tf
+        feeds = (Output * len(inputs))(*map(self._output, inputs))
+        fetches = (Output * len(outputs))(*map(self._output, outputs))
+        values = (ctypes.c_void_p * len(inputs))(*map(tensorflow.tensor, inputs.values()))
+        results = (ctypes.c_void_p * len(outputs))()
+        try:
+            tensorflow.call(
+                "TF_SessionRun", None, self._session, None,
+                feeds, values, ctypes.c_int(len(inputs)),
+                fetches, results, ctypes.c_int(len(outputs)),
+                None, ctypes.c_int(0), None, tensorflow.status,
+            )  # fmt: skip
+            tensorflow.check()
+            return [tensorflow.array(result) for result in results]
+        finally:
+            for tensor in [*values, *filter(None, results)]:
+                tensorflow.call("TF_DeleteTensor", None, tensor)
+
+
+def main() -> None:
+    (library, *operations), calls_file = json.loads(sys.argv[1]), sys.argv[2]
+    with open(calls_file, "rb") as file:
+        calls = pickle.load(file)
+    tensorflow, models, results = TensorFlow(library, operations), {}, []
+    for path, inputs, outputs in calls:
+        if path not in models:
+            models[path] = SavedModel(tensorflow, path)
+        try:
+            results.append(models[path].run(inputs, outputs))
+        except RuntimeError as error:
+            results.append(str(error))
+    foreign = sorted({name.partition(".")[0] for name in sys.modules} & set(FOREIGN))
+    if foreign:
+        raise SystemExit(f"this process has imported {foreign}")
+    sys.stdout.buffer.write(pickle.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
