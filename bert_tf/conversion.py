@@ -144,21 +144,6 @@ def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -
 # ---------------------------------------------------------------------------- the proof
 
 
-def greatest_difference(one: Weights, other: Weights, *, seed: int = 1) -> dict[str, float]:
-    """Runs both on the same random input and compares what every head gives.
-
-    Args:
-      one: weights with a configuration.
-      other: the same model in another format, perhaps with more rows of the vocabulary.
-      seed: of the input.
-
-    Returns:
-      The greatest difference of each output, by name.
-    """
-    inputs = random_inputs(one.config, seed=seed)
-    return difference_of_outputs(outputs_of(one, inputs), outputs_of(other, inputs))
-
-
 def difference_of_outputs(
     one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], *, rows: int | None = None
 ) -> dict[str, float]:

@@ -12,6 +12,7 @@ from absl import logging
 from bert_tf.errors import InputError
 
 EVAL_RESULTS = "eval_results.txt"
+BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 
 
 # ---------------------------------------------------------------------------- in

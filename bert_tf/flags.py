@@ -14,6 +14,7 @@ from absl import app, flags, logging
 
 from bert_tf import distribution
 from bert_tf.errors import InputError
+from bert_tf.files import BEST
 from bert_tf.pace import Pace
 from bert_tf.runtime import without_notices
 
@@ -174,7 +175,7 @@ def define_devices() -> None:
     flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for the original's commands; no effect.")
 
 
-def begin_with(*, is_training: bool, best: str = "best") -> str:
+def begin_with(*, is_training: bool) -> str:
     """The path of the model that a fine-tuning script begins with.
 
     Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
@@ -183,7 +184,7 @@ def begin_with(*, is_training: bool, best: str = "best") -> str:
     values = flags.FLAGS
     if is_training:
         return values.init_checkpoint or values.output_dir
-    inside = tf.io.gfile.join(values.output_dir, best)
+    inside = tf.io.gfile.join(values.output_dir, BEST)
     for folder in (inside, values.output_dir):
         if tf.io.gfile.exists(tf.io.gfile.join(folder, "checkpoint")):
             if values.init_checkpoint:
@@ -227,6 +228,7 @@ _LIMITS = {  # of flags of any script: the least value, and what they are below
     "max_answer_length": (1, INFINITY),
     "null_score_diff_threshold": (-INFINITY, INFINITY),
     "top_k": (1, INFINITY),
+    "num_choices": (1, INFINITY),
     "log_steps": (1, INFINITY),
     "save_checkpoints_steps": (1, INFINITY),
     "keep_checkpoint_max": (0, INFINITY),
@@ -244,9 +246,10 @@ def check_limits() -> None:
       InputError: naming the flag.
     """
     for name, (least, most) in _LIMITS.items():
-        if name in flags.FLAGS and not least <= flags.FLAGS[name].value < most:  # nor NaN
+        value = flags.FLAGS[name].value if name in flags.FLAGS else None
+        if value is not None and not least <= value < most:  # nor NaN
             raise InputError(
-                received=f"--{name}={flags.FLAGS[name].value}",
+                received=f"--{name}={value}",
                 expected=f"{least} or more, below {most}",
                 remedy=f"correct --{name}",
             )

@@ -6,7 +6,7 @@ import pathlib
 import hypothesis
 import pytest
 
-import bert_tf  # noqa: F401  (first of all: it sets what TensorFlow reads only at import)
+import bert_tf  # first of all: it sets what TensorFlow reads only at import
 
 # isort: split
 import tensorflow as tf
@@ -46,6 +46,12 @@ def data_dir() -> pathlib.Path:
 def goldens_dir() -> pathlib.Path:
     """Values computed by the original release (environment variable BERT_TF_GOLDENS)."""
     return _folder("BERT_TF_GOLDENS")
+
+
+@pytest.fixture(scope="session")
+def uncased(data_dir) -> bert_tf.FullTokenizer:
+    """The tokenizer of the released uncased models."""
+    return bert_tf.FullTokenizer(data_dir / "vocab" / "uncased_en_30522.txt")
 
 
 # A busy machine makes any example slow; what takes long shows in --durations.

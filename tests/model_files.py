@@ -10,7 +10,7 @@ import reference
 import safetensors.numpy
 import small
 
-from bert_tf import BertConfig
+from bert_tf import BertConfig, conversion
 from bert_tf.checkpoints import write_checkpoint
 from bert_tf.formats.base import ModelFacts, Weights
 
@@ -167,3 +167,11 @@ def write_hugging_face(
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+def greatest_difference(one: Weights, other: Weights) -> dict[str, float]:
+    """Of each output, by name, when both models run on the same random input."""
+    inputs = conversion.random_inputs(one.config)
+    return conversion.difference_of_outputs(
+        conversion.outputs_of(one, inputs), conversion.outputs_of(other, inputs)
+    )

@@ -199,7 +199,7 @@ def test_the_proof(kind):
     tensors = model_files.tensors_of(kind, SHALLOW)
     weights = model_files.weights_of(tensors, config=SHALLOW)
     names = {"pooled_output", "sequence_output"} | OUTPUTS[kind]
-    assert conversion.greatest_difference(weights, weights) == dict.fromkeys(names, 0.0)
+    assert model_files.greatest_difference(weights, weights) == dict.fromkeys(names, 0.0)
     inputs = conversion.random_inputs(SHALLOW)
     outputs = conversion.outputs_of(weights, inputs)
     heads = {n for n in tensors if n.endswith(("output_weights", "output_bias"))}
@@ -226,7 +226,7 @@ def test_the_proof_of_a_model_without_all_parts(kind, left_out, expected):
     """What is not in the weights is not compared: fresh values would differ every time."""
     tensors = {n: v for n, v in model_files.tensors_of(kind).items() if not n.startswith(left_out)}
     weights = model_files.weights_of(tensors)
-    assert conversion.greatest_difference(weights, weights) == dict.fromkeys(expected, 0.0)
+    assert model_files.greatest_difference(weights, weights) == dict.fromkeys(expected, 0.0)
 
 
 def test_a_classifier_of_tokens(tensors):
@@ -242,7 +242,7 @@ def test_a_head_that_is_lost():
     tensors = model_files.tensors_of()
     there = {name: value for name, value in tensors.items() if not name.startswith("cls/seq")}
     with pytest.raises(InputError, match="lost a head") as caught:
-        conversion.greatest_difference(
+        model_files.greatest_difference(
             model_files.weights_of(tensors), model_files.weights_of(there)
         )
     assert "next_sentence_logits" in caught.value.expected

@@ -7,7 +7,6 @@ import small
 import tensorflow as tf
 
 from bert_tf import load_checkpoint, pretraining_model
-from bert_tf.conversion import greatest_difference
 from bert_tf.errors import InputError
 from bert_tf.weights import open_weights, save_weights
 
@@ -178,7 +177,7 @@ def test_a_pretrained_model(tmp_path, tensors):
     weights = open_weights(path)
     model_files.assert_same(model_files.all_tensors(weights), tensors)
     original = open_weights(model_files.write_tf1(tmp_path / "tf1", tensors))
-    differences = greatest_difference(original, weights)
+    differences = model_files.greatest_difference(original, weights)
     assert differences == dict.fromkeys(
         ["masked_lm_logits", "next_sentence_logits", "pooled_output", "sequence_output"], 0.0
     )

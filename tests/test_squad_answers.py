@@ -26,11 +26,6 @@ def tokenizers() -> dict[bool, FullTokenizer]:
     return {lower: small.make_tokenizer(do_lower_case=lower) for lower in (True, False)}
 
 
-@pytest.fixture(scope="module")
-def uncased(data_dir) -> FullTokenizer:
-    return FullTokenizer(data_dir / "vocab" / "uncased_en_30522.txt")
-
-
 # ---------------------------------------------------------------------------- goldens
 
 

@@ -25,11 +25,6 @@ def tokenizers() -> dict[bool, FullTokenizer]:
     return {lower: small.make_tokenizer(do_lower_case=lower) for lower in (True, False)}
 
 
-@pytest.fixture(scope="module")
-def uncased(data_dir) -> FullTokenizer:
-    return FullTokenizer(data_dir / "vocab" / "uncased_en_30522.txt")
-
-
 def training_windows(example, tokenizer, sizes, *, version_2_with_negative=False):
     found = reading.training_set(
         small.squad_file(example), version_2_with_negative=version_2_with_negative

@@ -35,11 +35,6 @@ def tokenizer(tmp_path_factory):
     return FullTokenizer(path)
 
 
-@pytest.fixture(scope="module")
-def real_tokenizer(data_dir):
-    return FullTokenizer(data_dir / "vocab" / "uncased_en_30522.txt")
-
-
 def ids(text: str) -> list[int]:
     return [IDS[piece] for piece in text.split()]
 
@@ -47,13 +42,13 @@ def ids(text: str) -> list[int]:
 @pytest.mark.parametrize(
     ("folder", "split", "size"), itertools.product(["MRPC", "CoLA"], ["dev", "test"], [128, 32])
 )
-def test_the_originals_features(data_dir, goldens_dir, real_tokenizer, folder, split, size):
+def test_the_originals_features(data_dir, goldens_dir, uncased, folder, split, size):
     golden = np.load(goldens_dir / f"classifier_{folder}_{split}_{size}.npz")
     task = get_task(folder)
     first, count = int(golden["first"]), len(golden["label_id"])
     examples = task.read(str(data_dir / "glue" / folder), split)[first : first + count]
     record = classifier_record(max_seq_length=size)
-    features = make_features(examples, task.labels, real_tokenizer, max_seq_length=size)
+    features = make_features(examples, task.labels, uncased, max_seq_length=size)
     parsed = record.parse([record.serialize(f.values(size)) for f in features])
     assert len(parsed["label_ids"]) == count == 100
     for name in ("input_ids", "input_mask", "segment_ids"):

@@ -6,7 +6,11 @@ tables.py        files -> rows (TSV, CSV, JSON lines, CoNLL), each with its plac
 reading.py       rows -> examples
 labels.py        what the labels are: parsed, found in the training data, as numbers, decided
 features.py      examples -> features -> records; windows over long sentences of words
+heads.py         the model and the loss of each head
 metrics.py       labels and predictions -> eval_accuracy, eval_f1, ...
+runs.py          a task's data and a model together: records, evaluation, prediction
+trials.py        several learning rates and seeds, the best by the dev data
+reports.py       what is said of these trials; pictures.py draws them
 outputs.py       predictions -> files
 tfds.py          examples from tensorflow-datasets
 """

@@ -14,14 +14,14 @@ from absl import logging
 
 from bert_tf import checkpoints
 from bert_tf.errors import InputError
-from bert_tf.files import read_json, write_text
+from bert_tf.files import BEST, read_json, write_text
 from bert_tf.fine_tuning import FineTuningSchedule
 from bert_tf.pace import Pace, StopTraining
 from bert_tf.tasks.reports import Trial, write_reports
 from bert_tf.tasks.runs import Run, SplitData
 from bert_tf.weights import load_checkpoint, open_weights
 
-BEST, RESULTS = "best", "trial.json"
+RESULTS = "trial.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
