@@ -2,7 +2,10 @@
 # ruff: noqa: RUF001 (Greek letters are meant)
 
 import tempfile
+import warnings
 
+import numpy as np
+import tensorflow as tf
 from hypothesis import strategies as st
 
 from bert_tf.squad.reading import Answer, SquadExample, SquadFile
@@ -39,3 +42,61 @@ def example(context: str, question: str = "who", answers=(), **fields) -> SquadE
 
 def squad_file(*examples: SquadExample, version_2: bool = False) -> SquadFile:
     return SquadFile(list(examples), version_2, "test.json")
+
+
+def write_tfds(folder: str, config: str, **parts: dict) -> None:
+    """A prepared dataset squad/`config` of tensorflow-datasets, from contents of SQuAD files."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tensorflow_datasets as tfds
+
+        text = tfds.features.Text()
+        features = {
+            "id": tf.string,
+            "title": text,
+            "context": text,
+            "question": text,
+            "answers": tfds.features.Sequence({"text": text, "answer_start": tf.int32}),
+        }
+        rows = {name: list(_rows(content)) for name, content in parts.items()}
+        one = next(iter(rows.values()))[0]
+        signature = {name: tf.TensorSpec([], tf.string) for name in list(features)[:4]} | {
+            "answers": {
+                "text": tf.TensorSpec([None], tf.string),
+                "answer_start": tf.TensorSpec([None], tf.int32),
+            }
+        }
+        if "is_impossible" in one:
+            features["is_impossible"] = tf.bool
+            signature["is_impossible"] = tf.TensorSpec([], tf.bool)
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name="squad",
+            config=config,
+            version="3.0.0",
+            features=tfds.features.FeaturesDict(features),
+            split_datasets={
+                name: tf.data.Dataset.from_generator(
+                    lambda name=name: iter(rows[name]), output_signature=signature
+                )
+                for name in parts
+            },
+            data_dir=folder,
+            disable_shuffling=True,
+        )
+
+
+def _rows(content: dict):
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for qa in paragraph["qas"]:
+                golds = qa["answers"]
+                answers = {
+                    "text": np.array([gold["text"] for gold in golds], object),
+                    "answer_start": np.array([gold["answer_start"] for gold in golds], np.int32),
+                }
+                yield {
+                    **qa,
+                    "title": article["title"],
+                    "context": paragraph["context"],
+                    "answers": answers,
+                }

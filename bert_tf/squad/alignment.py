@@ -93,7 +93,11 @@ def _legacy_text(
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """Pieces as text: ["steve", "smith", "'", "s", "tea", "##pot"] -> "steve smith ' s teapot"."""
+    """Pieces as text, with spaces between words.
+
+    >>> join_pieces(["steve", "smith", "'", "s", "tea", "##pot"])
+    "steve smith ' s teapot"
+    """
     text = " ".join(pieces).replace(" ##", "").replace("##", "")
     return " ".join(text.split())
 
@@ -115,6 +119,11 @@ def find_final_text(pred_text: str, orig_text: str, tok_text: str) -> str | None
         "a\\u200bb c"     "ab c"        "c"            4 letters against 3
 
     (The original's `get_final_text` makes tok_text itself, by its BasicTokenizer.)
+
+    >>> find_final_text("steve smith", "Steve Smith's", "steve smith ' s")
+    'Steve Smith'
+    >>> find_final_text("[UNK] 5", "Straße 5", "straße 5")
+    >>> find_final_text("c", "a\\u200bb c", "ab c")
     """
     place = tok_text.find(pred_text)
     letters = [i for i, character in enumerate(orig_text) if character != " "]

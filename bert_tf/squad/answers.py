@@ -94,7 +94,8 @@ class Candidates(NamedTuple):
 def best_indexes(logits: np.ndarray, n_best_size: int) -> np.ndarray:
     """Where the highest logits are, highest first, of equal ones the first.
 
-    [0.5, 3.0, -1.0, 3.0], 3   ->   [1, 3, 0]
+    >>> best_indexes(np.array([0.5, 3.0, -1.0, 3.0]), 3).tolist()
+    [1, 3, 0]
     """
     return np.argsort(-logits, kind="stable")[:n_best_size]
 
@@ -149,6 +150,11 @@ def null_candidate(logits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Candidate
 
     A question has an answer if any of its windows has one, so the window that believes least in no
     answer decides. Without a window the logits are 0.
+
+    >>> of_cls = [(4.0, 1.0), (0.5, 1.5), (2.0, 2.5)]
+    >>> null = null_candidate([(np.array([start]), np.array([end])) for start, end in of_cls])
+    >>> null.window.item(), null.start_logit.item(), null.end_logit.item()
+    (1, 0.5, 1.5)
     """
     scores = [float(start[0]) + float(end[0]) for start, end in logits]
     number = int(np.argmin(scores)) if scores else 0
@@ -210,7 +216,12 @@ def _with_probabilities(entries: list[NbestEntry]) -> list[NbestEntry]:
 
 
 def best_non_null(nbest: Sequence[NbestEntry]) -> NbestEntry | None:
-    """The best entry that is an answer, if there is one."""
+    """The best entry that is an answer, if there is one.
+
+    >>> best_non_null([NbestEntry("", 0.9, 4.0, 3.0), NbestEntry("Ruprecht", 0.1, 3.0, 2.0)]).text
+    'Ruprecht'
+    >>> best_non_null([NbestEntry("", 1.0, 4.0, 3.0)])
+    """
     return next((entry for entry in nbest if entry.text), None)
 
 
@@ -218,6 +229,10 @@ def null_odds(nbest: Sequence[NbestEntry], null: Candidates) -> float:
     """Score of no answer less that of the best answer; the higher, the less likely is an answer.
 
     no answer (0.5, 1.5), best answer (3.0, 2.0)   ->   2.0 - 5.0 = -3.0
+
+    >>> null = null_candidate([(np.array([0.5]), np.array([1.5]))])
+    >>> null_odds([NbestEntry("Ruprecht", 0.95, 3.0, 2.0), NbestEntry("", 0.05, 0.5, 1.5)], null)
+    -3.0
     """
     best = best_non_null(nbest)
     if best is None:
@@ -232,6 +247,12 @@ def decide(prediction: Prediction, *, null_score_diff_threshold: float = 0.0) ->
     null odds   threshold   answer
       -3.0         0.0      "Ruprecht"
       -3.0        -5.0      ""
+
+    >>> entries = [NbestEntry("Ruprecht", 0.95, 3.0, 2.0), NbestEntry("", 0.05, 0.5, 1.5)]
+    >>> decide(Prediction("q1", entries, -3.0), null_score_diff_threshold=0.0)
+    'Ruprecht'
+    >>> decide(Prediction("q1", entries, -3.0), null_score_diff_threshold=-5.0)
+    ''
     """
     if prediction.null_odds is None:
         return prediction.nbest[0].text

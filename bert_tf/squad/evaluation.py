@@ -32,7 +32,11 @@ class Score(NamedTuple):
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared: "The (Old)  Bridge's" -> "old bridges"; ideographs are one word."""
+    """What is compared: words without articles and punctuation; ideographs are one word.
+
+    >>> normalize_answer("The (Old)  Bridge's")
+    'old bridges'
+    """
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
@@ -43,6 +47,9 @@ def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
 
     Where either is without words the result is 0, where both are `both_empty`: 1 in the v2.0
     script, 0 in that of v1.1.
+
+    >>> token_f1("the Steve Smith", "Steve Lee Smith")
+    0.8
     """
     words, gold_words = normalize_answer(prediction).split(), normalize_answer(gold).split()
     if not words or not gold_words:
@@ -64,6 +71,18 @@ def score_question(example: SquadExample, prediction: str, *, version_2: bool) -
     """The score of the answer to one question, by the official script of that version.
 
     In v2.0 "" is right where there is no gold answer, or none with a word that counts.
+
+        gold answers   "Ruprecht I", "Ruprecht"     the nearest counts, for each score by itself
+        prediction     "the Ruprecht"               exact 1, F1 1
+        prediction     "Ruprecht II"                exact 0, F1 2/3
+
+    >>> from bert_tf.squad.reading import Answer
+    >>> golds = (Answer("Ruprecht I", 0), Answer("Ruprecht", 0))
+    >>> example = SquadExample("q1", "Who?", "Ruprecht I founded it.", golds)
+    >>> tuple(score_question(example, "the Ruprecht", version_2=False))
+    (1.0, 1.0)
+    >>> tuple(score_question(example, "Ruprecht II", version_2=False))
+    (0.0, 0.6666666666666666)
     """
     golds = [answer.text for answer in example.answers]
     if version_2:

@@ -198,6 +198,9 @@ class ContextWords(NamedTuple):
     context   "So it was\\tin 1386."
     words      So it was  in 1386.
     starts     0  3  6    10 13
+
+    >>> split_context("So it was\\tin 1386.").starts.tolist()
+    [0, 3, 6, 10, 13]
     """
 
     words: list[str]
@@ -229,6 +232,14 @@ def locate_answer(context: ContextWords, answer: Answer, *, num_characters: int)
     answer           ("1386", 18)   ->  words 4 to 4
                      ("see", 24)    ->  words 5 to 5: the answer may be a part of a word
                      ("1386", 3)    ->  None: there it says "was"
+
+    >>> context = "It was founded in 1386 (see below)."
+    >>> words, size = split_context(context), len(context)
+    >>> tuple(locate_answer(words, Answer("1386", 18), num_characters=size))
+    (4, 4)
+    >>> tuple(locate_answer(words, Answer("see", 24), num_characters=size))
+    (5, 5)
+    >>> locate_answer(words, Answer("1386", 3), num_characters=size)
 
     As in the original it is enough that the answer, white space made single spaces, occurs
     somewhere in the words between its first and its last character.

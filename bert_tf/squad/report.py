@@ -78,7 +78,10 @@ def _rounded(value: float) -> str:
 def script_json(value: Any) -> str:
     """JSON that may stand in a script element, and in UTF-8.
 
-    "</script>"   ->   "\\u003c/script>"       no `<`, so nothing ends or nests the element
+    Without `<` nothing in it ends the element or begins another.
+
+    >>> print(script_json("</script>"))
+    "\\u003c/script>"
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")

@@ -150,6 +150,9 @@ def doc_spans(num_pieces: int, *, room: int, doc_stride: int) -> list[DocSpan]:
         window 0   0 1 2 3                     (0, 4)
         window 1         3 4 5 6               (3, 4)
         window 2               6 7 8 9         (6, 4)
+
+    >>> [tuple(span) for span in doc_spans(10, room=4, doc_stride=3)]
+    [(0, 4), (3, 4), (6, 4)]
     """
     # No wider than the window, or pieces would be left out.
     step = min(room, doc_stride)
@@ -168,6 +171,10 @@ def max_context_window(spans: Sequence[DocSpan], num_pieces: int) -> np.ndarray:
         window 1               0   1   1   0
         window 2                           0   1   1   0
         result     0   0   0   0   1   1   1   2   2   2
+
+    >>> spans = doc_spans(10, room=4, doc_stride=3)
+    >>> max_context_window(spans, 10).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
     """
     best = np.full(num_pieces, -1.0)
     winner = np.zeros(num_pieces, np.int64)
@@ -202,7 +209,20 @@ class PieceSpan(NamedTuple):
 
 
 def pieces_of_words(document: Document, words: WordSpan) -> PieceSpan:
-    """The pieces of a run of words; where they have none, the end is before the start."""
+    """The pieces of a run of words; where they have none, the end is before the start.
+
+        words            0   1       2     3
+        word_of_piece    0   1   1   3   3     word 2 has no piece
+        words 0 to 1     0   1   2             ->  (0, 2)
+        word 2                                 ->  (3, 2)
+
+    >>> from types import SimpleNamespace
+    >>> document = SimpleNamespace(word_of_piece=np.array([0, 1, 1, 3, 3]))
+    >>> tuple(pieces_of_words(document, WordSpan(0, 1)))
+    (0, 2)
+    >>> tuple(pieces_of_words(document, WordSpan(2, 2)))
+    (3, 2)
+    """
     first = np.searchsorted(document.word_of_piece, words.start_position, side="left")
     behind = np.searchsorted(document.word_of_piece, words.end_position, side="right")
     return PieceSpan(int(first), int(behind) - 1)
@@ -220,6 +240,10 @@ def improve_answer_span(ids: np.ndarray, span: PieceSpan, answer_ids: np.ndarray
 
     The answer is tokenized by itself. If it is cut into other pieces there than in its context, as
     "Japan" in "Japanese", the span stays as it is. Original: `_improve_answer_span`.
+
+    >>> ids = np.array([5, 6, 10, 138, 36, 11, 141, 32, 12, 13])  # "138" is piece 138, and so on
+    >>> tuple(improve_answer_span(ids, PieceSpan(2, 9), np.array([138, 36])))
+    (3, 4)
     """
     answer, there = answer_ids.tolist(), ids[span.start : span.end + 1].tolist()
     for start in range(len(there) - len(answer) + 1 if answer else 0):
@@ -235,6 +259,11 @@ def positions_in_window(answer: PieceSpan, span: DocSpan, *, doc_offset: int) ->
 
         (3, 4)   window with the pieces 3 4 5 6   ->  (11, 12)
         (6, 4)   window with the pieces 6 7 8 9   ->  (0, 0)
+
+    >>> tuple(positions_in_window(PieceSpan(5, 6), DocSpan(3, 4), doc_offset=9))
+    (11, 12)
+    >>> tuple(positions_in_window(PieceSpan(5, 6), DocSpan(6, 4), doc_offset=9))
+    (0, 0)
     """
     if answer.start < span.start or answer.end > span.start + span.length - 1:
         return PieceSpan(0, 0)

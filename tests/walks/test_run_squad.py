@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import small_squad
 from walking import run, write_config, write_vocabulary
 
 from bert_tf import BertConfig, bert_encoder
@@ -53,6 +54,21 @@ def read_files(folder: pathlib.Path) -> list[dict]:
     return [json.loads((folder / name).read_text()) for name in names]
 
 
+def read_results(folder: pathlib.Path) -> dict[str, float]:
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+
+
+def decided(nbest: dict, null_odds: dict, threshold: float) -> dict[str, str]:
+    """The answers under a threshold, by the rule itself."""
+    return {
+        qas_id: ""
+        if odds > threshold
+        else next((entry["text"] for entry in nbest[qas_id] if entry["text"]), "")
+        for qas_id, odds in null_odds.items()
+    }
+
+
 def test_questions_are_answered_and_scored(inputs, tmp_path):
     flags = {
         "predict_file": inputs / "dev.json",
@@ -62,7 +78,6 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
         "doc_stride": 6,
         "max_query_length": 4,
         "do_predict": True,
-        "do_eval": True,
     }
     run(
         "run_squad.py",
@@ -72,6 +87,8 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
         train_batch_size=8,
         num_train_epochs=2,
         log_steps=5,
+        do_eval=True,
+        report=True,
         **flags,
     )
     predictions, nbest, null_odds = read_files(tmp_path)
@@ -80,14 +97,46 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     for qas_id, entries in nbest.items():
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1.0)
         assert predictions[qas_id] in {entry["text"] for entry in entries}
-    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
-    results = {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+    assert predictions == decided(nbest, null_odds, 0.0)
+    results = read_results(tmp_path)
     assert results["total"] == 17
     assert results["global_step"] == int(41 / 8 * 2)
     assert results["best_exact"] >= results["exact"]
+    assert results["best_f1"] >= results["f1"]
+    assert results["null_score_diff_threshold"] == 0.0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert all(f'"id":"{qas_id}"' in page for qas_id in ids)
+    assert f"<dt>best_f1</dt><dd>{results['best_f1']:,.3f}</dd>" in page
 
-    # Again, from the folder alone, in other batches: the same answers.
-    run("run_squad.py", predict_batch_size=3, **flags)
+    # The best threshold is stored with the model, and is what later answers are decided by.
+    threshold = results["best_f1_thresh"]
+    facts = json.loads((tmp_path / "model_facts.json").read_text())
+    assert facts["null_score_diff_threshold"] == threshold
+    (tmp_path / "eval_results.txt").unlink()
+    ended = run("run_squad.py", predict_batch_size=3, **flags)
     again = read_files(tmp_path)
-    assert again[0] == predictions
     assert list(again[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
+    assert again[0] == decided(again[1], again[2], threshold)
+    assert f"null_score_diff_threshold {threshold} (stored with" in ended.stderr
+    assert not (tmp_path / "eval_results.txt").exists()
+
+    # A threshold that is given wins; on two devices, with the questions from a prepared dataset,
+    # the answers are those of the beginning.
+    pytest.importorskip("tensorflow_datasets")
+    content = json.loads((inputs / "dev.json").read_text())
+    small_squad.write_tfds(str(tmp_path / "tfds"), "v2.0", validation=content)
+    flags |= {"predict_file": None, "tfds_name": "squad/v2.0", "tfds_data_dir": tmp_path / "tfds"}
+    run(
+        "run_squad.py",
+        null_score_diff_threshold=0.0,
+        num_cpu_devices=2,
+        predict_batch_size=4,
+        do_eval=True,
+        **flags,
+    )
+    third = read_files(tmp_path)
+    assert third[0] == predictions
+    assert list(third[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
+    again = read_results(tmp_path)
+    assert again.keys() == results.keys()
+    assert list(again.values()) == pytest.approx(list(results.values()), abs=1e-4)
