@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
     task = with_labels(task, train_examples, model)
-    dev = [SplitData(split, read(task, split)) for split in wanted(task, "dev", FLAGS.do_eval)]
+    dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
     run = Run(task, model, strategy, make_batching(model), output_dir=FLAGS.output_dir)
     if FLAGS.do_train:
@@ -176,6 +176,18 @@ def read(task: Task, split: Split) -> list:
     if FLAGS.tfds_name:
         return read_tfds(task, FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
     return task.read(FLAGS.data_dir, split)
+
+
+def read_dev(task: Task, split: Split) -> SplitData:
+    """Data for evaluation; that a label never occurs is no mistake, but to be known."""
+    examples = read(task, split)
+    if absent := task.labels.absent_from(example.label for example in examples):
+        logging.warning(
+            "No example of the %s data has the label %s: the metrics say nothing about it.",
+            split.name,
+            " or ".join(absent),
+        )
+    return SplitData(split, examples)
 
 
 def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:

@@ -145,15 +145,27 @@ class Labels:
         """
         if self.are_found:
             return self
-        seen = {
-            name for label in labels for name in ((label,) if isinstance(label, str) else label)
-        }
+        seen = self.names_in(labels)
         if self.head == "token_labels":
             kinds = sorted({tag[2:] for tag in seen if tag != OUTSIDE})
             names = [OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
         else:
             names = sorted(seen, key=_by_value)
         return dataclasses.replace(self, names=tuple(names))
+
+    def absent_from(self, labels: Iterable[Label | None]) -> tuple[str, ...]:
+        """Those of the names that none of the labels of some data is."""
+        if self.head == "regression":
+            return ()
+        seen = self.names_in(label for label in labels if label is not None)
+        return tuple(name for name in self.names if name not in seen)
+
+    @staticmethod
+    def names_in(labels: Iterable[Label]) -> set[str]:
+        """Each name once, of labels that are one or several."""
+        return {
+            name for label in labels for name in ((label,) if isinstance(label, str) else label)
+        }
 
     # ------------------------------------------------------------------------ numbers
 
