@@ -76,4 +76,6 @@ def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindo
 
 def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
     """Where in each row [B, n] its value [B] would go."""
-    return tf.searchsorted(rows, values[:, tf.newaxis], side=side)[:, 0]
+    # Not tf.searchsorted, which cannot tell how many rows there are if they are empty.
+    bound = tf.raw_ops.LowerBound if side == "left" else tf.raw_ops.UpperBound
+    return bound(sorted_inputs=rows, values=values[:, tf.newaxis])[:, 0]
