@@ -1,0 +1,67 @@
+"""Seconds of a step: the roofline of each part, and the exchange of gradients between devices."""
+
+import dataclasses
+from typing import NamedTuple
+
+from bert_tf.plan.memory import FLOAT32, parameters
+from bert_tf.plan.work import Part, step_parts
+from bert_tf.plan.workload import Workload
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Device:
+    """What a device can do, as its data sheet says, and how much of it products reach."""
+
+    flops_per_second: float  # in the precision of the layers
+    bytes_per_second: float  # of its memory
+    efficiency: float = 0.5  # share of flops_per_second that products reach
+    link_bytes_per_second: float = 0.0  # to its neighbour in a ring; 0: a single device
+    link_seconds: float = 1e-5  # latency of a message
+
+
+class StepTime(NamedTuple):
+    """Seconds of a step."""
+
+    parts: list[tuple[Part, float]]
+    compute: float  # the sum of the parts
+    all_reduce: float
+
+    @property
+    def total(self) -> float:
+        """Compute, then exchange: the trainer does not overlap them."""
+        return self.compute + self.all_reduce
+
+    @property
+    def scaling_efficiency(self) -> float:
+        """Examples/s of a device beside those of one that need not exchange anything."""
+        return self.compute / self.total
+
+
+def step_time(workload: Workload, device: Device) -> StepTime:
+    """The expected time of a training step."""
+    parts = [(part, part_seconds(part, device)) for part in step_parts(workload)]
+    exchange = 0.0
+    if workload.num_replicas > 1:
+        exchange = all_reduce_seconds(
+            FLOAT32 * parameters(workload), workload.num_replicas, device
+        )
+    return StepTime(parts, sum(seconds for _, seconds in parts), exchange)
+
+
+def part_seconds(part: Part, device: Device) -> float:
+    """Products by FLOPs or by bytes, whichever takes longer; everything else by bytes."""
+    by_flops = part.matmul_flops / (device.flops_per_second * device.efficiency)
+    by_bytes = part.matmul_bytes / device.bytes_per_second
+    return max(by_flops, by_bytes) + part.moved_bytes / device.bytes_per_second
+
+
+def all_reduce_bytes(size: int, devices: int) -> float:
+    """What each device sends in a ring: (N - 1) / N of the sums, then of the results."""
+    return 2 * (devices - 1) / devices * size
+
+
+def all_reduce_seconds(size: int, devices: int, device: Device) -> float:
+    """A ring's time for `size` bytes: every link is busy all the time, in 2 (N - 1) rounds."""
+    rounds = 2 * (devices - 1)
+    sent = all_reduce_bytes(size, devices)
+    return sent / device.link_bytes_per_second + rounds * device.link_seconds
