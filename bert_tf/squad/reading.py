@@ -13,7 +13,6 @@ where there is none. XQuAD and other data sets of this form are read alike.
 
 import dataclasses
 import random
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
 # The original's own white space; other kinds, such as no-break spaces, are part of a word.
-WORD = re.compile("[^ \t\r\n\u202f]+")
+WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
 WARNINGS_SHOWN = 10
 _OPTIONAL = type(None)
@@ -213,8 +212,12 @@ class ContextWords(NamedTuple):
 
 def split_context(context: str) -> ContextWords:
     """Cuts a context into words at the original's white space."""
-    matches = list(WORD.finditer(context))
-    return ContextWords([m[0] for m in matches], np.array([m.start() for m in matches], np.int64))
+    for space in WHITE_SPACE[1:]:
+        context = context.replace(space, " ")
+    parts = context.split(" ")  # far faster than a pattern; two spaces have an empty part between
+    lengths = np.array([len(part) for part in parts], np.int64)
+    starts = np.cumsum(lengths + 1) - lengths - 1
+    return ContextWords([part for part in parts if part], starts[lengths > 0])
 
 
 class WordSpan(NamedTuple):
