@@ -1,21 +1,23 @@
 """Bad input of every kind: a message in three parts, exit code 1, no damaged or half-made file."""
 
-import concurrent.futures
+import contextlib
 import dataclasses
 import pathlib
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from walking import SIZES, TINY, attempt, write_config, write_records, write_vocabulary
+from walking import SIZES, TINY, attempt, in_process, write_config, write_records, write_vocabulary
 
 from bert_tf.checkpoints import write_checkpoint
+from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
 PRETRAIN, CREATE = "run_pretraining.py", "create_pretraining_data.py"
-AT_A_TIME = 2
+# What a process adds: the exit code, the message without a traceback, and no waiting at the end,
+# whether the error comes early, out of the pipeline of the data, or while it trains.
+THROUGH_THE_SCRIPT = ("no such file", "ids beyond the table", "loss not finite", "text not UTF-8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +124,7 @@ GOOD_FLAGS = {
         "bert_config_file": "{}/bert_config.json",
         "output_dir": "{}/run",
         "do_train": True,
+        "strategy": "one",
         "train_batch_size": 4,
         "num_train_steps": 2,
         "num_warmup_steps": 0,
@@ -139,38 +142,65 @@ def prepare(case: Case, folder: pathlib.Path) -> None:
     case.prepare(folder)
 
 
-def run_case(case: Case, folder: pathlib.Path) -> tuple[subprocess.CompletedProcess, list[str]]:
-    """The process as it ended, and the files that it left."""
-    before = set(folder.rglob("*"))
-    flags = {
+def flags_of(case: Case, folder: pathlib.Path) -> dict[str, Any]:
+    """The flags of a case in its folder."""
+    return {
         name: value.replace("{}", str(folder)) if isinstance(value, str) else value
         for name, value in (GOOD_FLAGS[case.script] | case.flags).items()
     }
-    ended = attempt(case.script, **flags)
-    left = [p for p in folder.rglob("*") if p not in before and p.is_file()]
-    return ended, sorted(p.relative_to(folder).as_posix() for p in left)
+
+
+def check_what_is_left(folder: pathlib.Path, before: set[pathlib.Path]) -> None:
+    """A run that began may leave its configuration and summaries: no checkpoint, no results."""
+    left = (p.relative_to(folder) for p in folder.rglob("*") if p not in before and p.is_file())
+    allowed = ("run/bert_config.json", "run/events.out.tfevents.", "run/eval/events.out.tfevents.")
+    assert [name for name in map(str, left) if not name.startswith(allowed)] == []
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """Every case run, some at a time."""
-    folders = [tmp_path_factory.mktemp("case") for _ in CASES]
-    for case, folder in zip(CASES, folders, strict=True):
-        prepare(case, folder)
-    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
-        ended = pool.map(run_case, CASES, folders)
-        return dict(zip((case.name for case in CASES), ended, strict=True))
+def mains():
+    """The scripts' mains by name, without processes of their own; one after the other.
+
+    Both define some flags alike, so only one is there at a time.
+    """
+    with contextlib.ExitStack() as stack:
+        current: list[tuple[str, Callable]] = []
+
+        def main(script: str) -> Callable:
+            if not current or current[-1][0] != script:
+                stack.close()
+                current.append((script, stack.enter_context(in_process(script))))
+            return current[-1][1]
+
+        yield main
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_bad_input(case, outcomes):
-    ended, left = outcomes[case.name]
+def cases(*, through_the_script: bool):
+    chosen = [case for case in CASES if (case.name in THROUGH_THE_SCRIPT) is through_the_script]
+    return pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
+
+
+@cases(through_the_script=False)
+def test_bad_input(case, mains, tmp_path):
+    prepare(case, tmp_path)
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(InputError) as caught:
+        mains(case.script)(**flags_of(case, tmp_path))
+    parts = (caught.value.received, caught.value.expected, caught.value.remedy)
+    assert all(parts)
+    assert case.says in "\n".join(parts)
+    check_what_is_left(tmp_path, before)
+
+
+@cases(through_the_script=True)
+def test_bad_input_through_the_script(case, tmp_path):
+    prepare(case, tmp_path)
+    before = set(tmp_path.rglob("*"))
+    ended = attempt(case.script, **flags_of(case, tmp_path))
     message = ended.stderr
     assert ended.returncode == 1, message
     assert "Traceback" not in message
     parts = [message.find(f"\n{part}: ") for part in ("Received", "Expected", "To do")]
     assert -1 < parts[0] < parts[1] < parts[2], message
     assert case.says in message[parts[0] :], message
-    # A run that began may leave its configuration and summaries: no checkpoint, no results.
-    allowed = ("run/bert_config.json", "run/events.out.tfevents.", "run/eval/events.out.tfevents.")
-    assert [name for name in left if not name.startswith(allowed)] == []
+    check_what_is_left(tmp_path, before)

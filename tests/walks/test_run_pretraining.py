@@ -62,6 +62,7 @@ def test_four_records_of_the_original(goldens_dir, tmp_path):
         num_train_steps=int(golden["num_train_steps"]),
         num_warmup_steps=int(golden["num_warmup_steps"]),
         log_steps=1,
+        compile_quickly=False,  # here to the letter as a user has it
         **sizes,
     )
     losses = read_curves(str(tmp_path / "run"))["loss"]
