@@ -17,6 +17,8 @@ from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results
 from bert_tf.fine_tuning import Batching, FineTuningSchedule
+from bert_tf.serving.export import export_run
+from bert_tf.serving.kinds import KIND_OF_HEAD, ServingOptions
 from bert_tf.tasks import declarations, outputs, trials
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.runs import Model, Run, SplitData
@@ -35,6 +37,7 @@ def define_flags() -> None:
     shared_flags.define_fine_tuning()
     shared_flags.define_training()
     shared_flags.define_devices()
+    shared_flags.define_export()
     flags.DEFINE_string("task_name", None, f"One of:\n{declarations.describe_tasks()}")
     flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
     flags.DEFINE_string("tfds_name", None, "Instead: a dataset of tensorflow-datasets.")
@@ -73,7 +76,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Flags -> model -> task and data -> trials -> evaluation -> prediction."""
+    """Flags -> model -> task and data -> trials -> evaluation -> prediction -> export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
     shared_flags.check_batch_sizes(
@@ -96,6 +99,8 @@ def main(argv: Sequence[str]) -> None:
         evaluate(run, dev)
     for data in test:
         write_predictions(run, task, data)
+    if FLAGS.export_dir:
+        export(run)
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -277,6 +282,26 @@ def write_predictions(run: Run, task: Task, data: SplitData) -> None:
         guids = [example.guid for example in data.examples]
         path = f"{folder}/{data.split.submission}"
         outputs.write_submission(path, task.labels, guids, data.probabilities)
+
+
+def export(run: Run) -> None:
+    """The best model as a SavedModel that takes raw text."""
+    task, model = run.task, run.model
+    options = ServingOptions(
+        task=KIND_OF_HEAD[task.head],
+        labels=task.labels.names or None,
+        pairs=task.has_pairs,
+        num_choices=task.num_choices,
+        max_seq_length=FLAGS.max_seq_length,
+    )
+    export_run(
+        FLAGS.output_dir,
+        model.source,
+        model.config,
+        model.tokenizer,
+        FLAGS.export_dir,
+        options=options,
+    )
 
 
 if __name__ == "__main__":

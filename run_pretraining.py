@@ -17,12 +17,15 @@ from bert_tf import (
     orders,
     records,
     training,
+    vocabulary_checks,
     weights,
 )
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results, write_text
 from bert_tf.losses import PretrainingObjective
+from bert_tf.serving.export import export_run
+from bert_tf.serving.kinds import ServingOptions
 from bert_tf.tokenization import read_vocabulary
 
 # isort: split
@@ -36,6 +39,7 @@ def define_flags() -> None:
     shared_flags.define_model()
     shared_flags.define_training()
     shared_flags.define_devices()
+    shared_flags.define_export()
     flags.DEFINE_string("input_file", None, "TFRecord files: paths or globs with commas between.")
     flags.DEFINE_string(
         "eval_input_file",
@@ -63,7 +67,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Flags -> configuration -> batches -> model -> first weights -> train -> evaluate."""
+    """Flags -> configuration -> batches -> model -> weights -> train -> evaluate -> export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
@@ -89,6 +93,8 @@ def main(argv: Sequence[str]) -> None:
         write_eval_results(
             FLAGS.output_dir, {"global_step": step, **trainer.evaluate(eval_batches)}
         )
+    if FLAGS.export_dir:
+        export(config)
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -101,6 +107,12 @@ def check_flags(words: Sequence[str]) -> None:
             remedy="add --do_train, --do_eval, or both",
         )
     shared_flags.check_limits()
+    if FLAGS.export_dir and not FLAGS.vocab_file:
+        raise InputError(
+            received="--export_dir without --vocab_file",
+            expected="the vocabulary that the exported model shall cut text with",
+            remedy="add the --vocab_file that the data were made with",
+        )
 
 
 def check_vocabulary(config: bert_tf.BertConfig) -> None:
@@ -216,6 +228,21 @@ def make_run_facts(batches: records.RecordBatches) -> dict:
         "bias_correction",
     )
     return {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
+
+
+def export(config: bert_tf.BertConfig) -> None:
+    """The latest checkpoint as a SavedModel that guesses masked pieces."""
+    source = weights.open_weights(FLAGS.output_dir)
+    is_cased = vocabulary_checks.is_cased(source.pieces)
+    tokenizer = weights.tokenizer_of(source, config, do_lower_case=not is_cased)
+    export_run(
+        FLAGS.output_dir,
+        source,
+        config,
+        tokenizer,
+        FLAGS.export_dir,
+        options=ServingOptions(task="fill_mask", max_seq_length=FLAGS.max_seq_length),
+    )
 
 
 if __name__ == "__main__":

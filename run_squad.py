@@ -24,6 +24,8 @@ from bert_tf.files import write_eval_results, write_text
 from bert_tf.fine_tuning import Batching, FineTuningSchedule
 from bert_tf.formats.base import FACTS_FILE, ModelFacts, Weights
 from bert_tf.records import RecordFiles
+from bert_tf.serving.export import export_run
+from bert_tf.serving.kinds import ServingOptions
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
@@ -49,6 +51,7 @@ def define_flags() -> None:
     shared_flags.define_fine_tuning()
     shared_flags.define_training()
     shared_flags.define_devices()
+    shared_flags.define_export()
     flags.DEFINE_string("train_file", None, "Questions with answers to train on, SQuAD's JSON.")
     flags.DEFINE_string("predict_file", None, "Questions to answer; with answers for --do_eval.")
     flags.DEFINE_string(
@@ -88,7 +91,7 @@ class Model(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> None:
-    """Flags -> model -> questions -> training -> answers -> scores, report."""
+    """Flags -> model -> questions -> training -> answers -> scores, report, export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
     shared_flags.check_batch_sizes(strategy, "train_batch_size", "predict_batch_size")
@@ -109,6 +112,8 @@ def main(argv: Sequence[str]) -> None:
             keep_threshold(questions, results, model, folder)
         if FLAGS.report:
             write_report(questions, predictions, threshold, results)
+    if FLAGS.export_dir:
+        export(model)
 
 
 # ---------------------------------------------------------------------------- flags
@@ -392,6 +397,34 @@ def write_report(
     )
     write_text(f"{FLAGS.output_dir}/report.html", page)
     logging.info("Wrote %s/report.html", FLAGS.output_dir)
+
+
+# ---------------------------------------------------------------------------- export
+
+
+def export(model: Model) -> None:
+    """The model as a SavedModel that takes questions and contexts."""
+    threshold = FLAGS["null_score_diff_threshold"]
+    options = ServingOptions(
+        task="question_answering",
+        max_seq_length=FLAGS.max_seq_length,
+        doc_stride=FLAGS.doc_stride,
+        max_query_length=FLAGS.max_query_length,
+        n_best_size=FLAGS.n_best_size,
+        max_answer_length=FLAGS.max_answer_length,
+        version_2_with_negative=FLAGS.version_2_with_negative,
+        # Not given: what is stored with the model, perhaps just now.
+        null_score_diff_threshold=threshold.value if threshold.present else None,
+        top_k=min(ServingOptions.top_k, FLAGS.n_best_size),
+    )
+    export_run(
+        FLAGS.output_dir,
+        model.source,
+        model.config,
+        model.tokenizer,
+        FLAGS.export_dir,
+        options=options,
+    )
 
 
 if __name__ == "__main__":

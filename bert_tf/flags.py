@@ -56,6 +56,16 @@ def define_tuned_model() -> None:
     flags.mark_flag_as_required("output_dir")
 
 
+def define_export() -> None:
+    """Where a script leaves its model for serving."""
+    flags.DEFINE_string(
+        "export_dir",
+        None,
+        "At the end, write the best checkpoint as a SavedModel that takes raw text, for TensorFlow "
+        "Serving: the next version in this folder. See export_model.py.",
+    )
+
+
 def parse_learning_rates(words: Sequence[str]) -> tuple[float, ...]:
     """--learning_rate as numbers, each once.
 

@@ -28,9 +28,7 @@ def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
 
 def run_in_c(calls: Sequence[Call], folder: pathlib.Path) -> list[dict[str, np.ndarray] | str]:
     """What each call gives, by name, or its error's message; all in one process."""
-    signatures = {
-        path: read_saved_model(path).meta_graphs[0].signature_def for path, *_ in calls
-    }
+    signatures = {path: read_saved_model(path).meta_graphs[0].signature_def for path, *_ in calls}
     listed, names = [], []
     for path, name, inputs in calls:
         signature = signatures[path][name]

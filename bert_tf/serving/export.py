@@ -9,12 +9,16 @@
 Nothing is below EXPORT_DIR/<number> before it is whole: TF Serving loads what it finds there.
 """
 
+import contextlib
+import shlex
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import files
 from bert_tf.config import BertConfig
@@ -23,6 +27,7 @@ from bert_tf.serving import model_card, warm_up
 from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.task import DEFAULT, ServingTask
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.weights import open_weights
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"
@@ -112,6 +117,40 @@ def export_checkpoint(
     return export_task(task, export_dir, origin=origin, model_name=name)
 
 
+def export_run(
+    output_dir: str,
+    source: Weights,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    export_dir: str,
+    *,
+    options: ServingOptions,
+) -> str:
+    """Writes the best checkpoint in the folder of a run, or `source` if the run has none.
+
+    Args:
+      output_dir: the folder of the run.
+      source: what the run began with.
+      config, tokenizer, export_dir, options: as for `export_checkpoint`.
+
+    Returns:
+      The folder of the version.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    for folder in (tf.io.gfile.join(output_dir, files.BEST), output_dir):
+        if tf.io.gfile.exists(tf.io.gfile.join(folder, "checkpoint")):
+            source = open_weights(folder)
+            break
+    command = shlex.join(["python", *sys.argv])
+    path = export_checkpoint(
+        source, config, tokenizer, export_dir, options=options, commands=[command]
+    )
+    logging.info("Exported %s to %s", source.path, path)
+    return path
+
+
 def _next_version(export_dir: str) -> int:
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
     return max((int(name) for name in names if name.isdecimal()), default=0) + 1
@@ -125,7 +164,8 @@ def _write(task: ServingTask, folder: str, origin: model_card.Origin, model_name
         pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
         files.write_text(vocab_file, vocabulary_text(pieces))
         module = _Exported(task, vocab_file)
-        tf.saved_model.save(module, folder, signatures=concrete_functions(task))
+        with _without_chatter():
+            tf.saved_model.save(module, folder, signatures=concrete_functions(task))
     extra = tf.io.gfile.join(folder, EXTRA)
     tf.io.gfile.makedirs(extra)
     records = warm_up.warm_up_records(warm_up_requests(task), model_name=model_name)
@@ -133,6 +173,17 @@ def _write(task: ServingTask, folder: str, origin: model_card.Origin, model_name
     files.write_text(tf.io.gfile.join(folder, FACTS), model_card.facts_text(facts))
     card = model_card.model_card(facts, task.title)
     files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Leaves out what TensorFlow notes of every step of saving."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def concrete_functions(task: ServingTask) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _of_masks(source: Weights, options: ServingOptions) -> dict[str, Any]:
 
 
 def _of_questions(source: Weights, options: ServingOptions) -> dict[str, Any]:
-    stored = getattr(source.facts, "null_score_diff_threshold", None)
+    stored = source.facts.null_score_diff_threshold
     given = options.null_score_diff_threshold
     threshold = stored if given is None else given
     negative = options.version_2_with_negative
@@ -217,6 +217,13 @@ KINDS: Mapping[str, Kind] = {
         f"{ENCODER}|cls/predictions/",
         _of_masks,
     ),
+}
+KIND_OF_HEAD = {  # the heads of bert_tf.tasks
+    "classes": ClassifierTask.name,
+    "regression": RegressionTask.name,
+    "multi_label": MultiLabelTask.name,
+    "multiple_choice": MultipleChoiceTask.name,
+    "token_labels": TokenLabelsTask.name,
 }
 _CLASSIFIERS = ("BertForSequenceClassification",)
 _ARCHITECTURES = {  # Hugging Face's names

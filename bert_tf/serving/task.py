@@ -76,6 +76,11 @@ class ServingTask:
           InputError: they do not fit.
         """
         self.model = model
+        # One function for all signatures: traced once, and once in the graph.
+        specs = {v.name: tf.TensorSpec([None, None], tf.int32, v.name) for v in model.inputs}
+        self._model = tf.function(
+            lambda inputs: model(inputs, training=False), input_signature=[specs], autograph=False
+        )
         self.sequences = Sequences(tokenizer, config, max_seq_length=max_seq_length)
 
     # ------------------------------------------------------------------------ to be defined
@@ -140,4 +145,4 @@ class ServingTask:
 
     def outputs_of(self, features: Features) -> Answers:
         """What the model says of features."""
-        return self.model(dict(features), training=False)
+        return self._model(dict(features))

@@ -12,7 +12,14 @@ import tensorflow as tf
 from bert_tf.errors import InputError
 from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.metrics import METRICS
-from bert_tf.tasks.reading import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout
+from bert_tf.tasks.reading import (
+    NONE,
+    REQUIRED,
+    AnyExample,
+    ChoiceColumns,
+    Layout,
+    TextColumns,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,11 @@ class Task:
     def num_choices(self) -> int:
         """C, sequences of an example: 1 but for multiple choice."""
         return len(self.layout.endings) if isinstance(self.layout, ChoiceColumns) else 1
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example may have a second text."""
+        return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
 
     def splits_of(self, kind: str) -> tuple[Split, ...]:
         """The splits for training (train), evaluation (dev) or prediction (test)."""

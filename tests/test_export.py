@@ -1,0 +1,465 @@
+"""Exports of every kind, loaded and run by TensorFlow's C API, against the Python side."""
+
+import json
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import served_models
+import tensorflow as tf
+from saved_models import read_saved_model, run_in_c
+from served_models import KINDS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K, Reference
+
+from bert_tf import fill_mask
+from bert_tf.errors import InputError
+from bert_tf.serving.export import batch_of, export_checkpoint, warm_up_requests
+from bert_tf.serving.kinds import ServingOptions, make_task
+from bert_tf.serving.warm_up import FILE
+from bert_tf.squad.answers import NO_CANDIDATE, decide
+from bert_tf.tasks.features import classifier_record
+
+TOLERANCE = 1e-5
+TEXTS = [
+    "who founded it",
+    "",
+    "Ruprecht founded it in 1386 (by the Café), " * 4,
+    "中é 😀\u0301 Éf! Σ \u200b\0 x" + "a" * 201,
+]
+PAIRS = [*zip(TEXTS, reversed(TEXTS), strict=True), ("it", "by"), ("by " * 30, "it " * 20)]
+CHOICES = [
+    ("who founded", ["it", "Ruprecht by " * 9, ""]),
+    ("the café " * 8, ["in 1386", "?", "japanese"]),
+]
+MASKED = ["who [MASK] it", "[MASK][MASK] in 138[MASK]", "none", "it " * 9 + "[MASK] by [MASK]"]
+WORDS = [
+    "Ruprecht founded it .",
+    "",
+    " ".join(["founded", "café", "1386", "japanese", "é", "中"] * 7),
+]
+QUESTIONS = [
+    ("who founded it?", "Ruprecht founded it in 1386 by the Café. " * 3),
+    ("in?", ""),
+    ("", "1895-1943 😀 Japanese É中 "),
+    ("the the the the the the", "it"),
+]
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory) -> dict[str, str]:
+    """The folder of the export of each kind."""
+    return {kind: export(kind, tmp_path_factory.mktemp(kind)) for kind in KINDS}
+
+
+def export(kind: str, folder: pathlib.Path) -> str:
+    weights = served_models.write_folder(kind, folder / "model")
+    return export_checkpoint(
+        weights,
+        weights.config,
+        TOKENIZER,
+        str(folder / "export"),
+        options=served_models.options(kind),
+        commands=["python train.py"],
+    )
+
+
+@pytest.fixture(scope="module")
+def references(exports) -> dict[str, Reference]:
+    def weights(path):
+        return served_models.open_weights(str(pathlib.Path(path).parents[1] / "model/model.ckpt"))
+
+    return {kind: Reference(kind, weights(path)) for kind, path in exports.items()}
+
+
+def texts(*values) -> np.ndarray:
+    """A string tensor of texts, or of lists of them."""
+    return batch_of([{"it": value} for value in values])["it"]
+
+
+def records(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """input_ids [2, C, S] with padding, and their tf.Examples."""
+    count = 3 if kind == "multiple_choice" else 1
+    rng = np.random.default_rng(5)
+    ids = rng.integers(5, 60, (2, count, 9)).astype(np.int32)
+    ids[0, :, 4:] = 0
+    mask = (ids > 0).astype(np.int32)
+    record = classifier_record(max_seq_length=9, num_choices=count)
+    serialized = []
+    for row_ids, row_mask in zip(ids, mask, strict=True):
+        values = {"input_ids": row_ids.ravel(), "input_mask": row_mask.ravel()}
+        values |= {"segment_ids": [0] * 9 * count, "label_ids": [0], "is_real_example": [1]}
+        serialized.append(record.serialize(values))
+    return ids, np.array(serialized, object)
+
+
+def inputs_of(kind: str) -> dict[str, np.ndarray]:
+    """What is asked of the export of a kind."""
+    if kind in ("pairs", "regression"):
+        return {f"text_{x}": texts(*(p[i] for p in PAIRS)) for i, x in enumerate("ab")}
+    if kind == "multiple_choice":
+        contexts, endings = zip(*CHOICES, strict=True)
+        return {"context": texts(*contexts), "endings": texts(*endings)}
+    if kind in ("question_answering", "no_answer"):
+        names = enumerate(("question", "context"))
+        return {name: texts(*(q[i] for q in QUESTIONS)) for i, name in names}
+    return {"text": texts(*{"token_labels": WORDS, "fill_mask": MASKED}.get(kind, TEXTS))}
+
+
+def all_calls(exports) -> list[tuple[str, str, dict]]:
+    """For each kind: texts, no texts, features, and their records."""
+    calls = []
+    for kind, path in exports.items():
+        asked = inputs_of(kind)
+        ids, serialized = records(kind)
+        shaped = ids if kind == "multiple_choice" else ids[:, 0]
+        mask = (shaped > 0).astype(np.int32)
+        features = {"input_ids": shaped, "input_mask": mask, "segment_ids": mask * 0}
+        if kind == "fill_mask":
+            features["masked_lm_positions"] = np.array([[1, 2], [3, 0]], np.int32)
+        none = {name: value[:0] for name, value in asked.items()}
+        calls += [(path, "serving_default", asked), (path, "serving_default", none)]
+        calls += [(path, "ids", features), (path, "examples", {"examples": serialized})]
+    return calls
+
+
+@pytest.fixture(scope="module")
+def answers(exports, tmp_path_factory) -> dict[str, list]:
+    """What the C API gives: for each kind, of texts, of no texts, of features, of records."""
+    found = run_in_c(all_calls(exports), tmp_path_factory.mktemp("calls"))
+    errors = [result for result in found if isinstance(result, str)]
+    assert not errors
+    return {kind: found[4 * i : 4 * i + 4] for i, kind in enumerate(exports)}
+
+
+def strings(array: np.ndarray):
+    """An array of bytes as nested lists of str."""
+    return [strings(x) if isinstance(x, np.ndarray) else x.decode() for x in array]
+
+
+def near(found, wanted) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+
+
+# ---------------------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize("kind", ["classification", "pairs"])
+def test_labels_and_probabilities(answers, references, kind):
+    found = answers[kind][0]
+    asked = PAIRS if kind == "pairs" else [(text, None) for text in TEXTS]
+    wanted = references[kind].texts(asked, "classes")
+    near(found["probabilities"], wanted)
+    near(found["probability"], wanted.max(axis=1))
+    names = list(served_models.LABELS)
+    assert strings(found["labels"]) == [names] * len(asked)
+    assert strings(found["label"]) == [names[i] for i in wanted.argmax(axis=1)]
+    assert np.ptp(wanted, axis=0).max() > 0.02  # the texts make a difference
+
+
+def test_any_number_of_labels(answers, references):
+    found = answers["multi_label"][0]
+    wanted = references["multi_label"].texts([(text, None) for text in TEXTS], "multi_label")
+    near(found["probabilities"], wanted)
+    np.testing.assert_array_equal(found["applies"], wanted >= 0.5)
+    assert 0 < found["applies"].sum() < found["applies"].size
+
+
+def test_scores(answers, references):
+    wanted = references["regression"].texts(PAIRS, "regression")
+    near(answers["regression"][0]["score"], wanted[:, 0])
+
+
+def test_choices(answers, references):
+    found = answers["multiple_choice"][0]
+    wanted = np.array([references["multiple_choice"].choices(*choice) for choice in CHOICES])
+    near(found["probabilities"], wanted)
+    assert found["choice"].tolist() == wanted.argmax(axis=1).tolist()
+
+
+def test_labels_of_words(answers, references):
+    found = answers["token_labels"][0]
+    for row, text in enumerate(WORDS):
+        words = text.split()
+        assert found["num_words"][row] == len(words)
+        assert strings(found["words"])[row][: len(words)] == words
+        places = zip(found["starts"][row], found["ends"][row], strict=True)
+        spans = list(places)[: len(words)]
+        assert [text[start:end] for start, end in spans] == words
+        if not words:
+            continue
+        wanted = references["token_labels"].words(words)
+        near(found["probabilities"][row][: len(words)], wanted.max(axis=1))
+        labels = strings(found["labels"])[row]
+        assert labels[: len(words)] == [TAGS[i] for i in wanted.argmax(axis=1)]
+        assert set(labels[len(words) :]) <= {""}
+
+
+def test_vectors(answers, references):
+    found = answers["embeddings"][0]
+    for row, text in enumerate(TEXTS):
+        cls, sep = TOKENIZER.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        pieces = TOKENIZER.convert_tokens_to_ids(TOKENIZER.tokenize(text))[: LENGTH - 2]
+        ids = [cls, *pieces, sep]
+        wanted = references["embeddings"].outputs(ids, [0] * len(ids))
+        near(found["mean"][row], wanted["sequence_output"].mean(axis=0))
+        near(found["pooled"][row], wanted["pooled_output"])
+
+
+def test_guesses_for_masks(answers, references):
+    found = answers["fill_mask"][0]
+    model = references["fill_mask"].model
+    assert found["pieces"].shape == (len(MASKED), 3, TOP_K)
+    for row, text in enumerate(MASKED):
+        cut = text.removesuffix(" [MASK]") if text == MASKED[-1] else text  # what does not fit
+        masks = cut.count("[MASK]")
+        assert found["num_masks"][row] == masks
+        assert set(found["pieces"][row][masks:].ravel()) <= {b""}
+        if not masks:
+            continue
+        wanted = fill_mask.fill_mask(model, TOKENIZER, cut, max_seq_length=LENGTH, top_k=TOP_K)
+        pieces = strings(found["pieces"][row][:masks])
+        assert pieces == [[guess.piece for guess in guesses] for guesses in wanted]
+        probabilities = [[guess.probability for guess in guesses] for guesses in wanted]
+        near(found["probabilities"][row][:masks], probabilities)
+
+
+@pytest.mark.parametrize("kind", ["question_answering", "no_answer"])
+def test_answers_to_questions(answers, references, kind):
+    found, version_2 = answers[kind][0], kind == "no_answer"
+    wanted = references[kind].answers(QUESTIONS, version_2=version_2)
+    for row, ((_, context), prediction) in enumerate(zip(QUESTIONS, wanted, strict=True)):
+        entries = [entry for entry in prediction.nbest if entry.text != NO_CANDIDATE][:TOP_K]
+        answer = decide(prediction, null_score_diff_threshold=THRESHOLD)
+        answer = "" if answer == NO_CANDIDATE else answer
+        has_answer = bool(found["has_answer"][row])
+        assert found["answer"][row].decode() == answer
+        assert has_answer == bool(answer)
+        start, end = found["start"][row], found["end"][row]
+        assert (context[start:end] == answer) if has_answer else (start == end == -1)
+        nbest = strings(found["nbest_answers"])[row]
+        assert nbest == [e.text for e in entries] + [""] * (TOP_K - len(entries))
+        shares = [entry.probability for entry in entries]
+        near(found["nbest_probabilities"][row][: len(entries)], shares)
+        chosen = next((e for e in prediction.nbest if e.text == answer), None)
+        if chosen is not None:
+            near(found["score"][row], chosen.start_logit + chosen.end_logit)
+            near(found["probability"][row], chosen.probability)
+        if version_2:
+            near(found["null_odds"][row], prediction.null_odds)
+    assert ("null_odds" in found) == version_2
+    assert found["has_answer"].tolist().count(True) in (1, 2, 3)
+
+
+# ---------------------------------------------------------------------------- other signatures
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_texts_no_answers(answers, kind):
+    some, none, *_ = answers[kind]
+    assert set(none) == set(some)
+    for name, value in none.items():
+        assert value.shape[0] == 0
+        assert value.dtype == some[name].dtype
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_and_their_records_give_the_same(answers, references, kind):
+    _, _, of_ids, of_examples = answers[kind]
+    ids, _ = records(kind)
+    if kind != "fill_mask":  # whose records have positions too
+        for name, value in of_ids.items():
+            if value.dtype == np.float32:
+                near(of_examples[name], value)
+            else:
+                np.testing.assert_array_equal(of_examples[name], value, err_msg=name)
+    if kind == "multiple_choice":
+        rows = [
+            [references[kind].outputs(x[x > 0], [0] * (x > 0).sum())["logits"][0] for x in row]
+            for row in ids
+        ]
+        scores = np.exp(rows - np.max(rows, axis=1, keepdims=True))
+        near(of_ids["probabilities"], scores / scores.sum(axis=1, keepdims=True))
+        return
+    first = ids[0, 0][ids[0, 0] > 0]  # 4 pieces, without its padding
+    more = {"masked_lm_positions": [[1, 2]]} if kind == "fill_mask" else {}
+    wanted = references[kind].outputs(first, [0] * len(first), **more)
+    if kind in ("question_answering", "no_answer"):
+        near(of_ids["start_logits"][0, :4], wanted["start_logits"])
+        near(of_ids["end_logits"][0, :4], wanted["end_logits"])
+    elif kind == "embeddings":
+        near(of_ids["mean"][0], wanted["sequence_output"].mean(axis=0))
+    elif kind == "regression":
+        near(of_ids["score"][0], wanted["logits"][0])
+    elif kind == "fill_mask":
+        assert of_ids["probabilities"].shape == (2, 2, TOP_K)
+        best = wanted["masked_lm_logits"].argmax(axis=-1)
+        assert strings(of_ids["pieces"][0, :, 0]) == TOKENIZER.convert_ids_to_tokens(best)
+    else:
+        logits = wanted["logits"].astype(np.float64)
+        head = "multi_label" if kind == "multi_label" else "classes"
+        shares = served_models.probabilities(head, logits)
+        near(of_ids["probabilities"][0][: len(shares)], shares)
+
+
+def test_vectors_of_pieces(exports, references, tmp_path):
+    (found,) = run_in_c(
+        [(exports["embeddings"], "tokens", {"text": texts("it by it", "who")})], tmp_path
+    )
+    assert strings(found["pieces"]) == [
+        ["[CLS]", "it", "by", "it", "[SEP]"],
+        ["[CLS]", "who", "[SEP]", "", ""],
+    ]
+    assert found["num_pieces"].tolist() == [5, 3]
+    ids = TOKENIZER.convert_tokens_to_ids(["[CLS]", "who", "[SEP]"])
+    wanted = references["embeddings"].outputs(ids, [0] * 3)["sequence_output"]
+    near(found["vectors"][1, :3], wanted)
+    assert not found["vectors"][1, 3:].any()
+
+
+# ---------------------------------------------------------------------------- requests refused
+
+
+def test_requests_that_cannot_be_answered_say_why(exports, tmp_path):
+    pairs, classes = exports["pairs"], exports["classification"]
+    ids = np.full([2, 3], 7, np.int32)
+    features = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+    long = {name: np.tile(value, [1, 10]) for name, value in features.items()}
+    good = (classes, "serving_default", {"text": texts("it")})
+    calls = [
+        good,
+        (pairs, "serving_default", {"text_a": texts("a", "b"), "text_b": texts("a")}),
+        (classes, "ids", features | {"segment_ids": ids[:, :2]}),
+        (classes, "ids", features | {"input_ids": ids * 0 + 1000}),
+        (classes, "ids", long),
+        (classes, "examples", {"examples": np.array([b"no record"], object)}),
+        (classes, "serving_default", {"text": np.array([b"\xff\xfe\0", b"\x80" * 999], object)}),
+        good,
+    ]
+    first, uneven, shapes, row, length, record, not_utf8, again = run_in_c(calls, tmp_path)
+    assert "text_a and text_b must be equally many" in uneven
+    assert "must have the same shape" in shapes
+    assert "1000 is not in [0, " in row
+    assert "more than 29 pieces" in length
+    assert "Could not parse example input" in record
+    assert not_utf8["probabilities"].shape == (2, 3)  # as empty texts
+    np.testing.assert_array_equal(again["probabilities"], first["probabilities"])
+
+
+# ---------------------------------------------------------------------------- what is written
+
+# What tensorflow_model_server has. TensorFlow's operations are all linked into it; listed are those
+# that are known to have kernels on CPUs of every kind. Of tensorflow-text it has the version 2.12,
+# without what came later, such as TFText>RoundRobinTrim.
+TEXT_OPERATIONS = {"FastWordpieceTokenizeWithOffsets"}
+OPERATIONS = set(pathlib.Path(__file__).with_name("tf_serving_operations.txt").read_text().split())
+
+
+def operations_of(path: str) -> set[str]:
+    """Of the graph and every function in it."""
+    (meta_graph,) = read_saved_model(path).meta_graphs
+    graph = meta_graph.graph_def
+    functions = [node for function in graph.library.function for node in function.node_def]
+    return {node.op for node in [*graph.node, *functions]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_operation_is_one_that_tf_serving_has(exports, kind):
+    operations = operations_of(exports[kind])
+    assert not operations - OPERATIONS - TEXT_OPERATIONS
+    assert operations >= {"FastWordpieceTokenizeWithOffsets", "MatMul"}
+
+
+def test_operations_of_this_list_are_tensorflows_own():
+    registered = tf.raw_ops.__dict__
+    control_flow = {"If", "While", "StatelessIf", "StatelessWhile", "Const"}
+    calls = {"PartitionedCall", "StatefulPartitionedCall"}
+    assert not [name for name in OPERATIONS - control_flow - calls if name not in registered]
+
+
+def test_warm_up_requests_are_those_that_tf_serving_reads(exports):
+    prediction_log_pb2 = pytest.importorskip(
+        "tensorflow_serving.apis.prediction_log_pb2",
+        reason="tensorflow-serving-api is not installed",
+    )
+    for kind, path in exports.items():
+        wanted = {name: value.dtype for name, value in inputs_of(kind).items()}
+        records = list(tf.data.TFRecordDataset(f"{path}/assets.extra/{FILE}").as_numpy_iterator())
+        assert len(records) > 3
+        for record in records:
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            assert log.WhichOneof("log_type") == "predict_log"
+            request = log.predict_log.request
+            assert request.model_spec.name == "export"
+            assert request.model_spec.signature_name == "serving_default"
+            values = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+            assert {name: value.dtype for name, value in values.items()} == wanted
+
+
+def test_warm_up_requests_can_be_answered(exports, tmp_path):
+    calls = []
+    for kind in ("pairs", "multiple_choice", "token_labels", "fill_mask", "no_answer"):
+        task = make_task_of(kind, exports[kind])
+        calls += [(exports[kind], *request) for request in warm_up_requests(task)]
+    results = run_in_c(calls, tmp_path)
+    assert [result for result in results if isinstance(result, str)] == []
+
+
+def make_task_of(kind: str, path: str):
+    weights = served_models.open_weights(str(pathlib.Path(path).parents[1] / "model/model.ckpt"))
+    return make_task(weights, weights.config, TOKENIZER, served_models.options(kind))
+
+
+def test_weights_are_written_once(exports):
+    for kind, path in exports.items():
+        shapes = read_weights(path)
+        written = sum(4 * math.prod(shape) for shape in shapes.values())
+        size = (pathlib.Path(path) / "variables/variables.data-00000-of-00001").stat().st_size
+        weights = served_models.make_model(kind)
+        if kind == "fill_mask":  # its next-sentence head is not needed
+            weights = served_models.models.pretraining_model(
+                served_models.CONFIG, next_sentence=False
+            )
+        once = sum(4 * math.prod(v.shape) for v in weights.trainable_variables)
+        assert once <= written < once + 100  # seed generators of dropout
+        assert written <= size < written + 20_000  # and the object graph
+
+
+def read_weights(path: str) -> dict[str, list[int]]:
+    reader = tf.train.load_checkpoint(f"{path}/variables/variables")
+    shapes = reader.get_variable_to_shape_map()
+    return {name: shape for name, shape in shapes.items() if "CHECKPOINTABLE" not in name}
+
+
+def test_what_belongs_to_a_model_is_beside_it(exports):
+    folder = pathlib.Path(exports["no_answer"])
+    pieces = (folder / "assets/vocab.txt").read_text().splitlines()
+    assert pieces == list(TOKENIZER.inv_vocab.values())
+    assert [path.name for path in folder.parent.iterdir()] == ["1"]
+    facts = json.loads((folder / "export.json").read_text())
+    assert facts["task"] == "question_answering"
+    assert facts["options"]["null_score_diff_threshold"] == THRESHOLD
+    assert facts["signatures"]["ids"]["input_ids"] == {"dtype": "int32", "shape": [None, None]}
+    card = (folder / "README.md").read_text()
+    for part in ("python train.py", "null_odds", f"{THRESHOLD}", "tensorflow 2.21"):
+        assert part in card
+
+
+def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypatch):
+    path = pathlib.Path(export("classification", tmp_path))
+    assert path.name == "1"
+    weights = served_models.open_weights(str(tmp_path / "model/model.ckpt"))
+    (path.parent / "7").mkdir()
+    (path.parent / "incomplete-8").mkdir()  # of a process that was killed
+    (tmp_path / "model/eval_results.txt").write_text("eval_accuracy = 0.75\nloss = 1.0\n")
+    arguments = (weights, weights.config, TOKENIZER, str(path.parent))
+    second = export_checkpoint(*arguments, options=ServingOptions())
+    assert pathlib.Path(second).name == "8"
+    assert "eval_accuracy: 0.75" in (path.parent / "8/README.md").read_text()
+
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(InputError, match="no space left"):
+        export_checkpoint(*arguments, options=ServingOptions())
+    assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8"]
