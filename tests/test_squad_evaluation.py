@@ -9,6 +9,7 @@ from absl import flags
 from bert_tf import squad_evaluate
 from bert_tf.errors import InputError
 from bert_tf.squad import evaluation, files, reading
+from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.reading import Answer, SquadExample
 
 
@@ -242,3 +243,43 @@ def test_the_command_refuses_what_it_cannot_use(paths, run_command):
         run_command(dev, null_odds)
     with pytest.raises(InputError, match=r"predictions\.json: question 'q1': '1386'"):
         run_command(dev, predictions, f"--na_prob_file={predictions}")
+
+
+def test_the_command_writes_a_page(tmp_path, capsys, paths, run_command):
+    dev, predictions, null_odds = paths
+    nbest = {"q1": [{"text": "in 1386", "probability": 0.25, "start_logit": 1.5, "end_logit": 2}]}
+    nbest_file, report_file = tmp_path / "nbest_predictions.json", tmp_path / "report.html"
+    nbest_file.write_text(json.dumps(nbest))
+    run_command(dev, predictions, f"--report_file={report_file}")
+    page = report_file.read_text(encoding="utf-8")
+    assert "<dt>HasAns_exact</dt><dd>100.000</dd>" in page
+    assert '"answer":"Heidelberg","span":null' in page
+    assert '"nullOdds":null,"nbest":[]' in page
+    flags = f"--na_prob_file={null_odds}", f"--nbest_file={nbest_file}"
+    run_command(dev, predictions, f"--report_file={report_file}", *flags)
+    page = report_file.read_text(encoding="utf-8")
+    assert '"nullOdds":-5.0,"nbest":[["in 1386",0.25,1.5,2]]' in page
+    assert '"nullOdds":4.0,"nbest":[]' in page
+    assert len(capsys.readouterr().out.split("exact")) > 2  # the scores are printed all the same
+
+
+@pytest.mark.parametrize(
+    "content", [{"q1": "1386"}, {"q1": ["1386"]}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}]
+)
+def test_nbest_lists_that_are_none(tmp_path, content):
+    path = tmp_path / "nbest_predictions.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"nbest_predictions\.json"):
+        files.read_nbest(str(path))
+
+
+def test_nbest_lists_come_back_as_they_were_written(tmp_path):
+    entries = [NbestEntry("Süd", 0.75, 2.0, 3.5, (0, 3)), NbestEntry("", 0.25, 1.0, 1.0)]
+    predictions = [Prediction("q1", entries, -1.0)]
+    paths = files.write_prediction_files(str(tmp_path), predictions, version_2_with_negative=True)
+    found = [read(path) for read, path in zip(
+        (files.read_predictions, files.read_nbest, files.read_na_probs), paths, strict=True
+    )]  # fmt: skip
+    assert found == [
+        {"q1": "Süd"}, {"q1": [entry._replace(characters=None) for entry in entries]}, {"q1": -1.0}
+    ]  # fmt: skip

@@ -6,10 +6,11 @@ import pathlib
 import numpy as np
 import pytest
 import small_squad
-from walking import run, write_config, write_vocabulary
+from walking import in_process, run, write_config, write_vocabulary
 
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
 
@@ -140,3 +141,25 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     again = read_results(tmp_path)
     assert again.keys() == results.keys()
     assert list(again.values()) == pytest.approx(list(results.values()), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({}, "neither --do_train nor --do_predict"),
+        ({"do_train": True}, "--do_train without --train_file"),
+        ({"do_predict": True}, "--do_predict without --predict_file"),
+        ({"do_train": True, "train_file": "x", "do_eval": True}, "--do_eval without --do_predict"),
+        ({"do_train": True, "train_file": "x", "report": True}, "--report without --do_predict"),
+        ({"do_predict": True, "predict_file": "x", "n_best_size": 0}, "--n_best_size=0"),
+        (
+            {"do_predict": True, "predict_file": "x", "null_score_diff_threshold": "nan"},
+            "--null_score_diff_threshold=nan",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, flags, says):
+    with in_process("run_squad.py") as run_squad, pytest.raises(InputError) as error:
+        run_squad(output_dir=tmp_path / "new", **flags)
+    assert says in error.value.received
+    assert not (tmp_path / "new").exists()
