@@ -2,10 +2,11 @@
 
     python benchmarks/beam_data.py --input_file='wiki/*' --vocab_file=vocab.txt --output_dir=/tmp/x
 
-One after the other, each a process of its own with its workers: the same text, flags and seed, which
-are those of create_pretraining_data.py. The records of both are compared, as a set and in order.
-Memory is what processes share with no other (USS), looked at several times a second: the greatest
-sum over all processes of a run, and the greatest of one. Needs the extra `beam`, and psutil.
+One after the other, each a process of its own with its workers: the same text, flags and seed; the
+flags are those of create_pretraining_data.py. The records of both are compared, as a set and in
+order. Memory is what processes share with no other (USS), looked at several times a second: the
+greatest sum over all processes of a run, and the greatest of one. Needs the extra `beam`, and
+psutil.
 """
 
 import argparse

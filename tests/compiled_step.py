@@ -5,12 +5,11 @@ XLA writes what it compiles to a folder if it is told so before TensorFlow loads
     ...buffer-assignment.txt       how many bytes it takes for what comes and goes
     ...after_optimizations.txt     the compiled step (HLO)
 
-The memory that the running step takes is seen from outside too: all that is not in use is handed
-back to the system, the mark of the greatest use is reset, and steps are taken.
+The memory of the process is the most that it had at any time (VmHWM), the compiler's included; the
+difference between two batch sizes is that of the steps.
 """
 
 import collections
-import ctypes
 import json
 import math
 import os
@@ -19,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -30,7 +30,7 @@ def run(workload, *, steps: int = 1) -> dict[str, float]:
       temporary_bytes: that XLA takes for what comes and goes.
       constant_bytes: of its arguments: weights, moments, batch.
       product_flops: of all products in the compiled step.
-      peak_bytes: that the process used more, at most, while it took steps; weights and moments not.
+      peak_bytes: the most that the process had.
       seconds: of a step, the least.
     """
     values = {**workload.__dict__, "config": workload.config.to_dict()}
@@ -100,25 +100,20 @@ def _dot_flops(shapes: dict[str, list[int]], name: str, rest: str) -> int:
 
 def take_steps(values: dict, steps: int) -> dict[str, float]:
     """Takes steps; tells seconds and bytes."""
-    import time
-
     run_steps = make_step(values)
     run_steps(1)  # compiles
-    ctypes.CDLL(None).malloc_trim(0)
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-    before = status("VmRSS")
     seconds = []
     for _ in range(steps):
         started = time.perf_counter()
         run_steps(1)
         seconds.append(time.perf_counter() - started)
-    return {"peak_bytes": status("VmHWM") - before, "seconds": min(seconds)}
+    return {"peak_bytes": peak_bytes(), "seconds": min(seconds)}
 
 
-def status(name: str) -> int:
-    """A number of bytes that the system tells of this process."""
+def peak_bytes() -> int:
+    """VmHWM of this process."""
     text = pathlib.Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(rf"{name}:\s+(\d+)", text)[1])
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", text)[1])
 
 
 def make_step(values: dict):

@@ -16,7 +16,7 @@ well that holds. Dimensions are those of bert_tf/layers.py, and here also
 whose B is that of one device's micro-batch.
 """
 
-from bert_tf.plan.memory import Memory, largest_batch, memory
+from bert_tf.plan.memory import Memory, largest_batch, step_memory
 from bert_tf.plan.parameters import count, variables
 from bert_tf.plan.timing import Device, StepTime, all_reduce_seconds, step_time
 from bert_tf.plan.work import Part, step_parts
@@ -31,7 +31,7 @@ __all__ = [
     "all_reduce_seconds",
     "count",
     "largest_batch",
-    "memory",
+    "step_memory",
     "step_parts",
     "step_time",
     "variables",

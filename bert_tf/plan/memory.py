@@ -58,7 +58,7 @@ class Memory:
         return sum(self.constant.values()) + self.temporary
 
 
-def memory(workload: Workload) -> Memory:
+def step_memory(workload: Workload) -> Memory:
     """The bytes that a training step needs on each device."""
     work = workload
     kept, transient = block_kept(work), block_transient(work)
@@ -79,9 +79,7 @@ def memory(workload: Workload) -> Memory:
     of_block = FLOAT32 * count(model(work), "bert/encoder/layer_0/")
     moments = {
         "head": all_kept | always | head(work),
-        "last block's gradient": last
-        | always
-        | {"working space": transient, "gradients": of_head},
+        "last block's gradient": last | always | {"working space": transient, "gradients": of_head},
         "first block's gradient": first
         | always
         | {"working space": transient, "gradients": of_head + (layers - 1) * of_block},
@@ -103,7 +101,7 @@ def parameters(work: Workload) -> int:
 
 
 def constant(work: Workload) -> dict[str, int]:
-    """Weights and Adam's two moments in float32 (LAMB has the same), the batch, summed gradients."""
+    """Weights, the optimizer's two moments, the batch, and summed gradients; all in float32."""
     size = FLOAT32 * parameters(work)
     rows = work.train_batch_size // work.num_replicas
     per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
@@ -201,7 +199,7 @@ def largest_batch(workload: Workload, available: int, *, packing: float = 1.0) -
     unit = workload.num_replicas * workload.gradient_accumulation_steps
 
     def fits(units: int) -> bool:
-        found = memory(dataclasses.replace(workload, train_batch_size=units * unit))
+        found = step_memory(dataclasses.replace(workload, train_batch_size=units * unit))
         return sum(found.constant.values()) + packing * found.temporary <= available
 
     if not fits(1):

@@ -42,9 +42,7 @@ def step_time(workload: Workload, device: Device) -> StepTime:
     parts = [(part, part_seconds(part, device)) for part in step_parts(workload)]
     exchange = 0.0
     if workload.num_replicas > 1:
-        exchange = all_reduce_seconds(
-            FLOAT32 * parameters(workload), workload.num_replicas, device
-        )
+        exchange = all_reduce_seconds(FLOAT32 * parameters(workload), workload.num_replicas, device)
     return StepTime(parts, sum(seconds for _, seconds in parts), exchange)
 
 

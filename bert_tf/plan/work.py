@@ -19,13 +19,14 @@ SQUARE_PASSES = 6  # soft-max: in for maximum, sum and result, out; dropout: in,
 # Weights, two moments in and out, the gradient in twice: for the norm, and for the update.
 UPDATE_PASSES = 8
 UPDATE_FLOPS = 16  # of a weight, about
+PHASES = ("forward", "backward", "recompute", "update")
 
 
 class Part(NamedTuple):
     """A part of a step, summed over all micro-batches of one device."""
 
     name: str
-    phase: str  # forward, backward, recompute or update
+    phase: str  # one of PHASES
     matmul_flops: int  # of products
     matmul_bytes: int  # their operands and results, each once
     moved_bytes: int  # by everything else
@@ -129,6 +130,8 @@ def _moved(work: Workload) -> dict[str, int]:
 def _backward(part: Part, work: Workload) -> Part:
     """Two products for one; passes element by element about twice as many, but for the loss."""
     flops = sum(p.gradients * p.flops for p in products(work) if p.part == part.name)
+    if part.name == "masked-LM logits":
+        flops += 2 * work.masked * work.config.vocab_size  # the bias's gradient is a product too
     moved = part.moved_bytes * (1 if part.name == "masked-LM logits" else 2)
     return Part(part.name, "backward", flops, 2 * part.matmul_bytes, moved)
 
@@ -140,4 +143,3 @@ def total_flops(workload: Workload) -> dict[str, int]:
         found[part.phase] = found.get(part.phase, 0) + part.matmul_flops
     found["update"] = UPDATE_FLOPS * parameters(workload)
     return {phase: workload.num_replicas * flops for phase, flops in found.items()}
-

@@ -1,0 +1,141 @@
+"""The planner's figures beside what XLA and the system say of real steps.
+
+    python benchmarks/plan_check.py --quick      # small models, some minutes
+    python benchmarks/plan_check.py              # BERT-Base as well: needs 10 GB and half an hour
+
+Every case is a process that compiles the shipped training step (tests/compiled_step.py):
+
+    GFLOP         of forward and backward pass, beside that of all products in the compiled step
+    constant      weights, moments and batch, beside the compiled step's arguments
+    temporary     what comes and goes, beside what XLA's buffer assignment takes for it
+    more          memory of the case than of the one before it, the same model with another batch:
+                  what the plan says, and the difference of the processes' greatest use (VmHWM)
+    seconds       of a step on this machine: the plan's, if --device_gflops and --device_gb_per_s
+                  are given, beside the measured
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import sys
+
+import bert_tf
+from bert_tf.plan import Device, Workload, step_memory, step_time, tables
+from bert_tf.plan.work import total_flops
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+import compiled_step
+
+
+def main() -> None:
+    """Cases one after the other -> a table."""
+    options = parse_options()
+    row = "{:38} {:>8} {:>8} {:>6}  {:>8} {:>6}  {:>9} {:>9} {:>6}  {:>8} {:>8}  {:>7} {:>7}"
+    print(
+        row.format(
+            *("case", "GFLOP", "XLA", "ratio", "constant", "ratio"),
+            *("temporary", "XLA, MB", "ratio", "more, MB", "VmHWM", "s plan", "s"),
+        )
+    )
+    before = None
+    for name, work in cases(options.quick):
+        found, planned = compiled_step.run(work, steps=options.steps), step_memory(work)
+        flops = total_flops(work)
+        products = flops["forward"] + flops["backward"] + flops.get("recompute", 0)
+        constant = sum(planned.constant.values())
+        more = more_planned = float("nan")
+        if before and before[0].config == work.config:
+            more = found["peak_bytes"] - before[2]["peak_bytes"]
+            more_planned = planned.total - before[1].total
+        print(
+            row.format(
+                name,
+                f"{products / 1e9:.2f}",
+                f"{found['product_flops'] / 1e9:.2f}",
+                f"{products / found['product_flops']:.3f}",
+                f"{constant / 1e6:.1f}",
+                f"{constant / found['constant_bytes']:.3f}",
+                f"{planned.temporary / 1e6:.1f}",
+                f"{found['temporary_bytes'] / 1e6:.1f}",
+                f"{planned.temporary / found['temporary_bytes']:.3f}",
+                f"{more_planned / 1e6:.0f}",
+                f"{more / 1e6:.0f}",
+                planned_seconds(work, options),
+                f"{found['seconds']:.2f}",
+            ),
+            flush=True,
+        )
+        before = (work, planned, found)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="without BERT-Base")
+    parser.add_argument("--steps", type=int, default=3, help="of each case")
+    parser.add_argument("--device_gflops", type=float, help="10^9 FLOP/s that products reach here")
+    parser.add_argument("--device_gb_per_s", type=float, help="10^9 bytes/s of memory")
+    return parser.parse_args()
+
+
+def planned_seconds(work: Workload, options: argparse.Namespace) -> str:
+    """The plan's time of a step, if the machine is described."""
+    if not (options.device_gflops and options.device_gb_per_s):
+        return ""
+    device = Device(
+        flops_per_second=options.device_gflops * 1e9,
+        bytes_per_second=options.device_gb_per_s * 1e9,
+        efficiency=1.0,
+    )
+    return f"{step_time(work, device).total:.2f}"
+
+
+def cases(quick: bool) -> list[tuple[str, Workload]]:
+    """Models of several sizes, with small and larger batches, and other lengths and heads."""
+    tiny = Workload(config=config(2, 128), train_batch_size=8)
+    mini = Workload(config=config(4, 256), train_batch_size=16)
+    long = {"max_seq_length": 512, "max_predictions_per_seq": 76}
+    chosen = [
+        tiny,
+        dataclasses.replace(tiny, train_batch_size=32),
+        dataclasses.replace(tiny, train_batch_size=64),
+        mini,
+        dataclasses.replace(mini, train_batch_size=64),
+        dataclasses.replace(mini, train_batch_size=4, **long),
+        dataclasses.replace(mini, train_batch_size=16, **long),
+        dataclasses.replace(mini, train_batch_size=32, head="classifier"),
+        dataclasses.replace(mini, train_batch_size=8, head="span", max_seq_length=384),
+    ]
+    if not quick:
+        base = Workload(config=tables.PUBLISHED["BERT-Base"], train_batch_size=4)
+        chosen += [
+            base,
+            dataclasses.replace(base, train_batch_size=16),
+            dataclasses.replace(base, train_batch_size=4, **long),
+        ]
+    return [(describe(work), work) for work in chosen]
+
+
+def config(layers: int, hidden: int) -> bert_tf.BertConfig:
+    """The smaller models that the original's authors published."""
+    return bert_tf.BertConfig(
+        vocab_size=30522,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+        type_vocab_size=2,
+    )
+
+
+def describe(work: Workload) -> str:
+    """Its sizes, as L4 H256 B16 S128 pretraining."""
+    sizes = work.config
+    return (
+        f"L{sizes.num_hidden_layers} H{sizes.hidden_size} B{work.rows} S{work.max_seq_length} "
+        f"{work.head}"
+    )
+
+
+if __name__ == "__main__":
+    main()
