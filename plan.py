@@ -76,19 +76,8 @@ def make_workload() -> Workload:
 
 def make_device() -> Device | None:
     """The device to be timed, if it is described."""
-    needed = ["device_tflops", "device_gb_per_s"]
-    given = [name for name in needed if FLAGS[name].value]
-    if not given:
+    if not (FLAGS.device_tflops or FLAGS.device_gb_per_s):
         return None
-    if FLAGS.num_replicas > 1:
-        needed.append("link_gb_per_s")
-    for name in [*needed, "efficiency"]:
-        if FLAGS[name].value <= 0:
-            raise InputError(
-                received=f"--{given[0]} with --{name}={FLAGS[name].value}",
-                expected="numbers above 0 for " + ", ".join(f"--{n}" for n in needed),
-                remedy=f"add --{name}",
-            )
     return Device(
         flops_per_second=FLAGS.device_tflops * 1e12,
         bytes_per_second=FLAGS.device_gb_per_s * 1e9,

@@ -276,16 +276,19 @@ def test_what_cannot_be_is_refused(changes, named):
     assert named in error.value.received
 
 
-def run_command(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "plan.py", *words], capture_output=True, text=True, cwd=ROOT
-    )
+def test_a_device_is_described_in_full():
+    with pytest.raises(InputError, match="give --device_gb_per_s"):
+        plan.Device(flops_per_second=1e12, bytes_per_second=0)
+    alone = plan.Device(flops_per_second=1e12, bytes_per_second=1e9)
+    with pytest.raises(InputError, match="add --link_gb_per_s"):
+        plan.step_time(changed(BASE, num_replicas=2), alone)
 
 
 def test_the_command(tmp_path):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps(tables.PUBLISHED["BERT-Base"].to_dict()))
-    ended = run_command(
+    words = (
+        "plan.py",
         f"--bert_config_file={path}",
         "--memory_gb=16",
         "--fits",
@@ -294,6 +297,7 @@ def test_the_command(tmp_path):
         "--link_gb_per_s=10",
         "--num_train_steps=1000",
     )
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert lines[0] == "Parameters: 110,106,428"
@@ -304,9 +308,3 @@ def test_the_command(tmp_path):
     assert fits[-1] == "32"
     assert any(line.startswith("  1,000 steps: ") for line in lines)
     assert any(line.startswith("  1024 ") for line in lines)
-
-
-def test_the_command_asks_for_what_is_missing():
-    ended = run_command("--fits", "--device_tflops=10")
-    assert ended.returncode == 1
-    assert "To do: add --device_gb_per_s" in ended.stderr
