@@ -115,10 +115,14 @@ class BucketedBatches(RecordBatches):
             return [feature.size]
         return [None] if feature.sequences == 1 else [feature.sequences, None]
 
+    def length(self, batch: int) -> int:
+        """What the sequences of a batch are cut to."""
+        longest = int(self._lengths[self.batch_rows(batch)].max())
+        return int(self._padded[np.searchsorted(self._padded, longest)])
+
     def cut(self, batch: int, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Cuts every sequence to the length of the whole batch, which all replicas share."""
-        longest = int(self._lengths[self.batch_rows(batch)].max())
-        length = int(self._padded[np.searchsorted(self._padded, longest)])
+        length = self.length(batch)
         for feature in self.features:
             if feature.is_sequence:
                 value = values[feature.name]

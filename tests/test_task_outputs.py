@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks import outputs
+from bert_tf.tasks.declarations import get_task
 from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.reading import WordsExample
 
@@ -81,6 +82,35 @@ def test_submission(path):
     labels = Labels(head="regression", limits=(0.0, 5.0))
     outputs.write_submission(str(path), labels, ["0", "1"], np.array([[-0.5], [3.14159]]))
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t3.142\n"
+
+
+GLUE = {  # what the server takes: the file of each part, and what may stand in it
+    "CoLA.tsv": ("cola", "test", "0"),
+    "SST-2.tsv": ("sst-2", "test", "0"),
+    "MRPC.tsv": ("mrpc", "test", "0"),
+    "STS-B.tsv": ("sts-b", "test", "2.500"),
+    "QQP.tsv": ("qqp", "test", "0"),
+    "MNLI-m.tsv": ("mnli", "test", "contradiction"),
+    "MNLI-mm.tsv": ("mnli", "test_mismatched", "contradiction"),
+    "QNLI.tsv": ("qnli", "test", "entailment"),
+    "RTE.tsv": ("rte", "test", "entailment"),
+    "WNLI.tsv": ("wnli", "test", "0"),
+    "AX.tsv": ("ax", "test", "contradiction"),
+}
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_the_submission_of_each_task_of_glue(tmp_path, name):
+    task, split, first = GLUE[name]
+    task = get_task(task)
+    assert task.split(split).submission == name
+    size = task.labels.size
+    rows = np.full([2, size], 2.5) if size == 1 else np.eye(size)[:2]
+    outputs.write_submission(str(tmp_path / name), task.labels, ["0", "1"], rows)
+    header, *lines = (tmp_path / name).read_text().splitlines()
+    assert header == "index\tprediction"
+    assert lines[0] == f"0\t{first}"
+    assert lines[1].split("\t")[1] in (*task.labels.names, "2.500")
 
 
 def test_a_file_appears_whole_or_not_at_all(path):

@@ -1,0 +1,208 @@
+"""Examples/s of fine-tuning and of prediction, with batches of alike lengths and without.
+
+    python benchmarks/buckets.py --weights=all-MiniLM-L6-v2 --glue=glue --tasks=mrpc,sst-2,cola
+
+In one process a model of each kind trains and predicts, turn by turn, so that a change of the
+machine's speed meets both alike. Same weights, data, sizes of batches and seed:
+
+    buckets   sorted by length in windows of 50 batches, each cut to one of five lengths (default)
+    plain     --nobucket_by_length: every example padded to --max_seq_length
+
+A turn of training is --steps updates of the shipped loop, input included; 50 are a whole window, so
+that every length has its share. A turn of prediction is the whole dev set, and both kinds must
+predict the same. Not counted: reading, tokenizing, writing records, and the first step of every
+length, in which it is compiled; the seconds of these are printed. With --full each kind then
+starts anew and trains all --epochs; the metrics on dev are printed with the time, compilation
+included.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+
+import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
+from bert_tf import weights
+from bert_tf.distribution import make_strategy
+from bert_tf.fine_tuning import Batching, FineTuningSchedule
+from bert_tf.tasks.declarations import get_task
+from bert_tf.tasks.runs import Model, Run, SplitData
+from bert_tf.training import Trainer
+
+# isort: split
+import numpy as np
+
+KINDS = ("buckets", "plain")
+FOLDERS = {"mrpc": "MRPC", "sst-2": "SST-2", "cola": "CoLA", "rte": "RTE", "sts-b": "STS-B"}
+
+
+def main() -> None:
+    """Every task, both kinds -> a table."""
+    options = parse_options()
+    for name in options.tasks.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            report(name, *make_contenders(name, folder, options), options)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    root = os.environ.get("BERT_TF_DATA", ".")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weights", default=f"{root}/weights/all-MiniLM-L6-v2")
+    parser.add_argument("--glue", default=f"{root}/glue", help="the folder of GLUE's folders")
+    parser.add_argument("--tasks", default="mrpc,sst-2,cola", help=f"of {', '.join(FOLDERS)}")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each kind")
+    parser.add_argument("--steps", type=int, default=50, help="updates of a turn")
+    parser.add_argument("--batch_size", type=int, default=32, help="of training and prediction")
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=12345)
+    parser.add_argument("--full", action="store_true", help="train to the end too")
+    return parser.parse_args()
+
+
+class Contender:
+    """One kind of batches: a run, its trainer, and where it is in its data."""
+
+    def __init__(self, run: Run, dev: SplitData, options: argparse.Namespace):
+        """Takes the run with its training records."""
+        self.run, self.dev, self.options = run, dev, options
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Weights, moments and data at the beginning."""
+        options, run = self.options, self.run
+        schedule = FineTuningSchedule(
+            train_batch_size=options.batch_size, num_train_epochs=options.epochs
+        )
+        self.num_steps = schedule.num_train_steps(run.num_train_examples)
+        optimizer = schedule.optimizer(self.num_steps)
+        self.trainer: Trainer = run.make_trainer(optimizer, seed=options.seed)
+        weights.load_checkpoint(self.trainer.model, run.model.source)
+        self.batches = run.batching.training(
+            run.train_files,
+            batch_size=options.batch_size,
+            num_train_steps=self.num_steps,
+            seed=options.seed,
+        )
+        self.step = 0
+        self.iterator = iter(self.batches.dataset(start=0))
+
+    def train(self, num_steps: int) -> float:
+        """So many updates; the seconds they took."""
+        begin = time.perf_counter()
+        self.trainer.run_steps(self.iterator, self.step, self.step + num_steps)
+        self.step += num_steps
+        return time.perf_counter() - begin
+
+    def predict(self) -> float:
+        """All of dev; the seconds it took."""
+        begin = time.perf_counter()
+        self.run.trainer = self.trainer
+        self.logits = self.run.predict(self.dev, batch_size=self.options.batch_size)
+        return time.perf_counter() - begin
+
+    def compile(self) -> float:
+        """A step of every length, forward and backward, and all of dev; seconds.
+
+        Those are steps 0, whose learning rate is 0 while it rises: weights stay as they are.
+        """
+        begin = time.perf_counter()
+        for batch in self.first_batches().values():
+            iterator = iter(self.batches.dataset(start=batch))
+            self.trainer.run_steps(iterator, 0, 1)
+        self.predict()
+        return time.perf_counter() - begin
+
+    def first_batches(self) -> dict[int, int]:
+        """For every padded length of the data a batch that has it."""
+        lengths = self.padded_lengths(self.num_steps)
+        return {int(length): int(np.argmax(lengths == length)) for length in np.unique(lengths)}
+
+    def padded_lengths(self, num_batches: int) -> np.ndarray:
+        """What the sequences of each batch are cut to."""
+        return np.array([self.batches.length(batch) for batch in range(num_batches)])
+
+
+def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contender], float]:
+    """Both kinds with the same records, and the seconds that reading and writing took."""
+    begin = time.perf_counter()
+    source = weights.open_weights(options.weights)
+    config = weights.config_of(source)
+    model = Model(source, config, weights.tokenizer_of(source, config))
+    task, data_dir = get_task(name), os.path.join(options.glue, FOLDERS[name])
+    train = task.read(data_dir, "train")
+    dev = task.read(data_dir, "dev")
+    runs = {}
+    for kind in KINDS:
+        batching = Batching(
+            vocab_size=config.vocab_size,
+            max_seq_length=options.max_seq_length,
+            bucket_by_length=kind == "buckets",
+        )
+        runs[kind] = Run(task, model, make_strategy("one"), batching, output_dir=folder)
+    first = runs[KINDS[0]]
+    first.write_records("train", train)
+    for run in runs.values():
+        run.train_files, run.num_train_examples = first.train_files, first.num_train_examples
+    contenders = {
+        kind: Contender(run, SplitData(task.split("dev"), dev), options)
+        for kind, run in runs.items()
+    }
+    return contenders, time.perf_counter() - begin
+
+
+def report(name: str, contenders: dict[str, Contender], prepared: float, options) -> None:
+    """Measures one task and prints its rows."""
+    compiled = {kind: one.compile() for kind, one in contenders.items()}
+    trained: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    predicted: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(options.rounds):  # first: while both have the same weights
+        for kind, one in contenders.items():
+            predicted[kind].append(len(one.dev.examples) / one.predict())
+    for _ in range(options.rounds):
+        for kind, one in contenders.items():
+            trained[kind].append(options.steps * options.batch_size / one.train(options.steps))
+    print(f"\n{name}: reading and writing took {prepared:.0f} s; compiling")
+    for kind, one in contenders.items():
+        shapes = one.first_batches()
+        mean = one.padded_lengths(one.num_steps).mean()
+        print(f"  {kind:8} {compiled[kind]:.0f} s for lengths {[*shapes]}, on average {mean:.1f}")
+    difference = np.abs(contenders["buckets"].logits - contenders["plain"].logits).max()
+    print(f"  greatest difference of their logits on dev: {difference:.1e}")
+    print(f"  {'examples/s':10} {'kind':8} {'min':>8} {'median':>8} {'max':>8}   buckets are")
+    print_speeds("training", trained)
+    print_speeds("prediction", predicted)
+    if options.full:
+        train_fully(contenders)
+
+
+def print_speeds(what: str, speeds: dict[str, list[float]]) -> None:
+    """A row of each kind; the ratio is the median over the rounds."""
+    pairs = zip(speeds["buckets"], speeds["plain"], strict=True)
+    ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+    for kind, values in speeds.items():
+        times = f"   {ratio:.2f} times as fast" if kind == "buckets" else ""
+        print(
+            f"  {what:10} {kind:8} {min(values):8.1f} {statistics.median(values):8.1f} "
+            f"{max(values):8.1f}{times}",
+            flush=True,
+        )
+
+
+def train_fully(contenders: dict[str, Contender]) -> None:
+    """Trains each to the end from the start, and prints what it is worth then."""
+    for kind, one in contenders.items():
+        begin = time.perf_counter()
+        one.start_anew()
+        one.train(one.num_steps)
+        seconds = time.perf_counter() - begin
+        one.run.trainer = one.trainer
+        found = one.run.evaluate(one.dev, batch_size=one.options.batch_size)
+        metrics = ", ".join(f"{key} {value:.4f}" for key, value in found.items() if key != "loss")
+        print(f"  full       {kind:8} {one.num_steps} steps in {seconds:.0f} s: {metrics}")
+
+
+if __name__ == "__main__":
+    main()
