@@ -30,7 +30,7 @@ from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
 from bert_tf.squad.model import make_trainer, restore, window_logits
-from bert_tf.squad.reading import SquadFile, legacy_order, read_squad, training_set
+from bert_tf.squad.reading import SquadFile, original_order, read_squad, training_set
 from bert_tf.squad.report import report_html
 from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
 from bert_tf.squad.window_records import write_windows
@@ -195,10 +195,8 @@ def train(
 ) -> Trainer:
     """Questions -> windows -> train.tf_record -> the trained model."""
     begin_folder(model, folder)
-    examples = training_set(
-        questions, version_2_with_negative=FLAGS.version_2_with_negative
-    ).examples
-    examples = legacy_order(examples) if FLAGS.legacy_shuffle else examples
+    found = training_set(questions, version_2_with_negative=FLAGS.version_2_with_negative)
+    examples = original_order(found.examples)
     windows = training_windows(examples, model.tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
@@ -388,11 +386,12 @@ def write_report(
     results: Mapping[str, float],
 ) -> None:
     """report.html: every question with its answers, to look at in a browser."""
+    shown = {name: value for name, value in results.items() if not name.startswith("at_best")}
     page = report_html(
         questions,
         predictions,
         thresholds.decided(predictions, null_score_diff_threshold=threshold),
-        totals=results,
+        totals=shown,
         with_golds=FLAGS.do_eval,
     )
     write_text(f"{FLAGS.output_dir}/report.html", page)

@@ -95,7 +95,7 @@ def test_a_row_of_a_data_set():
 def test_the_originals_order_of_training():
     """What random.Random(12345).shuffle makes of ten in Python 3."""
     kept = [reading.TrainingExample(small.example(str(i)), None, None) for i in range(10)]
-    mixed = [int(one.example.context) for one in reading.legacy_order(kept)]
+    mixed = [int(one.example.context) for one in reading.original_order(kept)]
     assert mixed == [8, 7, 3, 5, 1, 2, 9, 4, 0, 6]
     assert [int(one.example.context) for one in kept] == list(range(10))
 

@@ -166,6 +166,8 @@ def test_the_name_of_the_file_is_escaped():
     file = small.squad_file(version_2=True)
     file = type(file)([], True, "/data/<i>{{totals}}.json")
     assert "<h1>Answers to &lt;i&gt;{{totals}}.json</h1>" in page(True, file, [], {})
+    file = type(file)([], True, "/data/\udcff.json")  # a name that is not UTF-8
+    assert "<h1>Answers to ?.json</h1>" in page(True, file, [], {})
 
 
 def test_there_must_be_a_prediction_for_each_question():

@@ -326,10 +326,10 @@ def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingS
     return TrainingSet(kept, wrong, further)
 
 
-def legacy_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
+def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
     """The order in which the original writes questions to train.tf_record.
 
-    Its training data go through a buffer of 100 records only, so it mixes the questions before,
+    While it trains, a buffer of 100 records mixes them little, so it mixes the questions before,
     always with the same seed.
     """
     mixed = list(examples)

@@ -58,7 +58,7 @@ def report_html(
       ValueError: there are not as many predictions as questions.
     """
     texts = {
-        "title": html.escape(f"Answers to {file.source.rsplit('/', 1)[-1]}"),
+        "title": html.escape(_LONE_SURROGATE.sub("?", f"Answers to {_name(file)}")),
         "totals": "\n".join(
             f"<div><dt>{html.escape(name)}</dt><dd>{_rounded(value)}</dd></div>"
             for name, value in ({"questions": len(file.examples)} | dict(totals)).items()
@@ -69,6 +69,10 @@ def report_html(
     template = importlib.resources.files(__package__).joinpath(TEMPLATE).read_text("utf-8")
     # In one go, so that what looks like a slot in a text stays a text.
     return _SLOT.sub(lambda slot: texts[slot[1]], template)
+
+
+def _name(file: SquadFile) -> str:
+    return file.source.rsplit("/", 1)[-1]
 
 
 def _rounded(value: float) -> str:

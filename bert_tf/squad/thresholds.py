@@ -2,11 +2,11 @@
 
     null odds = score of no answer - score of the best answer
 
-        -8.0      -2.0       0.5       4.0
-         "1386"    "1196"    "Ruprecht"           answers, from the surest to the least sure
-                          |         |
-                    threshold      threshold 0.5: all but the last one stand
-                    -2.0
+    question         q1       q2       q3           q4
+    null odds        -8.0     -2.0     0.5          4.0
+    best answer      "1386"   "1196"   "Ruprecht"   "Heidelberg"
+    threshold -2.0   "1386"   "1196"   ""           ""
+    threshold  0.5   "1386"   "1196"   "Ruprecht"   ""
 
 Null odds are differences of logits, not probabilities: a threshold is one too, of any sign, and is
 what --null_score_diff_threshold means. The official search over "no-answer probabilities" needs

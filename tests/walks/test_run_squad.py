@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 import small_squad
+from absl import flags as absl_flags
 from walking import in_process, run, write_config, write_vocabulary
 
 from bert_tf import BertConfig, bert_encoder
@@ -141,6 +142,38 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     again = read_results(tmp_path)
     assert again.keys() == results.keys()
     assert list(again.values()) == pytest.approx(list(results.values()), abs=1e-4)
+
+
+ORIGINAL_FLAGS = {  # and their defaults
+    "do_lower_case": True,
+    "max_seq_length": 384,
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "do_train": False,
+    "do_predict": False,
+    "train_batch_size": 32,
+    "predict_batch_size": 8,
+    "learning_rate": 5e-5,
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "use_tpu": False,
+    "num_tpu_cores": 8,
+    "verbose_logging": False,
+    "version_2_with_negative": False,
+    "null_score_diff_threshold": 0.0,
+    **dict.fromkeys(["bert_config_file", "vocab_file", "output_dir", "train_file"]),
+    **dict.fromkeys(["predict_file", "init_checkpoint"]),
+    **dict.fromkeys(["tpu_name", "tpu_zone", "gcp_project", "master"]),
+}
+
+
+def test_every_flag_of_the_original_has_its_default():
+    with in_process("run_squad.py"):
+        assert {name: absl_flags.FLAGS[name].default for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
 
 
 @pytest.mark.parametrize(
