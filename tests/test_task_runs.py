@@ -177,6 +177,15 @@ def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, 
     assert results["eval_accuracy"] == pytest.approx(accuracy)
 
 
+def test_no_batch_is_longer_than_its_data_need(runs):
+    task, examples = own_task()
+    short = [dataclasses.replace(example, text_a="w1 w2 w3") for example in examples]
+    files = runs[1]._prepare(SplitData(task.split("test"), short))
+    for bucket, length in ((True, 8), (False, S)):
+        batches = batching(bucket=bucket).once(files, batch_size=4)
+        assert {batches.length(number) for number in range(batches.num_batches)} == {length}
+
+
 def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
     task, examples = choice_task()
     run = make_run(task, tokenizer, tmp_path, strategy=two_replicas)
