@@ -88,7 +88,14 @@ def main(argv: Sequence[str]) -> None:
     task = with_labels(task, train_examples, model)
     dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
-    run = Run(task, model, strategy, make_batching(model), output_dir=FLAGS.output_dir)
+    run = Run(
+        task,
+        model,
+        strategy,
+        make_batching(model),
+        output_dir=FLAGS.output_dir,
+        computation=shared_flags.make_computation(),
+    )
     if FLAGS.do_train:
         begin(run)
         run.write_records("train", train_examples)

@@ -70,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> configuration -> batches -> model -> weights -> train -> evaluate -> export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
+    shared_flags.check_batch_sizes(strategy, "train_batch_size", "eval_batch_size")
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     check_vocabulary(config)
@@ -184,6 +185,7 @@ def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
         optimizer,
         strategy=strategy,
         seed=FLAGS.seed,
+        computation=shared_flags.make_computation(),
     )
     logging.info("%d parameters", trainer.model.count_params())
     return trainer
@@ -226,6 +228,8 @@ def make_run_facts(batches: records.RecordBatches) -> dict:
         "end_learning_rate",
         "optimizer",
         "bias_correction",
+        "precision",
+        "clip_per_replica",
     )
     return {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
 

@@ -101,7 +101,8 @@ def main(argv: Sequence[str]) -> None:
     if FLAGS.do_train:
         trainer = train(model, read_questions(FLAGS.train_file, TRAIN), folder, strategy)
     else:
-        trainer = restore(model.source, model.config, strategy)
+        computation = shared_flags.make_computation()
+        trainer = restore(model.source, model.config, strategy, computation=computation)
     if questions is not None:
         predictions = answer(trainer, model, questions)
         threshold = null_threshold(model.source)
@@ -205,7 +206,14 @@ def train(
     optimizer = schedule.optimizer(
         num_train_steps, kind=FLAGS.optimizer, bias_correction=FLAGS.bias_correction
     )
-    trainer = make_trainer(model.config, optimizer, strategy, seed=FLAGS.seed, freeze=FLAGS.freeze)
+    trainer = make_trainer(
+        model.config,
+        optimizer,
+        strategy,
+        seed=FLAGS.seed,
+        freeze=FLAGS.freeze,
+        computation=shared_flags.make_computation(),
+    )
     if folder.latest() is None:
         logging.info("%s", weights.load_checkpoint(trainer.model, model.source))
     trainer.train(
@@ -269,6 +277,8 @@ def run_facts(num_records: int) -> dict:
         "legacy_shuffle",
         "optimizer",
         "bias_correction",
+        "precision",
+        "clip_per_replica",
         "layerwise_lr_decay",
         "freeze",
         "doc_stride",

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import hosts
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors, write_text
 
@@ -123,7 +124,7 @@ class CheckpointFolder:
 
     A checkpoint is written under a temporary name and renamed when it is whole, then the
     `checkpoint` file is renamed over the old one. Killed at any moment, the run finds the latest
-    whole one.
+    whole one. Of several processes the chief writes, and the others wait for it.
     """
 
     def __init__(self, output_dir: str, *, keep_max: int = 5):
@@ -139,6 +140,8 @@ class CheckpointFolder:
         self.path = str(output_dir)
         self._keep_max = keep_max
         self._temporary = tf.io.gfile.join(self.path, "incomplete_checkpoint")
+        if not hosts.is_chief():
+            return
         trial = tf.io.gfile.join(self.path, f"trial_{os.getpid()}")
         try:
             tf.io.gfile.makedirs(trial)
@@ -172,7 +175,7 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Removes every checkpoint that the `checkpoint` file names, and that file."""
         state = _read_state(self.path)
-        if state is None:
+        if state is None or not hosts.is_chief():
             return
         tf.io.gfile.remove(tf.io.gfile.join(self.path, "checkpoint"))
         for path in state.all_model_checkpoint_paths:
@@ -191,9 +194,12 @@ class CheckpointFolder:
         Raises:
           InputError: it cannot be written; for want of space, say. The earlier ones are whole.
         """
+        if not hosts.is_chief():
+            hosts.wait_for_all()
+            return self._prefix(step)
         try:
             _remove_folder(self._temporary)  # of a run that was killed while it wrote
-            return self._save(step, tensors)
+            self._save(step, tensors)
         except (tf.errors.OpError, OSError) as error:
             with contextlib.suppress(tf.errors.OpError):
                 _remove_folder(self._temporary)
@@ -204,9 +210,14 @@ class CheckpointFolder:
                 remedy="make room and start again with the same command: it goes on from "
                 f"{self.latest() or 'the beginning'}",
             ) from None
+        hosts.wait_for_all()
+        return self._prefix(step)
 
-    def _save(self, step: int, tensors: Mapping[str, np.ndarray]) -> str:
-        final = tf.io.gfile.join(self.path, f"model.ckpt-{step}")
+    def _prefix(self, step: int) -> str:
+        return tf.io.gfile.join(self.path, f"model.ckpt-{step}")
+
+    def _save(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
+        final = self._prefix(step)
         write_checkpoint(final, tensors, temporary=self._temporary)
         state = _read_state(self.path)
         old = [] if state is None else [p for p in state.all_model_checkpoint_paths if p != final]
@@ -217,7 +228,6 @@ class CheckpointFolder:
             _remove_checkpoint(path)
         if dropped:
             self._write_state(final, [path for path in old if path not in dropped] + [final])
-        return final
 
     def _write_state(self, latest: str, kept: Sequence[str]) -> None:
         """The `checkpoint` file, as TensorFlow 1 wrote it: it names the latest and all others."""

@@ -1,10 +1,18 @@
-"""What a model runs on: one device, several on this machine, or a TPU."""
+"""What a model runs on: one device, several on this machine or on several, or a TPU."""
+
+import json
+import os
 
 import tensorflow as tf
+from absl import logging
 
+from bert_tf import hosts
 from bert_tf.errors import InputError
 
-STRATEGIES = ("auto", "one", "mirrored", "tpu")
+STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
+CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
+# No step waits so long for another process: one that lives but does nothing ends the run.
+LONGEST_WAIT = 3600.0  # seconds
 
 
 def make_strategy(
@@ -18,18 +26,22 @@ def make_strategy(
     """The `tf.distribute` strategy of that name. To be called before TensorFlow uses a device.
 
     Args:
-      name: one of `STRATEGIES`. auto is tpu if `tpu` is given, mirrored if there are several GPUs
-        or logical CPU devices, and else one.
+      name: one of `STRATEGIES`. auto is tpu if `tpu` is given, multiworker if TF_CONFIG names
+        several processes, mirrored if there are several GPUs or logical CPU devices, and else one.
       tpu: the TPU's name, its grpc:// address, or local.
       tpu_zone: the zone of the TPU, where the metadata server does not tell.
       gcp_project: the project of the TPU, likewise.
       num_cpu_devices: logical devices to split the CPU into.
 
     Raises:
-      InputError: the devices are not to be had.
+      InputError: the devices are not to be had, or TF_CONFIG is none.
     """
     if num_cpu_devices > 1:
         _split_cpu(num_cpu_devices)
+    if name == "multiworker" or (name == "auto" and not tpu and os.environ.get(CLUSTER)):
+        if num_processes() > 1:
+            return _multi_worker_strategy()
+        name = "auto"
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if name == "auto":
         name = "tpu" if tpu else "mirrored" if len(devices) > 1 else "one"
@@ -50,6 +62,47 @@ def _split_cpu(num_devices: int) -> None:
         raise RuntimeError(
             "make_strategy must come before the first TensorFlow operation"
         ) from error
+
+
+def num_processes() -> int:
+    """How many processes TF_CONFIG names.
+
+    Raises:
+      InputError: it is not as it must be.
+    """
+    text = os.environ.get(CLUSTER, "")
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        if not set(cluster) <= {"chief", "worker"}:
+            raise ValueError(f"the jobs {', '.join(cluster)}")
+        addresses = cluster[task["type"]]
+        if not 0 <= task["index"] < len(addresses):
+            raise ValueError(f"task {task['index']} of {len(addresses)}")
+        return sum(map(len, cluster.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            received=f"{CLUSTER}={text or '(not set)'} ({type(error).__name__}: {error})",
+            expected="the cluster and this process's task in JSON, as in "
+            '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
+            '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
+            remedy=f"set {CLUSTER} so for every process, each with its own index, or leave out "
+            "--strategy=multiworker",
+        ) from None
+
+
+def _multi_worker_strategy() -> tf.distribute.Strategy:
+    """Waits until every process is there."""
+    task = json.loads(os.environ[CLUSTER])["task"]
+    logging.info(
+        "%s %d of %d processes: waiting for all.", task["type"], task["index"], num_processes()
+    )
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=LONGEST_WAIT)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    hosts.join(strategy)
+    hosts.wait_for_all()
+    logging.info("All %d processes are there.", num_processes())
+    return strategy
 
 
 def _tpu_strategy(

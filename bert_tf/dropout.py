@@ -22,13 +22,14 @@ class DropoutKey:
 
     seed: Any  # int32 scalar made from the run's seed and the step
     first_row: Any  # int32 scalar: the place of this batch's row 0 in the global batch
+    num_rows: int | None  # of this batch; None: as many as a layer is given
 
 
 _keys: list[DropoutKey] = []
 
 
 @contextlib.contextmanager
-def dropout_key(seed, first_row=0) -> Iterator[None]:
+def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None]:
     """Within this context all dropout masks are a pure function of (seed, row, place in the model).
 
     The rows are counted through the global batch, so that masks do not depend on how the batch is
@@ -38,8 +39,10 @@ def dropout_key(seed, first_row=0) -> Iterator[None]:
     Args:
       seed: int32 scalar, another one for each step.
       first_row: int32 scalar, the place in the global batch of row 0 of what the model is given.
+      num_rows: how many rows the model is given. A layer that is given several sequences of each
+        (multiple choice) counts those; without it, rows are taken for sequences.
     """
-    _keys.append(DropoutKey(seed, first_row))
+    _keys.append(DropoutKey(seed, first_row, num_rows))
     try:
         yield
     finally:
@@ -90,7 +93,9 @@ class Dropout(keras.layers.Layer):
 
     def _row_keys(self, num_rows):
         if _keys:
-            seed, first_row = _keys[-1].seed, _keys[-1].first_row
+            key = _keys[-1]
+            each = 1 if key.num_rows is None else num_rows // key.num_rows
+            seed, first_row = key.seed, key.first_row * each
         else:
             own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
             seed, first_row = ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own), 0

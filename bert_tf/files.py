@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import hosts
 from bert_tf.errors import InputError
 
 EVAL_RESULTS = "eval_results.txt"
@@ -118,9 +120,15 @@ def hidden_sibling(path: str, ending: str) -> str:
 def whole_file(path: str) -> Iterator[str]:
     """Gives the name to write a file under; it gets its own at the end, or nothing is left of it.
 
+    Of several processes only the chief's file stays; the others' come to nothing.
+
     Raises:
       InputError: no file can be made there; seen at once, not after hours of work.
     """
+    if not hosts.is_chief():
+        with tempfile.TemporaryDirectory() as folder:
+            yield os.path.join(folder, os.path.basename(path))
+        return
     temporary = hidden_sibling(path, "incomplete")
     with path_errors(path, "written"), tf.io.gfile.GFile(temporary, "w") as file:
         file.write("")  # only this makes the file

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import optimization
+from bert_tf import hosts, optimization
 from bert_tf.buckets import (
     MULTIPLE,
     BucketedBatches,
@@ -99,6 +99,7 @@ def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
     ):
         for count, row in enumerate(rows, 1):  # noqa: B007
             writer.write(record.serialize(row))
+    hosts.wait_for_all()  # for the chief, whose file they all read
     return count
 
 

@@ -4,6 +4,7 @@ A script calls the `define_*` functions that it needs, adds its own flags, and e
 `flags.run(main)`. Only scripts read flags; what is in `bert_tf` takes arguments.
 """
 
+import dataclasses
 import math
 import os
 import sys
@@ -12,11 +13,12 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from absl import app, flags, logging
 
-from bert_tf import distribution
+from bert_tf import distribution, hosts
 from bert_tf.errors import InputError
 from bert_tf.files import BEST
-from bert_tf.pace import Pace
+from bert_tf.pace import Interrupted, Pace
 from bert_tf.runtime import without_notices
+from bert_tf.step import PRECISIONS, Computation
 
 
 def define_model(*, required: bool = True) -> None:
@@ -132,6 +134,19 @@ def define_training() -> None:
         "iterations_per_loop", 1000, "Most steps between two looks of the host at the device."
     )
     flags.DEFINE_integer("log_steps", 100, "Steps between two lines of progress.")
+    flags.DEFINE_integer(
+        "gradient_accumulation_steps",
+        1,
+        "Parts in which each device takes its examples of a step: less memory, the same result.",
+    )
+    flags.DEFINE_bool(
+        "recompute", False, "Compute encoder blocks again for their gradients: less memory."
+    )
+    flags.DEFINE_bool(
+        "clip_per_replica",
+        False,
+        "Clip the gradients of each device before they are added up, as the original does on TPUs.",
+    )
 
 
 def define_fine_tuning() -> None:
@@ -170,11 +185,25 @@ def define_devices() -> None:
     flags.DEFINE_enum(
         "strategy",
         "auto",
-        ["auto", "one", "mirrored", "tpu"],
-        "auto: tpu with --use_tpu or --tpu, mirrored with several GPUs, else one device.",
+        list(distribution.STRATEGIES),
+        "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "
+        "names several processes, mirrored with several GPUs, else one device.",
     )
     flags.DEFINE_integer(
         "num_cpu_devices", 1, "Logical devices to split the CPU into (for trying mirrored)."
+    )
+    flags.DEFINE_enum(
+        "precision",
+        "float32",
+        list(PRECISIONS),
+        "What layers compute in. Weights, norms, soft-max and losses are float32 in any case.",
+    )
+    flags.DEFINE_bool("xla", True, "Compile steps with XLA.")
+    flags.DEFINE_integer(
+        "max_restarts",
+        10,
+        "multiworker: how often a process begins again, from the last checkpoint, after another "
+        "one was lost; then, or with 0, it ends.",
     )
     flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")
     flags.DEFINE_string("tpu_name", None, "The TPU: its name, grpc://address, or local.")
@@ -208,12 +237,44 @@ def begin_with(*, is_training: bool) -> str:
     return values.init_checkpoint or values.output_dir
 
 
+# What the TPU's own machine reads or writes; the rest is read here.
+_PATHS_OF_TPU = ("output_dir", "input_file", "eval_input_file", "init_checkpoint")
+
+
+def check_tpu_paths(tpu: str | None) -> None:
+    """Refuses local paths for a TPU that is elsewhere.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    if tpu == "local":
+        return
+    for name in _PATHS_OF_TPU:
+        value = flags.FLAGS[name].value if name in flags.FLAGS else None
+        for path in (value or "").split(","):
+            if path and "://" not in path:
+                raise InputError(
+                    received=f"--{name}={path}, a local path, with the TPU {tpu}",
+                    expected="a path that begins with gs://: the TPU is another machine, which "
+                    "cannot read local files",
+                    remedy=f"copy it to a bucket and give --{name}=gs://..., or run on the TPU "
+                    "virtual machine itself with --tpu=local",
+                )
+
+
 def make_strategy() -> tf.distribute.Strategy:
-    """What the flags of `define_devices` say to run on."""
+    """What the flags of `define_devices` say to run on.
+
+    Raises:
+      InputError: it is not to be had; or it is a TPU, and a flag names a local path.
+    """
     values = flags.FLAGS
+    tpu = values.tpu or (values.tpu_name if values.use_tpu else None)
+    if values.use_tpu or values.strategy == "tpu" or (values.strategy == "auto" and tpu):
+        check_tpu_paths(tpu)
     return distribution.make_strategy(
         "tpu" if values.use_tpu else values.strategy,
-        tpu=values.tpu or (values.tpu_name if values.use_tpu else None),
+        tpu=tpu,
         tpu_zone=values.tpu_zone,
         gcp_project=values.gcp_project,
         num_cpu_devices=values.num_cpu_devices,
@@ -244,6 +305,8 @@ _LIMITS = {  # of flags of any script: the least value, and what they are below
     "keep_checkpoint_max": (0, INFINITY),
     "iterations_per_loop": (1, INFINITY),
     "num_cpu_devices": (1, INFINITY),
+    "gradient_accumulation_steps": (1, INFINITY),
+    "max_restarts": (0, INFINITY),
     "end_learning_rate": (0.0, INFINITY),
     "seed": (0, 2**32),
 }
@@ -276,14 +339,17 @@ def check_limits() -> None:
 
 def check_batch_sizes(strategy: tf.distribute.Strategy, *names: str) -> None:
     """Refuses batch sizes that the replicas cannot share, before anything is trained."""
-    replicas = strategy.num_replicas_in_sync
     for name in names:
-        if flags.FLAGS[name].value % replicas:
-            raise InputError(
-                received=f"--{name}={flags.FLAGS[name].value} for {replicas} replicas",
-                expected="a batch size that is a multiple of the number of replicas",
-                remedy=f"use a multiple of {replicas}",
-            )
+        computation = make_computation() if name == "train_batch_size" else Computation()
+        computation.check_batch_size(
+            flags.FLAGS[name].value, strategy.num_replicas_in_sync, name=f"--{name}"
+        )
+
+
+def make_computation() -> Computation:
+    """How steps are computed, by the flags of `define_training` and `define_devices`."""
+    names = [field.name for field in dataclasses.fields(Computation)]
+    return Computation(**{name: flags.FLAGS[name].value for name in names})
 
 
 def make_pace(*, eval_steps: int) -> Pace:
@@ -307,10 +373,33 @@ def run(main: Callable[[list[str]], None]) -> None:
         try:
             main(argv)
         except InputError as error:
-            sys.stdout.flush()
-            print(f"\n{sys.argv[0]}: cannot go on.\n{error}", file=sys.stderr, flush=True)
-            # Not sys.exit: the error keeps tf.data's iterators alive, and to end them while Python
-            # ends can wait for ever. What had to be cleaned up was so on the way here.
-            os._exit(1)
+            _end(1, f"\n{sys.argv[0]}: cannot go on.\n{error}")
+        except Interrupted as stop:
+            hosts.leave()
+            _end(
+                0,
+                f"\n{sys.argv[0]}: ended by SIGTERM, with a checkpoint of step {stop.step} in "
+                f"{stop.output_dir}. The same command goes on from there.",
+            )
+        except hosts.LOST as error:
+            if not hosts.are_several():
+                raise
+            hosts.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
+        if hosts.are_several():
+            hosts.leave()
+            _end(0)
 
     app.run(main_or_message)
+
+
+def _end(code: int, message: str = "") -> None:
+    """Ends the process at once.
+
+    Not by sys.exit: an error keeps tf.data's iterators alive, and to end them while Python ends can
+    wait for ever. What had to be cleaned up was so on the way here.
+    """
+    sys.stdout.flush()
+    if message:
+        print(message, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(code)

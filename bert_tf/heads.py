@@ -100,11 +100,20 @@ class MaskedLmHead(BertLayer):
 class SequenceClassifier(BertLayer):
     """Logits from the pooled vector; weights [classes, D] as the original stores them.
 
+    In float32 unless said otherwise: it is little work, and close logits stay apart.
+
     Next-sentence prediction uses it with 2 classes, 0 = is next (`get_next_sentence_output`).
     """
 
-    def __init__(self, config: BertConfig | dict[str, Any], *, num_classes: int, **kwargs):
-        super().__init__(config, **kwargs)
+    def __init__(
+        self,
+        config: BertConfig | dict[str, Any],
+        *,
+        num_classes: int,
+        dtype: Any = "float32",
+        **kwargs,
+    ):
+        super().__init__(config, dtype=dtype, **kwargs)
         self.num_classes = num_classes
 
     def build(self, pooled_output_shape):

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf import recompute
 from bert_tf.config import BertConfig
 from bert_tf.dropout import Dropout
 
@@ -90,9 +91,9 @@ class Embeddings(BertLayer):
         init = initializer(self.config)
 
         def table(rows: int, name: str):
-            return self.add_weight(
-                shape=(rows, self.config.hidden_size), initializer=init, name=name
-            )
+            # In float32 whatever the layer computes in: so many gradients of one row are added up.
+            shape = (rows, self.config.hidden_size)
+            return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
 
         self.word_embeddings = table(self.config.vocab_size, "word_embeddings")  # [V, D]
         self.token_type_embeddings = table(self.config.type_vocab_size, "token_type_embeddings")
@@ -113,7 +114,7 @@ class Embeddings(BertLayer):
         words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
         # A product with one-hot rows: a gradient without scatter, for the two or so types.
-        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
+        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.variable_dtype)
         x += ops.matmul(types, ops.convert_to_tensor(self.token_type_embeddings))  # [B, S, D]
         x += ops.convert_to_tensor(self.position_embeddings)[:length]  # [S, D] to each row
         return self.dropout(self.norm(x), training=training), words
@@ -163,7 +164,7 @@ class SelfAttention(BertLayer):
         query, key, value = split(self.query(x)), split(self.key(x)), split(self.value(x))
         scale = (hidden // heads) ** -0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale  # [B, N, S, S]
-        scores = ops.cast(scores + mask_scores, "float32")
+        scores = ops.cast(scores, "float32") + ops.cast(mask_scores, "float32")
         probabilities = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
         probabilities = self.dropout(probabilities, training=training)
         context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, S, N, H]
@@ -250,9 +251,13 @@ class EncoderBlock(BertLayer):
 
     def call(self, x, mask_scores, training=None):
         """x [B, S, D], mask_scores [B, 1, 1, S] -> [B, S, D]."""
-        x = self.attention(x, mask_scores, training=training)
-        wide = self.intermediate(x)  # [B, S, F]
-        return self.add_and_norm(wide, x, training=training)
+
+        def block(x):
+            x = self.attention(x, mask_scores, training=training)
+            wide = self.intermediate(x)  # [B, S, F]
+            return self.add_and_norm(wide, x, training=training)
+
+        return recompute.recomputed(block, x) if recompute.is_wanted() else block(x)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

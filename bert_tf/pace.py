@@ -1,12 +1,41 @@
 """When training looks up from its steps: to log, to save, to evaluate, to stop."""
 
+import contextlib
 import dataclasses
+import signal
+import threading
+from collections.abc import Callable, Iterator
 
 from bert_tf.errors import InputError
 
 
 class StopTraining(Exception):  # noqa: N818  (no error: it is asked for)
     """Raised by an evaluation after which training shall not go on; says why."""
+
+
+class Interrupted(SystemExit):
+    """Raised by the training loop after a SIGTERM, when a checkpoint is written; exit code 0."""
+
+    def __init__(self, step: int, output_dir: str):
+        super().__init__(0)
+        self.step, self.output_dir = step, output_dir
+
+
+@contextlib.contextmanager
+def noticing_sigterm() -> Iterator[Callable[[], bool]]:
+    """Within this context a SIGTERM does not end the process; gives a function: has one come?
+
+    In another thread than the main one nothing is changed, and none ever has.
+    """
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield came.is_set
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
+    try:
+        yield came.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

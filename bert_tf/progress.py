@@ -1,33 +1,38 @@
 """How training goes: a line now and then, and TensorBoard summaries, which can be read back."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import hosts
+
 
 class Progress:
     """Lines and TensorBoard summaries of how training goes."""
 
     def __init__(self, output_dir: str, batch_size: int, num_train_steps: int, step: int):
-        self._writer = tf.summary.create_file_writer(output_dir)
-        self._eval_writer = tf.summary.create_file_writer(tf.io.gfile.join(output_dir, "eval"))
+        self._writer = _summary_writer(output_dir)
+        self._eval_writer = _summary_writer(tf.io.gfile.join(output_dir, "eval"))
         self._batch_size = batch_size
         self._num_train_steps = num_train_steps
         self._last_step, self._last_time = step, time.monotonic()
         self._totals: dict[str, float] = {}
+        self._num_steps = 0  # that they are totals of
 
     def add(self, losses: Mapping[str, float], num_steps: int) -> None:
-        """Takes in the mean losses of `num_steps` steps."""
+        """Takes in the mean losses of `num_steps` steps; those that were skipped do not count."""
+        self._num_steps += num_steps
         for name, value in losses.items():
             self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
 
     def report(self, step: int, learning_rate: float) -> None:
         """Says how the steps since the last report went."""
-        num_steps, now = step - self._last_step, time.monotonic()
-        seconds = (now - self._last_time) / num_steps
-        means = {name: total / num_steps for name, total in self._totals.items()}
+        now = time.monotonic()
+        seconds = (now - self._last_time) / (step - self._last_step)
+        means = {name: total / self._num_steps for name, total in self._totals.items()}
         speed = self._batch_size / seconds
         left = (self._num_train_steps - step) * seconds
         terms = ", ".join(
@@ -39,7 +44,7 @@ class Progress:
             "step %d/%d  loss %.4f (%s)  learning rate %.3g  %.1f examples/s  %s left",
             step,
             self._num_train_steps,
-            means["loss"],
+            means.get("loss", math.nan),
             terms,
             learning_rate,
             speed,
@@ -51,7 +56,7 @@ class Progress:
             _write_scalar("learning_rate", learning_rate)
             _write_scalar("examples_per_second", speed)
         self._writer.flush()
-        self._last_step, self._last_time, self._totals = step, now, {}
+        self._last_step, self._last_time, self._totals, self._num_steps = step, now, {}, 0
 
     def report_evaluation(self, step: int, results: Mapping[str, float]) -> None:
         """Says what an evaluation gave; its time does not count as training."""
@@ -62,6 +67,11 @@ class Progress:
                 _write_scalar(name, value)
         self._eval_writer.flush()
         self._last_time = time.monotonic()
+
+
+def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
+    writes = hosts.is_chief()
+    return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 
 
 def _write_scalar(name: str, value: float) -> None:

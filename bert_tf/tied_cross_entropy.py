@@ -32,7 +32,8 @@ def tied_cross_entropy(x, table, bias, labels):
         shift = ops.max(scores, axis=1, keepdims=True) + ops.max(bias32)  # [M, 1]
         e = ops.exp(scores + bias32 - shift)  # [M, V]
         z = ops.sum(e, axis=1)  # [M]
-        of_label = ops.cast(ops.sum(x * ops.take(table, labels, axis=0), axis=1), "float32")
+        x32, rows32 = (ops.cast(y, "float32") for y in (x, ops.take(table, labels, axis=0)))
+        of_label = ops.sum(x32 * rows32, axis=1)
         of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
 
         def gradient(*arguments, upstream=None):

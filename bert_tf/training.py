@@ -1,15 +1,8 @@
-"""The loop: batches -> loss -> gradients -> one update of the whole batch; and evaluation.
+"""The loop: batches -> steps -> lines of progress and checkpoints; evaluation and prediction.
 
-One step, on R replicas that each hold B / R rows:
-
-    weights    summed over replicas             how many masked positions, how many examples
-    loss       of the replica's rows, divided by the weights of all
-    gradients  summed over replicas             now those of the whole batch's mean loss
-    clip       by their global norm
-    update     the same on every replica
-
-So R replicas compute what one does. Data position, dropout and learning rate are pure functions of
-the step: a run that is resumed ends as one that was never stopped.
+Data position, dropout and learning rate are pure functions of the step: a run that is resumed ends
+as one that was never stopped. Several processes do all of it alike, each with its own part of every
+batch, and the chief alone writes.
 """
 
 import contextlib
@@ -22,19 +15,20 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints
-from bert_tf.dropout import GOLDEN_RATIO, dropout_key, mix
+from bert_tf import checkpoints, hosts
 from bert_tf.errors import InputError
 from bert_tf.losses import Batch, Objective, Sums
-from bert_tf.optimization import (
-    AdamWeightDecay,
-    clip_by_global_norm,
-    layer_scales,
-    trained_names,
-)
-from bert_tf.pace import Pace, StopTraining
+from bert_tf.optimization import AdamWeightDecay, trained_names
+from bert_tf.pace import Interrupted, Pace, StopTraining, noticing_sigterm
 from bert_tf.progress import Progress
 from bert_tf.records import RecordBatches
+from bert_tf.step import (
+    Computation,
+    TrainingStep,
+    first_replica,
+    model_inputs,
+    sum_over_replicas,
+)
 from bert_tf.weights import load_checkpoint
 
 
@@ -50,7 +44,7 @@ class Trainer:
         strategy: tf.distribute.Strategy,
         seed: int,
         freeze: Sequence[str] = (),
-        compiled: bool = True,
+        computation: Computation | None = None,
     ):
         """Builds the model and the optimizer's moments on the strategy's devices.
 
@@ -62,117 +56,48 @@ class Trainer:
           seed: of first weights and dropout.
           freeze: patterns of the names of weights that are left as they are, as for
             `trained_names`. They have no moments, and no gradients are computed for them.
-          compiled: compile with XLA.
+          computation: precision, micro-batches, compilation; by default those of `Computation`.
         """
         self.strategy = strategy
         self.objective = objective
         self.optimizer = optimizer
-        self.seed = seed
-        self._compiled = compiled
-        with strategy.scope():
+        self.computation = computation or Computation()
+        with strategy.scope(), self.computation.policy():
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
-            every = {
+            frozen = {
                 checkpoints.checkpoint_name(v): v.value for v in self.model.trainable_variables
             }
-            self._names = trained_names(list(every), freeze)
-            self._weights = [every.pop(name) for name in self._names]
-            self._frozen = every
-            self._moments_m = [_zeros_like(w) for w in self._weights]
-            self._moments_v = [_zeros_like(w) for w in self._weights]
-        self._scales = layer_scales([*self._names, *self._frozen], optimizer.layerwise_lr_decay)
-        one_replica = strategy.num_replicas_in_sync == 1
-        # On one replica all of the step is one XLA program. On several only the part between two
-        # all-reduces can be: XLA on CPU and GPU does not know the other replicas.
-        self._step_fn = self._jit(self._replica_step) if one_replica else self._replica_step
-        self._train_loop = tf.function(self._train_loop_fn)
+            trained = {name: frozen.pop(name) for name in trained_names(list(frozen), freeze)}
+            self.step = TrainingStep(
+                self.model,
+                objective,
+                optimizer,
+                strategy=strategy,
+                computation=self.computation,
+                seed=seed,
+                weights=trained,
+                frozen=frozen,
+            )
+        self._frozen = frozen
         self._eval_step = tf.function(self._eval_step_fn)
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
-
-    def _jit(self, function: Callable) -> Callable:
-        return (
-            tf.function(function, jit_compile=True, autograph=False) if self._compiled else function
-        )
-
-    # ------------------------------------------------------------------ one training step
-
-    def _replica_step(self, batch: Batch, step: tf.Tensor) -> Sums:
-        """One update; returns the losses of the whole batch and the norm of its gradients."""
-        context = tf.distribute.get_replica_context()
-        weights = _sum_over_replicas(self.objective.weights(batch))
-        loss_sums, gradients = self._loss_and_gradients(batch, weights, step, context)
-        loss_sums = _sum_over_replicas(loss_sums)
-        gradients = _sum_over_replicas(gradients)
-        clipped, norm = clip_by_global_norm(list(gradients.values()), self.optimizer.clip_norm)
-        context.merge_call(self._update, args=(dict(zip(gradients, clipped, strict=True)), step))
-        losses = {"loss": self.objective.loss(loss_sums, weights), "gradient_norm": norm}
-        for term in self.objective.terms:
-            one_term = {t: s if t == term else tf.zeros_like(s) for t, s in loss_sums.items()}
-            losses[f"{term}_loss"] = self.objective.loss(one_term, weights)
-        return losses
-
-    def _loss_and_gradients(self, batch: Batch, weights: Sums, step: tf.Tensor, context):
-        rows = batch["is_real_example"].shape[0]
-        first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
-
-        def compute(batch, weights, step, first_row):
-            with dropout_key(_step_seed(self.seed, step), first_row):
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(self._weights)
-                    outputs = self.model(self._inputs(batch), training=True)
-                    loss_sums = self.objective.loss_sums(outputs, batch)
-                    loss = self.objective.loss(loss_sums, weights)
-                gradients = tape.gradient(loss, self._weights)
-            # A weight that the loss does not depend on is left alone: not decayed either.
-            named = zip(self._names, gradients, strict=True)
-            return loss_sums, {n: tf.convert_to_tensor(g) for n, g in named if g is not None}
-
-        if self.strategy.num_replicas_in_sync > 1:
-            compute = self._jit(compute)
-        return compute(batch, weights, step, first_row)
-
-    def _update(self, strategy: tf.distribute.Strategy, gradients, step: tf.Tensor) -> None:
-        """Updates every weight and its moments, on every device; cross-replica context."""
-        for name, weight, m, v in self._named_variables():
-            if name not in gradients:
-                continue
-            options = {"decays": self.optimizer.decays(name), "scale": self._scales[name]}
-
-            def update(weight, m, v, gradient, step, options=options):
-                new = self.optimizer.updated(weight, m, v, gradient, step=step, **options)
-                for variable, value in zip((weight, m, v), new, strict=True):
-                    variable.assign(value)
-
-            strategy.extended.update(weight, update, args=(m, v, gradients[name], step))
-
-    def _train_loop_fn(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
-        """`num_steps` updates; returns the mean of each loss over them."""
-        names = ["loss", "gradient_norm", *(f"{term}_loss" for term in self.objective.terms)]
-        totals = tf.zeros([len(names)])
-        for i in tf.range(num_steps):
-            losses = self.strategy.run(self._step_fn, args=(next(iterator), first_step + i))
-            totals += tf.stack([_first_replica(self.strategy, losses[name]) for name in names])
-        means = tf.unstack(totals / tf.cast(num_steps, tf.float32))
-        return dict(zip(names, means, strict=True))
-
-    def _inputs(self, batch: Batch) -> Batch:
-        return {name: batch[name] for name in self.model.input}
 
     # ------------------------------------------------------------------ evaluation
 
     def _eval_step_fn(self, batch: Batch) -> Sums:
         def compute(batch):
-            outputs = self.model(self._inputs(batch), training=False)
+            outputs = self.model(model_inputs(self.model, batch), training=False)
             weights = self.objective.weights(batch)
             losses = self.objective.loss_sums(outputs, batch)
             metrics = self.objective.metric_sums(outputs, batch)
             return tf.reduce_sum(batch["is_real_example"]), weights, losses, metrics
 
         def replica_step(batch):
-            return _sum_over_replicas(self._jit(compute)(batch))
+            return sum_over_replicas(self.computation.jit(compute)(batch))
 
         results = self.strategy.run(replica_step, args=(batch,))
-        return tf.nest.map_structure(lambda x: _first_replica(self.strategy, x), results)
+        return tf.nest.map_structure(lambda x: first_replica(self.strategy, x), results)
 
     def evaluate(self, batches: RecordBatches) -> dict[str, float]:
         """Loss and metrics over all examples of finite `batches`.
@@ -226,18 +151,30 @@ class Trainer:
             with _record_errors(batches):
                 outputs = step(next(iterator))
             rows = batches.batch_rows(number)
-            local = {n: self.strategy.experimental_local_results(v) for n, v in outputs.items()}
-            yield rows, {n: np.concatenate(v)[: len(rows)] for n, v in local.items()}
+            yield rows, {n: self._whole(value)[: len(rows)] for n, value in outputs.items()}
+
+    def _whole(self, value) -> np.ndarray:
+        """The rows of all replicas, in order."""
+        if hosts.are_several():  # they were gathered: every replica has them all
+            return first_replica(self.strategy, value).numpy()
+        return np.concatenate(self.strategy.experimental_local_results(value))
 
     def _predict_step(self, names: tuple[str, ...]) -> Callable:
         """Kept, so that what was compiled for one evaluation serves the next."""
 
         def compute(batch):
-            outputs = self.model(self._inputs(batch), training=False)
+            outputs = self.model(model_inputs(self.model, batch), training=False)
             return {name: tf.cast(outputs[name], tf.float32) for name in names}
 
+        def on_replica(part):
+            outputs = self.computation.jit(compute)(part)
+            if not hosts.are_several():
+                return outputs
+            context = tf.distribute.get_replica_context()
+            return {name: context.all_gather(value, axis=0) for name, value in outputs.items()}
+
         def step(batch):
-            return self.strategy.run(lambda part: self._jit(compute)(part), args=(batch,))
+            return self.strategy.run(on_replica, args=(batch,))
 
         return self._predict_steps.setdefault(names, tf.function(step))
 
@@ -284,6 +221,7 @@ class Trainer:
           InputError: the loss or the gradients are not finite, or a record cannot be used. The
             last checkpoint stays.
         """
+        self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_facts)
         if step >= num_train_steps:
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
@@ -291,30 +229,36 @@ class Trainer:
         self._report_size()
         progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
         # Again after a resume: the run may have been killed in the middle of it.
-        self._evaluate_on_the_way(progress, step, evaluate, pace)
+        if reason := self._evaluate_on_the_way(progress, step, evaluate, pace):
+            logging.info("Training stops at step %d: %s", step, reason)
+            return
         iterator = iter(self._distributed(batches, start=step))
-        while step < num_train_steps:
-            stop = pace.next_stop(step, num_train_steps)
-            losses = self._checked_steps(iterator, step, stop, batches, folder)
-            progress.add(losses, stop - step)
-            step = stop
-            if on_stop:
-                on_stop(step, losses)
-            if pace.is_due(step, pace.log_steps) or step == num_train_steps:
-                rate = float(self.optimizer.schedule(tf.constant(step - 1)))
-                progress.report(step, rate)
-            if pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps:
-                folder.save(step, self.state(step, run_facts))
-            try:
-                self._evaluate_on_the_way(progress, step, evaluate, pace)
-            except StopTraining as reason:
-                logging.info("Training stops at step %d: %s", step, reason)
-                if not pace.is_due(step, pace.save_checkpoints_steps):
+        with noticing_sigterm() as sigterm_came:
+            while step < num_train_steps:
+                stop = pace.next_stop(step, num_train_steps)
+                losses, kept_steps = self._checked_steps(iterator, step, stop, batches, folder)
+                progress.add(losses, kept_steps)
+                step = stop
+                if on_stop:
+                    on_stop(step, losses)
+                if pace.is_due(step, pace.log_steps) or step == num_train_steps:
+                    rate = float(self.optimizer.schedule(tf.constant(step - 1)))
+                    progress.report(step, rate)
+                saves = pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps
+                if saves:
                     folder.save(step, self.state(step, run_facts))
-                return
+                reason = self._evaluate_on_the_way(progress, step, evaluate, pace)
+                interrupted = hosts.any_of(sigterm_came())
+                if (reason or interrupted) and not saves:
+                    folder.save(step, self.state(step, run_facts))
+                if interrupted:
+                    raise Interrupted(step, folder.path)
+                if reason:
+                    logging.info("Training stops at step %d: %s", step, reason)
+                    return
 
     def _report_size(self) -> None:
-        trained = sum(weight.shape.num_elements() for weight in self._weights)
+        trained = sum(weight.shape.num_elements() for weight in self.step.weights)
         frozen = sum(weight.shape.num_elements() for weight in self._frozen.values())
         logging.info("%d of %d parameters are trained.", trained, trained + frozen)
 
@@ -326,25 +270,53 @@ class Trainer:
           step: number of updates made.
           stop: number of updates afterwards.
         """
-        losses = self._train_loop(iterator, tf.constant(step), tf.constant(stop - step))
+        losses = self.step.run(iterator, tf.constant(step), tf.constant(stop - step))
         return {name: float(value) for name, value in losses.items()}
 
-    def _checked_steps(self, iterator, step: int, stop: int, batches, folder) -> dict[str, float]:
+    def _checked_steps(self, iterator, step: int, stop: int, batches, folder):
+        """The mean losses of steps that were not skipped, and how many those are."""
         with _record_errors(batches):
             losses = self.run_steps(iterator, step, stop)
-        if not np.isfinite(list(losses.values())).all():
-            raise InputError(
-                received=f"a loss of {losses['loss']} with gradients of norm "
-                f"{losses['gradient_norm']} between steps {step} and {stop}",
-                expected="finite numbers",
-                remedy="start again with a lower --learning_rate or more --num_warmup_steps; the "
-                f"last checkpoint before it is {folder.latest() or 'none'}",
+        kept_steps = round(losses.pop("kept_steps", stop - step))
+        if not kept_steps and not self.step.loss_scale.is_least:
+            losses = {}
+        elif not kept_steps or not np.isfinite(list(losses.values())).all():
+            raise self._not_finite(losses, step, stop, folder)
+        if kept_steps < stop - step:
+            logging.warning(
+                "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
+                "loss scale is %g now.",
+                stop - step - kept_steps,
+                stop - step,
+                stop,
+                self.step.loss_scale.scale.numpy(),
             )
-        return losses
+        return losses, kept_steps
 
-    def _evaluate_on_the_way(self, progress, step: int, evaluate, pace: Pace) -> None:
-        if evaluate is not None and pace.is_due(step, pace.eval_steps):
+    def _not_finite(self, losses, step: int, stop: int, folder) -> InputError:
+        if self.step.loss_scale is None:
+            received = (
+                f"a loss of {losses['loss']} with gradients of norm {losses['gradient_norm']}"
+            )
+        else:
+            received = "gradients beyond float16 in every step, with the least loss scale,"
+        other = "" if self.step.loss_scale is None else "--precision=bfloat16, or "
+        return InputError(
+            received=f"{received} between steps {step} and {stop}",
+            expected="finite numbers",
+            remedy=f"start again with {other}a lower --learning_rate or more --num_warmup_steps; "
+            f"the last checkpoint before it is {folder.latest() or 'none'}",
+        )
+
+    def _evaluate_on_the_way(self, progress, step: int, evaluate, pace: Pace):
+        """Evaluates if it is time; gives the reason to stop if the evaluation has one."""
+        if evaluate is None or not pace.is_due(step, pace.eval_steps):
+            return None
+        try:
             progress.report_evaluation(step, evaluate(step))
+        except StopTraining as reason:
+            return reason
+        return None
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -355,8 +327,10 @@ class Trainer:
             checkpoints.RUN_FACTS: json.dumps(dict(run_facts), sort_keys=True),
             **self._frozen,
         }
-        for name, weight, m, v in self._named_variables():
+        for name, weight, m, v in self.step.named_variables():
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
+        if self.step.loss_scale:
+            tensors |= self.step.loss_scale.variables
         return {k: v.numpy() if isinstance(v, tf.Variable) else v for k, v in tensors.items()}
 
     def restore(self, folder: checkpoints.CheckpointFolder, run_facts: Mapping[str, Any]) -> int:
@@ -366,6 +340,7 @@ class Trainer:
           InputError: the checkpoint is damaged, or is of another model.
         """
         prefix = folder.latest()
+        _check_same_step(folder, checkpoints.step_of(prefix or ""))
         if prefix is None:
             return 0
         reader = checkpoints.open_checkpoint(prefix)
@@ -373,24 +348,19 @@ class Trainer:
             checkpoints.read_run_facts(reader, prefix=prefix), run_facts
         )
         load_checkpoint(self.model, prefix, required="")
-        for name, _, m, v in self._named_variables():
+        for name, _, m, v in self.step.named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
                 if reader.has_tensor(slot):
                     moment.assign(checkpoints.read_tensor(reader, slot, prefix=prefix))
                 else:
                     logging.warning("%s has no %s; it starts at 0.", prefix, slot)
                     moment.assign(tf.zeros_like(moment))
+        if scale := self.step.loss_scale:
+            there = [name for name in scale.variables if reader.has_tensor(name)]
+            scale.restore({n: checkpoints.read_tensor(reader, n, prefix=prefix) for n in there})
         step = int(checkpoints.read_tensor(reader, checkpoints.GLOBAL_STEP, prefix=prefix))
         logging.info("Going on from %s, step %d.", prefix, step)
         return step
-
-    def _named_variables(self):
-        """Name, weight and both moments of whatever is trained."""
-        return zip(self._names, self._weights, self._moments_m, self._moments_v, strict=True)
-
-
-def _zeros_like(weight: tf.Variable) -> tf.Variable:
-    return tf.Variable(tf.zeros(weight.shape, weight.dtype), trainable=False)
 
 
 @contextlib.contextmanager
@@ -404,16 +374,13 @@ def _record_errors(batches: RecordBatches) -> Iterator[None]:
         raise
 
 
-def _first_replica(strategy: tf.distribute.Strategy, value):
-    return strategy.experimental_local_results(value)[0]
-
-
-def _sum_over_replicas(values):
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-def _step_seed(seed: int, step: tf.Tensor):
-    """int32 scalar: another one for each (seed, step)."""
-    seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
-    return mix(tf.cast(step, tf.int32) * GOLDEN_RATIO ^ mix(tf.constant(seed)))
+def _check_same_step(folder: checkpoints.CheckpointFolder, step: int) -> None:
+    """Refuses folders that are not the same for all processes."""
+    steps = hosts.gather(step)
+    if len(set(steps)) > 1:
+        raise InputError(
+            received=f"{folder.path}, whose latest checkpoint is of step {step} here; the "
+            f"processes of this run see those of steps {', '.join(map(str, steps))}",
+            expected="one folder, which all processes see",
+            remedy="let --output_dir be on a file system that they share, or gs://",
+        )

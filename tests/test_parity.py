@@ -13,6 +13,7 @@ from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.orders import FileOrder
 from bert_tf.pace import Pace
 from bert_tf.records import RecordBatches, RecordFiles, pretraining_record
+from bert_tf.step import Computation
 from bert_tf.training import Trainer
 
 NUM_BATCHES = 12
@@ -106,7 +107,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
         AdamWeightDecay(schedule=schedule),
         strategy=strategy,
         seed=3,
-        compiled=compiled,
+        computation=Computation(xla=compiled),
     )
     load_checkpoint(trainer.model, tiny / "bert_model.ckpt")
     losses = []

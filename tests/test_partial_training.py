@@ -14,6 +14,7 @@ from bert_tf.optimization import AdamWeightDecay, Schedule, layer_scales
 from bert_tf.orders import ShuffledOrder
 from bert_tf.pace import Pace
 from bert_tf.records import RecordBatches, RecordFiles
+from bert_tf.step import Computation
 from bert_tf.training import Trainer
 
 CONFIG = dataclasses.replace(small.CONFIG, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
@@ -39,7 +40,7 @@ def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0) ->
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
         freeze=freeze,
-        compiled=False,
+        computation=Computation(xla=False),
     )
 
 

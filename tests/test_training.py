@@ -20,7 +20,8 @@ from bert_tf.orders import FileOrder, ShuffledOrder
 from bert_tf.pace import Pace
 from bert_tf.progress import read_curves
 from bert_tf.records import RecordBatches, RecordFiles
-from bert_tf.training import Trainer, _step_seed
+from bert_tf.step import Computation, step_seed
+from bert_tf.training import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 STILL = dataclasses.replace(DROPPING, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
@@ -63,7 +64,7 @@ def make_trainer(config, strategy=None, *, masked_lm_only: bool = False) -> Trai
         AdamWeightDecay(schedule=SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
-        compiled=False,
+        computation=Computation(xla=False),
     )
 
 
@@ -96,7 +97,7 @@ def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
 
 def spoil(trainer: Trainer) -> None:
     """Makes every weight and moment wrong, so that what is right can only come from a file."""
-    for _, *variables in trainer._named_variables():
+    for _, *variables in trainer.step.named_variables():
         for variable in variables:
             variable.assign(tf.ones_like(variable) * 7)
 
@@ -248,7 +249,7 @@ def test_weights_without_moments(undisturbed, tmp_path, caplog):
         assert trainer.restore(CheckpointFolder(tmp_path), {}) == 40
     for name, value in reference.take_weights(trainer.model).items():
         np.testing.assert_array_equal(value, weights[name])
-    for _, _, m, v in trainer._named_variables():
+    for _, _, m, v in trainer.step.named_variables():
         assert not m.numpy().any()
         assert not v.numpy().any()
     assert len(caplog.records) == 2 * len(weights)
@@ -385,7 +386,7 @@ def test_any_seed(seed):
 
 
 def test_every_step_has_its_own_dropout():
-    seeds = {int(s) for seed in (-1, 0, 1, 7) for s in _step_seed(seed, tf.range(200))}
+    seeds = {int(s) for seed in (-1, 0, 1, 7) for s in step_seed(seed, tf.range(200))}
     assert len(seeds) == 4 * 200
 
 

@@ -21,6 +21,7 @@ from bert_tf.formats.base import Weights
 from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.records import RecordFiles
 from bert_tf.squad.windows import Window
+from bert_tf.step import Computation
 from bert_tf.training import Trainer
 
 ENCODER_AND_HEAD = r"bert/(?!pooler/)|cls/squad/"  # what a checkpoint must have to answer questions
@@ -33,6 +34,7 @@ def make_trainer(
     *,
     seed: int,
     freeze: Sequence[str] = (),
+    computation: Computation | None = None,
 ) -> Trainer:
     """Model, loss and optimizer on the devices; arguments as for `Trainer`."""
     return Trainer(
@@ -42,17 +44,24 @@ def make_trainer(
         strategy=strategy,
         seed=seed,
         freeze=freeze,
+        computation=computation,
     )
 
 
-def restore(source: Weights, config: BertConfig, strategy: tf.distribute.Strategy) -> Trainer:
+def restore(
+    source: Weights,
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    *,
+    computation: Computation | None = None,
+) -> Trainer:
     """A trained model, to answer questions with.
 
     Raises:
       InputError: the weights are not of a whole model for questions and contexts.
     """
     untrained = AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1))
-    trainer = make_trainer(config, untrained, strategy, seed=0)
+    trainer = make_trainer(config, untrained, strategy, seed=0, computation=computation)
     logging.info("%s", weights.load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
     return trainer
 

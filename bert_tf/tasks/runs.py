@@ -19,6 +19,7 @@ from bert_tf.fine_tuning import Batching, predictions_in_order, write_records
 from bert_tf.formats.base import ModelFacts
 from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.records import RecordFiles
+from bert_tf.step import Computation
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.features import Features, classifier_record, join_words, make_features
 from bert_tf.tasks.heads import (
@@ -79,6 +80,7 @@ class Run:
         batching: Batching,
         *,
         output_dir: str,
+        computation: Computation | None = None,
     ):
         """Takes in what belongs together.
 
@@ -88,7 +90,9 @@ class Run:
           strategy: what it runs on.
           batching: how records become batches.
           output_dir: the folder of the run.
+          computation: how steps are computed, as for `Trainer`.
         """
+        self.computation = computation or Computation()
         self.task, self.model, self.strategy, self.batching = task, model, strategy, batching
         self.output_dir = output_dir
         self.record = classifier_record(
@@ -153,6 +157,7 @@ class Run:
             strategy=self.strategy,
             seed=seed,
             freeze=freeze,
+            computation=self.computation,
         )
         return self.trainer
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints
+from bert_tf import checkpoints, hosts
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.fine_tuning import FineTuningSchedule
@@ -79,6 +79,7 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
         results = {"global_step": run.step, **found}
         both = {"facts": facts, "results": results}
         write_text(path, json.dumps(both, indent=2) + "\n")
+        hosts.wait_for_all()
     return dataclasses.replace(trial, results=read_json(path)["results"])
 
 
@@ -185,6 +186,8 @@ def _facts(run: Run, settings: Settings, schedule: FineTuningSchedule, trial: Tr
         "optimizer": settings.optimizer,
         "bias_correction": settings.bias_correction,
         "freeze": list(settings.freeze),
+        "precision": run.computation.precision,
+        "clip_per_replica": run.computation.clip_per_replica,
         "task_name": run.task.name,
         "init_checkpoint": run.model.source.path,
         "seed": trial.seed,
