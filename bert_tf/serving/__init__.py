@@ -3,12 +3,12 @@
 In the order in which a request meets them:
 
     sequences        pieces of texts -> the batch that a model takes
+    inference        the model, in few operations
     task             what a task is to be exported: its signatures, each a function of tensors
     classification, multiple_choice, token_labels, embeddings, masked_lm, question_answering
                      texts -> model -> named answers, one file a kind
     kinds            which of them belongs to a checkpoint
-    export           a task -> EXPORT_DIR/1, with model card, vocabulary and warm-up requests
-    warm_up          the requests that TF Serving runs when it loads a model
+    export           a task -> EXPORT_DIR/1, with vocabulary, model card and warm-up requests
 
 Everything between a text and its answer is TensorFlow operations that TF Serving links.
 """

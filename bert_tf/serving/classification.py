@@ -3,11 +3,11 @@
 from types import MappingProxyType
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.sequences import Features
 from bert_tf.serving.task import Answers, ServingTask
 from bert_tf.tokenization import FullTokenizer
@@ -25,7 +25,7 @@ class TextTask(ServingTask):
 
     def __init__(
         self,
-        model: keras.Model,
+        model: InferenceModel,
         tokenizer: FullTokenizer,
         config: BertConfig,
         *,
@@ -72,14 +72,7 @@ class ClassifierTask(TextTask):
     def __init__(self, *args, labels: tuple[str, ...], **kwargs):
         """As for `TextTask`; `labels`: names of the model's classes, in order."""
         super().__init__(*args, **kwargs)
-        classes = self.model.output["logits"].shape[-1]
-        if len(labels) != classes:
-            raise InputError(
-                received=f"{len(labels)} labels: {', '.join(labels)}",
-                expected=f"{classes}, as many as the model has classes",
-                remedy="name them all, in the order of the classes, with --labels",
-            )
-        self.labels = tuple(labels)
+        self.labels = checked_labels(labels, self.model)
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> label, probability [B], labels and probabilities [B, L]."""
@@ -131,6 +124,17 @@ class RegressionTask(TextTask):
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> score [B]."""
         return {"score": self.outputs_of(features)["logits"][:, 0]}
+
+
+def checked_labels(labels: tuple[str, ...], model: InferenceModel) -> tuple[str, ...]:
+    """The labels, if there are as many as the model has classes."""
+    if len(labels) != model.num_classes:
+        raise InputError(
+            received=f"{len(labels)} labels: {', '.join(labels)}",
+            expected=f"{model.num_classes}, as many as the model has classes",
+            remedy="name them all, in the order of the classes, with --labels",
+        )
+    return tuple(labels)
 
 
 def in_each_row(names: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:

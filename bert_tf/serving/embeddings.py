@@ -16,12 +16,11 @@ class EmbeddingTask(TextTask):
     name = "embeddings"
     title = "Gives each text vectors."
 
-    def __init__(self, *args, has_pooler: bool = True, **kwargs):
-        """As for `TextTask`; `has_pooler`: whether the weights have one (many have not)."""
+    def __init__(self, *args, **kwargs):
+        """As for `TextTask`. Many models have no pooler; then there are no pooled vectors."""
         super().__init__(*args, **kwargs)
-        self.has_pooler = has_pooler
         self.outputs = {"mean": "float [B, D], the mean of the vectors of all its pieces"}
-        if has_pooler:
+        if self.model.has_pooler:
             self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
 
     def answer_ids(self, features: Features) -> Answers:
@@ -31,7 +30,7 @@ class EmbeddingTask(TextTask):
         share = tf.cast(features["input_mask"], vectors.dtype)[:, :, tf.newaxis]  # [B, S, 1]
         pieces = tf.maximum(tf.reduce_sum(share, 1), 1.0)
         answers = {"mean": tf.reduce_sum(vectors * share, 1) / pieces}
-        return answers | ({"pooled": outputs["pooled_output"]} if self.has_pooler else {})
+        return answers | ({"pooled": outputs["pooled_output"]} if self.model.has_pooler else {})
 
     def further_signatures(self) -> dict[str, Signature]:
         """tokens: a vector for each piece, which is too much for the default."""

@@ -39,10 +39,7 @@ class _Exported(tf.Module):
 
     def __init__(self, task: ServingTask, vocab_file: str):
         super().__init__()
-        # Not by assignment, which would track it: the C++ loader cannot restore a Keras model, and
-        # Keras's own export writes every weight twice.
-        self.__dict__["task"] = task
-        self.weights = [variable.value for variable in task.model.variables]
+        self.model = task.model
         self.vocabulary = tf.saved_model.Asset(vocab_file)
 
 

@@ -13,6 +13,7 @@ import keras
 from bert_tf import models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.serving import inference
 from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, RegressionTask
 from bert_tf.serving.embeddings import EmbeddingTask
 from bert_tf.serving.masked_lm import MaskedLmTask
@@ -65,13 +66,15 @@ class Kind:
 
     Attributes:
       make_task: its class.
-      make_model: of configuration and number of classes.
+      make_model: of configuration and number of classes, what the weights are loaded into.
+      head: of the model that answers.
       required: a pattern of the weights that must be in the checkpoint.
       arguments: of weights and options, what `make_task` wants beside the usual.
     """
 
     make_task: Callable[..., ServingTask]
     make_model: Callable[[BertConfig, int], keras.Model]
+    head: str
     required: str
     arguments: Callable[[Weights, ServingOptions], dict[str, Any]]
 
@@ -93,7 +96,11 @@ def make_task(
     arguments = kind.arguments(source, options)
     model = kind.make_model(config, _num_classes(source))
     load_checkpoint(model, source, required=kind.required)
-    return kind.make_task(model, tokenizer, config, **arguments)
+    has_pooler = "bert/pooler/dense/kernel" in source.shapes
+    answering = inference.InferenceModel(
+        inference.tensors_of(model), config, head=kind.head, pooler=has_pooler
+    )
+    return kind.make_task(answering, tokenizer, config, **arguments)
 
 
 def kind_of(source: Weights) -> str:
@@ -158,8 +165,8 @@ def _of_tokens(source: Weights, options: ServingOptions) -> dict[str, Any]:
 
 
 def _of_vectors(source: Weights, options: ServingOptions) -> dict[str, Any]:
-    has_pooler = "bert/pooler/dense/kernel" in source.shapes
-    return {**_of_texts(options), "has_pooler": has_pooler}
+    del source
+    return _of_texts(options)
 
 
 def _of_masks(source: Weights, options: ServingOptions) -> dict[str, Any]:
@@ -191,29 +198,44 @@ def _classifier(config: BertConfig, num_classes: int) -> keras.Model:
 
 
 KINDS: Mapping[str, Kind] = {
-    ClassifierTask.name: Kind(ClassifierTask, _classifier, _CLASSIFIER, _of_labels),
-    MultiLabelTask.name: Kind(MultiLabelTask, _classifier, _CLASSIFIER, _of_labels),
-    RegressionTask.name: Kind(RegressionTask, _classifier, _CLASSIFIER, _of_regression),
+    ClassifierTask.name: Kind(
+        ClassifierTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_labels
+    ),
+    MultiLabelTask.name: Kind(
+        MultiLabelTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_labels
+    ),
+    RegressionTask.name: Kind(
+        RegressionTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_regression
+    ),
     # Each ending by itself, so that there may be any number of them.
-    MultipleChoiceTask.name: Kind(MultipleChoiceTask, _classifier, _CLASSIFIER, _of_choices),
+    MultipleChoiceTask.name: Kind(
+        MultipleChoiceTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_choices
+    ),
     TokenLabelsTask.name: Kind(
         TokenLabelsTask,
         lambda config, num_classes: models.token_model(config, num_classes=num_classes),
+        inference.TOKENS,
         f"{ENCODER}|{_HEAD}",
         _of_tokens,
     ),
     QuestionAnsweringTask.name: Kind(
         QuestionAnsweringTask,
         lambda config, _: models.span_model(config),
+        inference.SPANS,
         f"{ENCODER}|cls/squad/",
         _of_questions,
     ),
     EmbeddingTask.name: Kind(
-        EmbeddingTask, lambda config, _: models.bert_encoder(config), ENCODER, _of_vectors
+        EmbeddingTask,
+        lambda config, _: models.bert_encoder(config),
+        inference.VECTORS,
+        ENCODER,
+        _of_vectors,
     ),
     MaskedLmTask.name: Kind(
         MaskedLmTask,
         lambda config, _: models.pretraining_model(config, next_sentence=False),
+        inference.MASKED_LM,
         f"{ENCODER}|cls/predictions/",
         _of_masks,
     ),

@@ -8,10 +8,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.sequences import (
     FEATURE_NAMES,
     Features,
@@ -46,7 +46,7 @@ class ServingTask:
 
     Attributes:
       name: of the kind of task, as in --task.
-      model: the Keras model.
+      model: the model.
       sequences: how texts become what it takes.
     """
 
@@ -58,7 +58,7 @@ class ServingTask:
 
     def __init__(
         self,
-        model: keras.Model,
+        model: InferenceModel,
         tokenizer: FullTokenizer,
         config: BertConfig,
         *,
@@ -67,7 +67,7 @@ class ServingTask:
         """Takes in what belongs together.
 
         Args:
-          model: one of `bert_tf.models`, with its weights.
+          model: with the head of this kind.
           tokenizer: that it was trained with.
           config: of the model.
           max_seq_length: most pieces of a sequence.
@@ -77,10 +77,8 @@ class ServingTask:
         """
         self.model = model
         # One function for all signatures: traced once, and once in the graph.
-        specs = {v.name: tf.TensorSpec([None, None], tf.int32, v.name) for v in model.inputs}
-        self._model = tf.function(
-            lambda inputs: model(inputs, training=False), input_signature=[specs], autograph=False
-        )
+        specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in self.feature_names}
+        self._model = tf.function(model, input_signature=[specs], autograph=False)
         self.sequences = Sequences(tokenizer, config, max_seq_length=max_seq_length)
 
     # ------------------------------------------------------------------------ to be defined

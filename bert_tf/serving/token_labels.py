@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.errors import InputError
+from bert_tf.serving.classification import checked_labels
 from bert_tf.serving.sequences import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.task import Answers, ServingTask
 from bert_tf.serving.word_windows import WordWindows, word_windows
@@ -35,14 +35,7 @@ class TokenLabelsTask(ServingTask):
     def __init__(self, *args, labels: tuple[str, ...], **kwargs):
         """As for `ServingTask`; `labels`: names of the model's classes, in order."""
         super().__init__(*args, **kwargs)
-        classes = self.model.output["logits"].shape[-1]
-        if len(labels) != classes:
-            raise InputError(
-                received=f"{len(labels)} labels: {', '.join(labels)}",
-                expected=f"{classes}, as many as the model has classes",
-                remedy="name them all, in the order of the classes, with --labels",
-            )
-        self.labels = tuple(labels)
+        self.labels = checked_labels(labels, self.model)
         self._flags = PointFlags()
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
 

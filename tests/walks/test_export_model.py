@@ -1,0 +1,160 @@
+"""From training to serving: what an export answers is what the scripts have written."""
+
+import csv
+import json
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import served_models
+from saved_models import run_in_c
+from walking import in_process, run, write_config, write_vocabulary
+
+from bert_tf import BertConfig, bert_encoder
+from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+from bert_tf.errors import InputError
+from bert_tf.serving.export import batch_of
+
+pytestmark = pytest.mark.walk
+NUM_QUESTIONS = 40
+LENGTHS = {"max_seq_length": 17, "doc_stride": 5, "max_query_length": 4}
+
+
+def write_pairs(path: pathlib.Path, num_rows: int, *, seed: int) -> list[dict]:
+    generator = np.random.default_rng(seed)
+    rows = []
+    for _ in range(num_rows):
+        first, second = (
+            " ".join(f"w{n}" for n in generator.integers(0, 90, generator.integers(1, 14)))
+            for _ in range(2)
+        )
+        rows.append({"first": first, "second": second, "kind": "same" if seed % 2 else "other"})
+        seed += 1
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def test_a_classifier_answers_as_it_predicts(tmp_path):
+    for name, count in (("train", 12), ("test", 9)):
+        rows = write_pairs(tmp_path / f"{name}.csv", count, seed=3)
+    config = BertConfig.from_json_file(write_config(tmp_path / "bert_config.json"))
+    write_vocabulary(tmp_path / "vocab.txt")
+    variables = bert_encoder(config).trainable_variables
+    tensors = {checkpoint_name(v): v.numpy() for v in variables}
+    write_checkpoint(str(tmp_path / "bert_model.ckpt"), tensors, temporary=str(tmp_path / "new"))
+    run(
+        "run_classifier.py",
+        task_name="csv",
+        data_dir=tmp_path,
+        text_a_column="first",
+        text_b_column="second",
+        label_column="kind",
+        max_seq_length=17,
+        do_train=True,
+        do_predict=True,
+        train_batch_size=4,
+        num_train_epochs=2,
+        learning_rate="5e-3",
+        init_checkpoint=tmp_path,
+        output_dir=tmp_path / "run",
+        export_dir=tmp_path / "serving" / "pairs",
+    )
+    asked = batch_of([{"text_a": row["first"], "text_b": row["second"]} for row in rows])
+    (found,) = run_in_c(
+        [(str(tmp_path / "serving" / "pairs" / "1"), "serving_default", asked)], tmp_path
+    )
+    wanted = np.loadtxt(tmp_path / "run/test_results.tsv", delimiter="\t")
+    np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-5)
+    assert set(found["labels"][0]) == {b"same", b"other"}
+    card = (tmp_path / "serving" / "pairs" / "1" / "README.md").read_text()
+    assert "run_classifier.py" in card
+
+
+# ---------------------------------------------------------------------------- questions
+
+
+def squad_file() -> dict:
+    """Contexts of up to six windows, some without a piece."""
+    choose = random.Random(7)
+    words = ["Ruprecht", "founded", "it", "in", "1386", "(1412)", "by", "the", "Café", "é中", "😀?"]
+    paragraphs = []
+    for number in range(NUM_QUESTIONS):
+        context = " ".join(choose.choices(words, k=choose.choice((0, 1, 5, 12, 30))))
+        question = " ".join(choose.choices(words, k=choose.randrange(6)))
+        qas = [{"id": f"q{number}", "question": question, "answers": [], "is_impossible": True}]
+        paragraphs.append({"context": context, "qas": qas})
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory) -> pathlib.Path:
+    """A folder with a model for questions, and questions."""
+    folder = tmp_path_factory.mktemp("questions")
+    served_models.write_folder("no_answer", folder / "model")
+    (folder / "dev.json").write_text(json.dumps(squad_file()))
+    return folder
+
+
+def test_questions_are_answered_as_run_squad_does(questions, tmp_path):
+    run(
+        "run_squad.py",
+        "--nolegacy_alignment",
+        **LENGTHS,
+        init_checkpoint=questions / "model",
+        predict_file=questions / "dev.json",
+        version_2_with_negative=True,
+        null_score_diff_threshold=-0.5,
+        do_predict=True,
+        output_dir=tmp_path,
+        export_dir=tmp_path / "serving",
+    )
+    names = ("predictions.json", "null_odds.json")
+    predictions, null_odds = (json.loads((tmp_path / name).read_text()) for name in names)
+    asked = [
+        {"question": paragraph["qas"][0]["question"], "context": paragraph["context"]}
+        for paragraph in squad_file()["data"][0]["paragraphs"]
+    ]
+    path = str(tmp_path / "serving" / "1")
+    (found,) = run_in_c([(path, "serving_default", batch_of(asked))], tmp_path)
+    answers = [answer.decode() for answer in found["answer"]]
+    assert answers == [predictions[f"q{n}"] for n in range(NUM_QUESTIONS)]
+    assert 5 < sum(map(bool, answers)) < NUM_QUESTIONS - 5
+    wanted = [null_odds[f"q{n}"] for n in range(NUM_QUESTIONS)]
+    np.testing.assert_allclose(found["null_odds"], wanted, rtol=1e-6, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------- export_model.py
+
+
+def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
+    with in_process("export_model.py") as export_model:
+        export_model(init_checkpoint=questions / "model", export_dir=tmp_path, max_seq_length=17,
+                     max_query_length=4, top_k=2)  # fmt: skip
+        facts = json.loads((tmp_path / "1" / "export.json").read_text())
+        assert facts["task"] == "question_answering"
+        assert facts["options"]["max_seq_length"] == 17
+        assert not facts["options"]["version_2_with_negative"]
+        for changes, message in (
+            ({"top_k": 21}, "--top_k=21"),
+            ({"max_seq_length": 30}, "max_seq_length 30"),
+            ({"max_query_length": 40}, "max_query_length=40"),
+            ({"task": "fill_mask"}, "cls/predictions"),
+            ({"task": "classification"}, "output_weights"),
+        ):
+            flags = {"init_checkpoint": questions / "model", "export_dir": tmp_path / "none"}
+            with pytest.raises(InputError, match=message):
+                export_model(**flags | changes)
+    assert not (tmp_path / "none").exists()
+
+
+def test_labels_must_be_as_many_as_classes(tmp_path):
+    served_models.write_folder("classification", tmp_path / "model")
+    with (
+        in_process("export_model.py") as export_model,
+        pytest.raises(InputError, match="2 labels: a, b"),
+    ):
+        export_model(init_checkpoint=tmp_path / "model", export_dir=tmp_path / "out", labels="a,b")
