@@ -80,23 +80,24 @@ class Trainer:
                 frozen=frozen,
             )
         self._frozen = frozen
+        self._eval_part = self.computation.jit(self._sums_of_part)
         self._eval_step = tf.function(self._eval_step_fn)
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
 
     # ------------------------------------------------------------------ evaluation
 
-    def _eval_step_fn(self, batch: Batch) -> Sums:
-        def compute(batch):
-            outputs = self.model(model_inputs(self.model, batch), training=False)
-            weights = self.objective.weights(batch)
-            losses = self.objective.loss_sums(outputs, batch)
-            metrics = self.objective.metric_sums(outputs, batch)
-            return tf.reduce_sum(batch["is_real_example"]), weights, losses, metrics
+    def _sums_of_part(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
+        outputs = self.model(model_inputs(self.model, batch), training=False)
+        weights = self.objective.weights(batch)
+        losses = self.objective.loss_sums(outputs, batch)
+        metrics = self.objective.metric_sums(outputs, batch)
+        return tf.reduce_sum(batch["is_real_example"]), weights, losses, metrics
 
-        def replica_step(batch):
-            return sum_over_replicas(self.computation.jit(compute)(batch))
+    def _eval_step_fn(self, batch: Batch):
+        def on_replica(part):
+            return sum_over_replicas(self._eval_part(part))
 
-        results = self.strategy.run(replica_step, args=(batch,))
+        results = self.strategy.run(on_replica, args=(batch,))
         return tf.nest.map_structure(lambda x: first_replica(self.strategy, x), results)
 
     def evaluate(self, batches: RecordBatches) -> dict[str, float]:

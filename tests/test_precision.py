@@ -1,0 +1,199 @@
+"""bfloat16 and float16: what is computed in them and what is not; the scale of the loss."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import small
+import tensorflow as tf
+from small_heads import OPTIMIZER, make_batch, make_trainer, take_steps, tensors
+
+from bert_tf import bert_encoder, distribution, loss_scaling
+from bert_tf.checkpoints import CheckpointFolder
+from bert_tf.errors import InputError
+from bert_tf.loss_scaling import LossScale
+from bert_tf.optimization import Schedule
+from bert_tf.orders import ShuffledOrder
+from bert_tf.pace import Pace
+from bert_tf.records import RecordBatches, RecordFiles
+from bert_tf.step import Computation
+
+LOW = ("bfloat16", "float16")
+ROWS = 6
+SHALLOW = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
+TRAINED = dataclasses.replace(
+    OPTIMIZER, schedule=Schedule(learning_rate=5e-3, num_train_steps=60, num_warmup_steps=6)
+)
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory) -> RecordBatches:
+    path = tmp_path_factory.mktemp("records") / "train.tfrecord"
+    files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
+    order = ShuffledOrder(len(files), seed=5)
+    return RecordBatches(files, order, batch_size=4, vocab_size=SHALLOW.vocab_size)
+
+
+def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-{step}")
+    return {n: np.asarray(reader.get_tensor(n)) for n in reader.get_variable_to_shape_map()}
+
+
+# ---------------------------------------------------------------------------- layers
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_what_is_computed_in_it(precision):
+    """Hidden states are; weights are not, and nobody's policy is changed for good."""
+    before = keras.config.dtype_policy().name
+    with Computation(precision=precision).policy():
+        low = bert_encoder(small.CONFIG)
+    assert keras.config.dtype_policy().name == before
+    exact = bert_encoder(small.CONFIG)
+    for ours, theirs in zip(low.weights, exact.weights, strict=True):
+        assert ours.dtype == "float32"
+        ours.assign(theirs)
+    inputs = {n: small.examples()[n] for n in ("input_ids", "input_mask", "segment_ids")}
+    hidden, expected = low(inputs)["sequence_output"], exact(inputs)["sequence_output"]
+    assert hidden.dtype == precision
+    error = np.abs(np.float32(hidden) - np.asarray(expected)).max()
+    assert 0 < error < {"bfloat16": 0.1, "float16": 0.01}[precision]
+
+
+def test_logits_are_float32():
+    for head, names in (("classes", ["logits"]), ("span", ["start_logits", "end_logits"])):
+        trainer = make_trainer(head, SHALLOW, precision="bfloat16")
+        batch = make_batch(head, ROWS)
+        outputs = trainer.model({name: batch[name] for name in trainer.model.input})
+        assert {outputs[name].dtype for name in names} == {tf.float32}
+
+
+def test_many_gradients_of_one_row_are_added_up_exactly():
+    """2,048 ones are 2,048; added one by one in bfloat16 they would be 256."""
+    with Computation(precision="bfloat16").policy():
+        embeddings = bert_encoder(small.CONFIG).get_layer("embeddings")
+    ids = np.full([512, 4], 7, np.int32)
+    with tf.GradientTape() as tape:
+        _, words = embeddings(ids, np.zeros_like(ids))
+        assert words.dtype == tf.float32
+        rows = tf.reduce_sum(tf.gather(words, ids))
+    gradient = tf.convert_to_tensor(tape.gradient(rows, embeddings.word_embeddings.value))
+    np.testing.assert_array_equal(gradient[7], np.full(small.CONFIG.hidden_size, 2048.0))
+
+
+def test_an_unknown_precision():
+    with pytest.raises(ValueError, match="float8"):
+        Computation(precision="float8")
+
+
+# ---------------------------------------------------------------------------- training
+
+
+@pytest.fixture(scope="module")
+def final_losses() -> dict[str, float]:
+    """Of 60 steps over one batch, by precision; evaluation of the trained model."""
+    found = {}
+    for precision in ("float32", *LOW):
+        trainer = make_trainer("pretraining", SHALLOW, optimizer=TRAINED, precision=precision)
+        batch = make_batch("pretraining", ROWS)
+        found[f"{precision} first"] = take_steps(trainer, batch, 2)["loss"]
+        take_steps(trainer, batch, 50)
+        found[precision] = take_steps(trainer, batch, 10)["loss"]
+        assert all(v.dtype in (np.float32, np.int64) for v in tensors(trainer).values())
+    return found
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_a_run_ends_where_float32_does(final_losses, precision):
+    assert final_losses["float32"] < 0.8 * final_losses["float32 first"]  # something is learned
+    assert final_losses[precision] == pytest.approx(final_losses["float32"], rel=0.02)
+    assert final_losses[precision] != final_losses["float32"]
+
+
+# ---------------------------------------------------------------------------- the loss scale
+
+
+def test_the_scale_looks_after_itself(monkeypatch):
+    monkeypatch.setattr(loss_scaling, "GROWS_AFTER", 3)
+    scale, strategy = LossScale(), distribution.make_strategy("one")
+    seen = []
+    for is_finite in (1, 1, 1, 1, 0, 1, 1, 1):
+        scale.update(strategy, tf.constant(bool(is_finite)))
+        seen.append(tuple(int(v) for v in (scale.scale, scale.good_steps, scale.skipped_steps)))
+    first = 2**15
+    assert seen == [
+        (first, 1, 0),
+        (first, 2, 0),
+        (2 * first, 0, 0),
+        (2 * first, 1, 0),
+        (first, 0, 1),
+        (first, 1, 1),
+        (first, 2, 1),
+        (2 * first, 0, 1),
+    ]
+    scale.scale.assign(1.0)
+    assert scale.is_least
+    scale.update(strategy, tf.constant(False))
+    assert float(scale.scale) == 1.0
+
+
+def run(trainer, batches, folder, *, steps: int, on_stop=lambda step, means: None) -> None:
+    trainer.train(
+        batches,
+        num_train_steps=steps,
+        folder=CheckpointFolder(folder),
+        pace=Pace(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2),
+        run_facts={},
+        on_stop=on_stop,
+    )
+
+
+def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches, tmp_path, caplog):
+    """The scale is so large at first that three steps are lost; then all goes well."""
+    losses = {}
+
+    def half(folder):
+        trainer = make_trainer("pretraining", SHALLOW, precision="float16")
+        if not (folder / "checkpoint").exists():
+            trainer.step.loss_scale.scale.assign(2.0**36)
+            CheckpointFolder(folder).save(0, trainer.state(0, {}))
+        return trainer
+
+    trainer = half(tmp_path / "whole")
+    start = tensors_of(tmp_path / "whole", 0)
+    with caplog.at_level("WARNING", logger="absl"):
+        run(trainer, batches, tmp_path / "whole", steps=40, on_stop=losses.__setitem__)
+    skipped = [step for step, means in losses.items() if not means]
+    assert skipped == list(range(1, len(skipped) + 1))
+    assert 3 <= len(skipped) < 30
+    assert f"loss scale is {2.0 ** (36 - 1):g} now" in caplog.text
+    end = tensors_of(tmp_path / "whole", 40)
+    assert end["bert_tf/loss_scale_skipped_steps"] == len(skipped)
+    assert end["bert_tf/loss_scale"] == 2.0 ** (36 - len(skipped))
+    assert end["bert_tf/loss_scale_good_steps"] == 40 - len(skipped)
+    changed = [n for n in start if n.startswith("bert/") and not np.array_equal(start[n], end[n])]
+    assert changed
+
+    def kill(step, means):
+        if step == 3:  # in the midst of those that are skipped
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(half(tmp_path / "killed"), batches, tmp_path / "killed", steps=40, on_stop=kill)
+    at_two = tensors_of(tmp_path / "killed", 2)
+    for name, value in start.items():  # nothing was changed by steps that were skipped
+        if name.startswith(("bert/", "cls/")):
+            np.testing.assert_array_equal(at_two[name], value, name)
+    run(half(tmp_path / "killed"), batches, tmp_path / "killed", steps=40)
+    for name, value in tensors_of(tmp_path / "killed", 40).items():
+        np.testing.assert_array_equal(value, end[name], name)
+
+
+def test_when_no_scale_helps(batches, tmp_path):
+    trainer = make_trainer("pretraining", SHALLOW, precision="float16", xla=False)
+    trainer.model.get_layer("embeddings").norm.gamma.assign([np.inf] * SHALLOW.hidden_size)
+    trainer.step.loss_scale.scale.assign(2.0)
+    with pytest.raises(InputError, match="float16 in every step") as caught:
+        run(trainer, batches, tmp_path, steps=6)
+    assert "--precision=bfloat16" in caught.value.remedy

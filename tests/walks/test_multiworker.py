@@ -1,0 +1,227 @@
+"""Several processes are one run: the same weights, and it survives the loss of each of them."""
+
+import json
+import os
+import pathlib
+import signal
+
+import keras
+import numpy as np
+import pytest
+from several import Processes
+from walking import (
+    SIZES,
+    contents,
+    in_process,
+    read_tensors,
+    write_config,
+    write_records,
+    write_vocabulary,
+)
+
+from bert_tf import BertConfig, bert_encoder
+from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+
+pytestmark = pytest.mark.walk
+EARLY, LATE = 8, 160  # rounding grows with the steps: devices are compared after the first few
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory) -> pathlib.Path:
+    """Records, questions and rows, and an encoder with dropout as if it had been pre-trained."""
+    folder = tmp_path_factory.mktemp("given")
+    for number, rows in enumerate((23, 14)):
+        write_records(folder / f"{number}.tfrecord", rows, seed=number)
+    config = BertConfig.from_json_file(
+        write_config(folder / "bert_config.json", num_hidden_layers=1)
+    )
+    assert config.hidden_dropout_prob > 0
+    write_vocabulary(folder / "vocab.txt")
+    keras.utils.set_random_seed(3)
+    tensors = {checkpoint_name(v): v.numpy() for v in bert_encoder(config).trainable_variables}
+    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
+    rng = np.random.default_rng(5)
+    texts = [" ".join(f"w{n}" for n in rng.integers(2, 60, rng.integers(3, 14))) for _ in range(29)]
+    for name, part in (("train", texts[:16]), ("dev", texts[16:])):
+        rows = [f"{text},{'even' if len(text) % 2 else 'odd'}" for text in part]
+        (folder / f"{name}.csv").write_text("\n".join(["words,kind", *rows]) + "\n")
+        (folder / f"{name}.json").write_text(json.dumps(squad(part)))
+    return folder
+
+
+def squad(texts: list[str]) -> dict:
+    """Questions whose answer is the second word."""
+    paragraphs = []
+    for number, text in enumerate(texts):
+        word = text.split()[1]
+        answer = {"text": word, "answer_start": text.index(f" {word}") + 1}
+        question = {"id": f"q{number}", "question": "w1 w60", "answers": [answer]}
+        paragraphs.append({"context": text, "qas": [question]})
+    return {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+def pretraining_flags(given: pathlib.Path) -> dict:
+    return {
+        "input_file": given / "*.tfrecord",
+        "eval_input_file": given / "1.tfrecord",
+        "bert_config_file": given / "bert_config.json",
+        "do_train": True,
+        "do_eval": True,
+        "train_batch_size": 12,
+        "eval_batch_size": 6,
+        "gradient_accumulation_steps": 2,
+        "num_train_steps": LATE,
+        "num_warmup_steps": 5,
+        "learning_rate": 1e-3,
+        "save_checkpoints_steps": 4,
+        "keep_checkpoint_max": 0,
+        "iterations_per_loop": 3,
+        "log_steps": 2,
+        **SIZES,
+    }
+
+
+def assert_same_weights(one: pathlib.Path, several: pathlib.Path) -> None:
+    ours, theirs = read_tensors(several), read_tensors(one)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        if name.startswith(("bert/", "cls/", "output_")):
+            assert np.abs(ours[name] - value).max() < 1e-6, name
+
+
+def numbers_in(path: pathlib.Path) -> list[float]:
+    """All that can be read as a number, in order."""
+    numbers = []
+    for word in path.read_text().replace(",", " ").replace(":", " ").split():
+        try:
+            numbers.append(float(word.strip('"[]{}')))
+        except ValueError:
+            continue
+    return numbers
+
+
+def run_undisturbed(count: int, given: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    flags = pretraining_flags(given) | {"output_dir": folder / "run"}
+    with Processes(count, folder, "run_pretraining.py", **flags) as processes:
+        assert processes.wait() == [0] * count, processes.all_said()
+        assert " step 160/160 " in processes.said(count - 1)  # they all say how it goes
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def two(given, tmp_path_factory) -> pathlib.Path:
+    """What two processes make of it that nobody disturbs."""
+    return run_undisturbed(2, given, tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="module")
+def one(given, tmp_path_factory) -> pathlib.Path:
+    """What one process makes of it."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    with in_process("run_pretraining.py") as main:
+        main(**pretraining_flags(given), strategy="one", output_dir=folder)
+    return folder
+
+
+def check_is_one(several: pathlib.Path, one: pathlib.Path) -> None:
+    assert_same_weights(one / f"model.ckpt-{EARLY}.index", several / f"model.ckpt-{EARLY}.index")
+    # The chief alone has written: the same files, and no others.
+    names = [{n for n in contents(f) if "tfevents" not in n} for f in (several, one)]
+    assert names[0] == names[1]
+    events = [n for n in contents(several) if "tfevents" in n]
+    assert len(events) == 2  # of training and evaluation
+    results = numbers_in(several / "eval_results.txt")
+    assert results == pytest.approx(numbers_in(one / "eval_results.txt"), rel=1e-3)
+
+
+def test_two_processes_are_one(one, two):
+    """With dropout, clipping and parts."""
+    check_is_one(two, one)
+
+
+@pytest.mark.skipif(not os.environ.get("BERT_TF_SLOW"), reason="slow; set BERT_TF_SLOW to run it")
+def test_three_processes_are_one(one, given, tmp_path):
+    check_is_one(run_undisturbed(3, given, tmp_path), one)
+
+
+def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
+    """kill -9 of one process, which a supervisor starts again; SIGTERM to the other one."""
+    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run"}
+    with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
+        processes.wait_until_said(0, " step 20/")
+        processes.signal(1, signal.SIGKILL)
+        processes.start_again(1)
+        processes.wait_until_said(0, "Going on from")
+        assert "Another process of this run was lost" in processes.said(0)
+        processes.wait_until_said(1, " step 60/")
+        processes.signal(1, signal.SIGTERM)
+        assert processes.wait() == [0, 0], processes.all_said()
+        for index in range(2):
+            assert "ended by SIGTERM, with a checkpoint of step" in processes.said(index)
+    step = int(read_tensors(tmp_path / "run")["global_step"])
+    assert 60 <= step < LATE
+    with Processes(2, tmp_path / "again", "run_pretraining.py", **flags) as processes:
+        assert processes.wait() == [0, 0], processes.all_said()
+        for index in range(2):
+            assert f"model.ckpt-{step}, step {step}." in processes.said(index)
+    expected, found = read_tensors(two), read_tensors(tmp_path / "run")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.asarray(found[name]).tobytes() == np.asarray(value).tobytes(), name
+
+
+def test_without_restarts_a_lost_process_ends_the_others(given, tmp_path):
+    """Promptly, with a message, and not as if all had gone well."""
+    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "max_restarts": 0}
+    with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
+        processes.wait_until_said(1, " step 6/")
+        processes.signal(0, signal.SIGKILL)  # the chief
+        assert processes.wait() == [-signal.SIGKILL, 1], processes.all_said()
+        assert "another process of this run was lost" in processes.said(1)
+        assert "Traceback" not in processes.said(1)
+
+
+FINE_TUNING = {
+    "do_train": True,
+    "do_predict": True,
+    "max_seq_length": 17,
+    "train_batch_size": 4,
+    "predict_batch_size": 6,
+    "num_train_epochs": 1,
+    "learning_rate": 1e-4,
+    "gradient_accumulation_steps": 2,
+}
+OWN = {  # flags of each script, and what it writes to compare
+    "run_classifier.py": (
+        {
+            "task_name": "csv",
+            "text_a_column": "words",
+            "label_column": "kind",
+            "test_file": "dev.csv",
+            "do_eval": True,
+            "eval_batch_size": 4,
+        },
+        ("eval_results.txt", "dev_predictions.tsv", "test_results.tsv"),
+    ),
+    "run_squad.py": ({"doc_stride": 6, "max_query_length": 4}, ("nbest_predictions.json",)),
+}
+
+
+@pytest.mark.parametrize("script", list(OWN))
+def test_fine_tuning_in_two_processes(script, given, tmp_path):
+    """Training with length buckets, evaluation, prediction of every row once and in order."""
+    own, files = OWN[script]
+    flags = FINE_TUNING | own | {"init_checkpoint": given}
+    if script == "run_squad.py":
+        flags |= {"train_file": given / "train.json", "predict_file": given / "dev.json"}
+    else:
+        flags |= {"data_dir": given}
+    with in_process(script) as main:
+        main(**flags, strategy="one", output_dir=tmp_path / "one")
+    with Processes(2, tmp_path / "logs", script, **flags, output_dir=tmp_path / "two") as processes:
+        assert processes.wait() == [0, 0], processes.all_said()
+    assert_same_weights(tmp_path / "one", tmp_path / "two")
+    for name in files:
+        ours, theirs = (numbers_in(tmp_path / folder / name) for folder in ("two", "one"))
+        assert len(theirs) > 2
+        assert ours == pytest.approx(theirs, abs=1e-4), name
