@@ -351,7 +351,7 @@ BAD = {  # task, train.tsv, dev.tsv; which line of which
     "not UTF-8": ("rte", RTE + "1\tw1\t\xe9\tentailment\n", RTE, "train.tsv, line 3: bytes"),
     "an empty text": ("rte", RTE + "1\t\tw2\tentailment\n", RTE, "train.tsv, line 3: an empty"),
     "duplicate ids": ("rte", RTE, RTE + "0\tw1\tw2\tentailment\n", "dev.tsv, line 3: the id '0'"),
-    "a header": ("cola", "source\tlabel\tmark\ttext\n", "", "train.tsv, line 1: 'source"),
+    "a header": ("cola", "source\tlabel\tmark\ttext\n", "", "train.tsv, line 1: 'text | label', a header"),
     "one label only": ("csv", "", "", "training data of the task csv with the labels first"),
     "nothing frozen": ("rte", RTE, RTE, "--freeze with 'layer_7/', which is in the name of no"),
 }  # fmt: skip
@@ -372,7 +372,7 @@ def test_bad_input_leaves_nothing_behind(inputs, classify, tmp_path, case):
     freeze = {"freeze": "layer_0/,layer_7/"} if case == "nothing frozen" else {}
     given = flags(inputs, tmp_path / "out", data_dir=tmp_path, task_name=task, train_batch_size=1)
     with pytest.raises(InputError, match=re.escape(received)):
-        classify(do_train=True, do_eval=True, **given, **freeze)
+        classify(do_train=True, do_eval=True, strategy="one", **given, **freeze)
     left = contents(tmp_path / "out") if (tmp_path / "out").exists() else {}
     assert not [path for path in left if "incomplete" in path or "result" in path or "ckpt" in path]
     assert not left or freeze
