@@ -351,7 +351,7 @@ BAD = {  # task, train.tsv, dev.tsv; which line of which
     "not UTF-8": ("rte", RTE + "1\tw1\t\xe9\tentailment\n", RTE, "train.tsv, line 3: bytes"),
     "an empty text": ("rte", RTE + "1\t\tw2\tentailment\n", RTE, "train.tsv, line 3: an empty"),
     "duplicate ids": ("rte", RTE, RTE + "0\tw1\tw2\tentailment\n", "dev.tsv, line 3: the id '0'"),
-    "a header": ("cola", "source\tlabel\tmark\ttext\n", "", "train.tsv, line 1: 'text | label', a header"),
+    "a header": ("cola", "source\tlabel\tmark\ttext\n", "", "train.tsv, line 1: 'text | label', a"),
     "one label only": ("csv", "", "", "training data of the task csv with the labels first"),
     "nothing frozen": ("rte", RTE, RTE, "--freeze with 'layer_7/', which is in the name of no"),
 }  # fmt: skip
