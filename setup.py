@@ -17,6 +17,8 @@ EXTRAS |= {
     # tensorflow-datasets needs importlib_resources without saying so.
     "tfds": ["tensorflow-datasets>=4.9.10,<5", "importlib_resources>=6"],
 }
+# Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.
+EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
 EXTRAS["dev"] = [
     *EXTRAS["demo"],
@@ -38,12 +40,14 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
-    package_data={"bert_tf": ["*.npz"], "data_gen": ["sample_text/*.txt"]},
+    package_data={"bert_tf": ["*.npz", "squad/*.html"], "data_gen": ["sample_text/*.txt"]},
     py_modules=[
         "convert_checkpoint",
         "create_pretraining_data",
         "extract_features",
+        "export_model",
         "fill_mask",
+        "plan",
         "plot_curves",
         "run_classifier",
         "run_pretraining",
