@@ -1,8 +1,10 @@
 """BERT on TensorFlow 2 and Keras 3, as google-research/bert has it and beyond.
 
 The modules, in the order in which a batch meets them: config, tokenization, records, layers,
-models, losses, optimization, training, checkpoints, weights.
+models, losses, optimization, training, checkpoints, weights, serving, predictor.
 """
+
+import importlib
 
 from bert_tf import runtime  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from bert_tf.config import BertConfig
@@ -15,9 +17,17 @@ __all__ = [
     "BertConfig",
     "FullTokenizer",
     "InputError",
+    "Predictor",
     "bert_encoder",
     "load_checkpoint",
     "open_weights",
     "pretraining_model",
     "save_weights",
 ]
+
+
+def __getattr__(name: str):
+    """Loads the predictor when it is first asked for: training needs nothing of it."""
+    if name == "Predictor":
+        return importlib.import_module("bert_tf.predictor").Predictor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -104,7 +104,7 @@ class FullTokenizer:
         if isinstance(text, str | bytes):
             return self.tokenize([text])[0]
         result = []
-        for batch in _batches(map(_utf8, text)):
+        for batch in _batches(map(utf8, text)):
             ids = self.tokenize_ids(batch)
             pieces = self.convert_ids_to_tokens(ids.values.numpy().tolist())
             splits = ids.row_splits.numpy().tolist()
@@ -254,7 +254,8 @@ def _build_wordpiece(
     )
 
 
-def _utf8(text: str | bytes) -> bytes:
+def utf8(text: str | bytes) -> bytes:
+    """A text as TensorFlow takes it, with as many code points."""
     if isinstance(text, bytes):
         return text
     try:
@@ -266,7 +267,7 @@ def _utf8(text: str | bytes) -> bytes:
 def _as_tensor(texts) -> tf.Tensor:
     """Texts [N] as a string tensor."""
     if not tf.is_tensor(texts):
-        texts = [_utf8(text) if isinstance(text, str) else text for text in texts]
+        texts = [utf8(text) if isinstance(text, str) else text for text in texts]
     return tf.convert_to_tensor(texts, tf.string)
 
 
