@@ -97,6 +97,7 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     logging.info(
         "%s %d of %d processes: waiting for all.", task["type"], task["index"], num_processes()
     )
+    hosts.expect(num_processes())
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=LONGEST_WAIT)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     hosts.join(strategy)

@@ -382,7 +382,7 @@ def run(main: Callable[[list[str]], None]) -> None:
                 f"{stop.output_dir}. The same command goes on from there.",
             )
         except hosts.LOST as error:
-            if not hosts.are_several():
+            if not hosts.are_expected():
                 raise
             hosts.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
         if hosts.are_several():

@@ -24,6 +24,17 @@ LOST = (
     tf.errors.UnknownError,
 )
 _strategies: list[tf.distribute.Strategy] = []  # the one that several processes share, if they do
+_expected: list[int] = []  # how many processes there are to be, if several
+
+
+def expect(number: int) -> None:
+    """Says that this process is to be one of so many."""
+    _expected[:] = [number]
+
+
+def are_expected() -> bool:
+    """Whether there are, or are to be, other processes."""
+    return bool(_expected)
 
 
 def join(strategy: tf.distribute.Strategy) -> None:

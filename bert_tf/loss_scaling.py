@@ -20,8 +20,9 @@ class LossScale:
     def __init__(self):
         """Makes the variables; in a strategy's scope."""
         self.scale = tf.Variable(FIRST, trainable=False)
-        self.good_steps = tf.Variable(0, trainable=False)  # since the scale was changed
-        self.skipped_steps = tf.Variable(0, trainable=False)  # of the whole run
+        # int64: int32 variables are kept from GPUs.
+        self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # in a row
+        self.skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the whole run
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
@@ -44,8 +45,8 @@ class LossScale:
             good = good_steps + 1
             grows = good >= GROWS_AFTER
             kept = tf.where(grows, scale * 2.0, scale)
-            skipped_steps.assign_add(tf.where(is_finite, 0, 1))
-            good_steps.assign(tf.where(is_finite & ~grows, good, 0))
+            skipped_steps.assign_add(tf.cast(~is_finite, tf.int64))
+            good_steps.assign(good * tf.cast(is_finite & ~grows, tf.int64))
             scale.assign(tf.where(is_finite, kept, tf.maximum(scale / 2.0, LEAST)))
 
         args = (self.good_steps, self.skipped_steps, is_finite)

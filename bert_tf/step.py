@@ -217,7 +217,7 @@ class TrainingStep:
         num_parts = self.computation.gradient_accumulation_steps
         rows = batch["is_real_example"].shape[0] // num_parts
         stacked = {
-            name: tf.reshape(value, [num_parts, rows, *tf.unstack(tf.shape(value)[1:])])
+            name: tf.reshape(value, tf.concat([[num_parts, rows], tf.shape(value)[1:]], axis=0))
             for name, value in batch.items()
         }
         with_gradient: set[str] = set()

@@ -14,7 +14,8 @@ from bert_tf.step import Computation
 from bert_tf.training import Trainer
 
 CLASSES, CHOICES = 3, 2
-OPTIMIZER = AdamWeightDecay(schedule=Schedule(learning_rate=1e-2, num_train_steps=9))
+# At a rate of BERT: what rounding makes of gradients near 0 is multiplied by it.
+OPTIMIZER = AdamWeightDecay(schedule=Schedule(learning_rate=1e-4, num_train_steps=9))
 
 
 @dataclasses.dataclass

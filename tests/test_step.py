@@ -24,7 +24,7 @@ from bert_tf.step import Computation
 from bert_tf.training import Trainer
 
 ROWS = 12
-LAYERS = dataclasses.replace(small.CONFIG, num_hidden_layers=2)
+
 SHALLOW = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 assert SHALLOW.hidden_dropout_prob > 0
 
@@ -32,7 +32,7 @@ assert SHALLOW.hidden_dropout_prob > 0
 @pytest.fixture(scope="module")
 def at_once() -> tuple[Trainer, dict[str, float]]:
     """Three steps of pre-training with dropout and clipping, every batch at once."""
-    trainer = make_trainer("pretraining", LAYERS)
+    trainer = make_trainer("pretraining", SHALLOW)
     means = take_steps(trainer, make_batch("pretraining", ROWS))
     assert means["gradient_norm"] > OPTIMIZER.clip_norm  # so that clipping is tested too
     return trainer, means
@@ -49,7 +49,7 @@ def at_once() -> tuple[Trainer, dict[str, float]]:
 )
 def test_less_memory_and_the_same_result(at_once, computation):
     expected, expected_means = at_once
-    trainer = make_trainer("pretraining", LAYERS, **computation)
+    trainer = make_trainer("pretraining", SHALLOW, **computation)
     means = take_steps(trainer, make_batch("pretraining", ROWS))
     assert means == pytest.approx(expected_means, rel=1e-5)
     assert largest_difference(trainer, expected) < 1e-6

@@ -1,7 +1,9 @@
 """The loop: resumed runs, several replicas, evaluation, and what stops it."""
 
 import dataclasses
+import os
 import pathlib
+import signal
 from collections.abc import Callable
 
 import keras
@@ -17,7 +19,7 @@ from bert_tf.errors import InputError
 from bert_tf.losses import PretrainingObjective
 from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.orders import FileOrder, ShuffledOrder
-from bert_tf.pace import Pace
+from bert_tf.pace import Interrupted, Pace
 from bert_tf.progress import read_curves
 from bert_tf.records import RecordBatches, RecordFiles
 from bert_tf.step import Computation, step_seed
@@ -218,6 +220,26 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(undisturbed, at_the_start, bat
         expected = np.mean([undisturbed.losses[step][name] for step in (3, 4, 5)])
         assert mean == pytest.approx(expected, rel=1e-6)
     assert losses[6] == undisturbed.losses[6]
+
+
+def test_a_run_that_is_asked_to_end_saves_first(undisturbed, at_the_start, batches):
+    """SIGTERM after step 3, when no checkpoint is due; gone on with, it ends as undisturbed."""
+    trainer, folder = at_the_start.trainer, at_the_start.folder
+    before = signal.getsignal(signal.SIGTERM)
+
+    def on_stop(step, means):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as caught:
+        train(trainer, batches, folder, on_stop=on_stop)
+    assert (caught.value.step, caught.value.code) == (3, 0)
+    assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-3"
+    assert signal.getsignal(signal.SIGTERM) is before
+    spoil(trainer)
+    assert list(train(trainer, batches, folder)) == [4, 5, 6]
+    for name, value in tensors_of(undisturbed.folder / "run", 6).items():
+        np.testing.assert_array_equal(tensors_of(folder, 6)[name], value, name)
 
 
 def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
