@@ -16,11 +16,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-import bert_tf
-from bert_tf import files
+from bert_tf import Predictor, files
 from bert_tf import flags as shared_flags
-from bert_tf.serving import lines
-from bert_tf.serving.kinds import KINDS
+from bert_tf.serving import command_line, lines
 
 # isort: split
 import tensorflow as tf
@@ -33,7 +31,7 @@ STDIN = "standard input"
 def define_flags() -> None:
     """The flags of this script."""
     flags.DEFINE_string("model", None, "An export, or a folder with weights; local or remote.")
-    flags.DEFINE_integer("version", None, "Of an export; default: the greatest.")
+    command_line.define_flags()
     flags.DEFINE_string("input_file", None, "What is asked, one a line; default: standard input.")
     flags.DEFINE_string("output_file", None, "JSON lines; default: standard output.")
     flags.DEFINE_enum(
@@ -50,10 +48,6 @@ def define_flags() -> None:
         None,
         "Answer each line before the next is read. Default: if it is typed into a terminal.",
     )
-    flags.DEFINE_enum("task", None, [*KINDS], "Of a folder with weights that does not say it.")
-    flags.DEFINE_list("labels", [], "Of a folder with weights: names of the classes, in order.")
-    flags.DEFINE_bool("pairs", False, "Of a folder with weights: it was trained on pairs of texts.")
-    flags.DEFINE_integer("max_seq_length", None, "Of a folder with weights: most pieces of a text.")
     flags.mark_flag_as_required("model")
 
 
@@ -61,9 +55,7 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> model -> lines -> answers -> lines."""
     shared_flags.refuse_words(argv[1:])
     shared_flags.check_limits()
-    predictor = bert_tf.Predictor(
-        FLAGS.model, version=FLAGS.version, batch_size=FLAGS.batch_size, **options()
-    )
+    predictor = command_line.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
     answers = answer(predictor, read_input(predictor))
     with open_output() as file, until_nobody_reads():
         count = write_lines(file, answers)
@@ -71,14 +63,7 @@ def main(argv: Sequence[str]) -> None:
         logging.info("Wrote %d answers to %s", count, FLAGS.output_file)
 
 
-def options() -> dict[str, Any]:
-    """What is said of a folder with weights."""
-    given = {name: FLAGS[name].value for name in ("task", "pairs", "max_seq_length")}
-    given["labels"] = tuple(FLAGS.labels)
-    return {name: value for name, value in given.items() if value}
-
-
-def read_input(predictor: bert_tf.Predictor) -> Iterator[Any]:
+def read_input(predictor: Predictor) -> Iterator[Any]:
     """What is asked, an item for each line."""
     facts = predictor.model.facts
     path = FLAGS.input_file
@@ -90,7 +75,7 @@ def read_input(predictor: bert_tf.Predictor) -> Iterator[Any]:
     )
 
 
-def answer(predictor: bert_tf.Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def answer(predictor: Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """The answer to each item, with its `id` if it has one."""
     ids = collections.deque()  # of the items that are not answered yet
 

@@ -1,0 +1,200 @@
+"""The server of the page: for the browser of this machine, and for nobody else.
+
+It listens on a loopback address only. A page of a stranger in the same browser cannot use it
+either: requests must name this server as their host, which such a page cannot make them do for a
+name of its own; they must come from this page; and they must be JSON, for which a browser would ask
+this server first.
+"""
+
+import http.server
+import importlib.resources
+import ipaddress
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from absl import logging
+
+from bert_tf.errors import InputError
+from bert_tf.playground.views import Playground
+
+MOST_BYTES_OF_BODY = 1 << 20
+SECONDS_TO_READ = 20  # that a connection may be silent
+SECONDS_TO_WAIT = 60  # for the requests before
+JSON_TYPE = "application/json; charset=utf-8"
+_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Refused(Exception):  # noqa: N818 (it is an answer)
+    """A request that gets no answer but this status and message."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers requests for one playground, one at a time where the model is asked."""
+
+    daemon_threads = True
+
+    def __init__(self, playground: Playground, *, host: str = "127.0.0.1", port: int = 0):
+        """Begins to listen.
+
+        Args:
+          playground: of the model.
+          host: a loopback address.
+          port: 0 for one that is free.
+
+        Raises:
+          InputError: the address is of no loopback, or is taken.
+        """
+        address = _loopback(host)
+        self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+        self.views: dict[str, Callable[[Any], Any]] = {
+            "/api/answer": playground.answer,
+            "/api/attention": playground.attention,
+        }
+        self.describe = playground.describe
+        self.model_lock = threading.Lock()
+        try:
+            super().__init__((str(address), port), Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                received=f"port {port} ({error})",
+                expected="a free port that this user may listen on",
+                remedy="give another --port; 0 takes any that is free",
+            ) from None
+        shown = f"[{address}]" if address.version == 6 else str(address)
+        port = self.server_address[1]
+        self.url = f"http://{shown}:{port}/"
+        self.hosts = {f"{name}:{port}" for name in (shown, "localhost")}
+
+    def handle_error(self, *_: Any) -> None:
+        """A connection that broke off is no event."""
+        logging.debug("A connection ended early.", exc_info=True)
+
+
+def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        address = None
+    if address is None or not address.is_loopback:
+        raise InputError(
+            received=f"--host={host}",
+            expected="a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
+            remedy="leave out --host; to use it from another machine, forward the port with "
+            "ssh -L, or serve the export with TensorFlow Serving",
+        )
+    return address
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = SECONDS_TO_READ
+    server_version, sys_version = "bert_tf", ""
+
+    def do_GET(self) -> None:
+        """The page and its files, and the description of the model."""
+        self._respond(self._get)
+
+    def do_POST(self) -> None:
+        """Answers and attention."""
+        self._respond(self._post)
+
+    def _get(self) -> tuple[bytes, str]:
+        if self.path == "/api/model":
+            return _json(self.server.describe()), JSON_TYPE
+        if self.path not in _FILES:
+            raise Refused(404, "there is nothing here")
+        name, kind = _FILES[self.path]
+        return importlib.resources.files(__package__).joinpath(name).read_bytes(), kind
+
+    def _post(self) -> tuple[bytes, str]:
+        if self.path not in self.server.views:
+            raise Refused(404, "there is nothing here")
+        request = self._read_json()
+        if not self.server.model_lock.acquire(timeout=SECONDS_TO_WAIT):
+            raise Refused(503, "the model is busy with other requests; try again later")
+        try:
+            return _json(self.server.views[self.path](request)), JSON_TYPE
+        finally:
+            self.server.model_lock.release()
+
+    def _check_origin(self) -> None:
+        """Refuses what another page of the same browser sends."""
+        if self.headers.get("Host") not in self.server.hosts:
+            raise Refused(421, f"this server is {self.server.url}")
+        origin = self.headers.get("Origin")
+        if origin is not None and origin.removeprefix("http://") not in self.server.hosts:
+            raise Refused(403, f"only the page of {self.server.url} may ask")
+
+    def _read_json(self) -> dict[str, Any]:
+        kind = self.headers.get_content_type()
+        if kind != "application/json":
+            raise Refused(415, f"received {kind}, expected application/json")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise Refused(411, "expected a Content-Length")
+        if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
+            raise Refused(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
+        try:
+            request = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"expected JSON ({error})") from None
+        if not isinstance(request, dict):
+            raise Refused(400, "expected a JSON object")
+        return request
+
+    def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
+        status = 200
+        try:
+            self._check_origin()
+            body, kind = make()
+        except Refused as refusal:
+            status, body, kind = refusal.status, _json({"error": str(refusal)}), JSON_TYPE
+        except InputError as error:
+            status, body, kind = 400, _json({"error": str(error)}), JSON_TYPE
+        except TimeoutError:
+            status, body, kind = 408, _json({"error": "the request did not arrive"}), JSON_TYPE
+        except Exception:  # the server goes on, whatever happens to one request
+            logging.exception("A request failed.")
+            status, body, kind = 500, _json({"error": "failed; see the log"}), JSON_TYPE
+        # What is left unread of a refused body would be taken for the next request.
+        self.close_connection = self.close_connection or status != 200
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as http.server has it)
+        """Only for those who want to see it: --verbosity=1."""
+        logging.debug(format, *args)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")

@@ -1,0 +1,32 @@
+"""The flags of commands that answer texts, and the predictor that they say."""
+
+from typing import Any
+
+from absl import flags
+
+from bert_tf.predictor import Predictor
+from bert_tf.serving.kinds import KINDS
+
+_OF_WEIGHTS = ("task", "pairs", "max_seq_length")
+
+
+def define_flags() -> None:
+    """Which version of an export, and what the files of a checkpoint do not say."""
+    flags.DEFINE_integer("version", None, "Of an export; default: the greatest.")
+    flags.DEFINE_enum("task", None, [*KINDS], "Of a folder with weights that does not say it.")
+    flags.DEFINE_list("labels", [], "Of a folder with weights: names of the classes, in order.")
+    flags.DEFINE_bool("pairs", False, "Of a folder with weights: it was trained on pairs of texts.")
+    flags.DEFINE_integer("max_seq_length", None, "Of a folder with weights: most pieces of a text.")
+
+
+def make_predictor(path: str, **arguments: Any) -> Predictor:
+    """The predictor of a model, by these flags.
+
+    Args:
+      path: of the model.
+      **arguments: further ones of `Predictor`.
+    """
+    given = {name: flags.FLAGS[name].value for name in _OF_WEIGHTS}
+    given["labels"] = tuple(flags.FLAGS.labels)
+    options = {name: value for name, value in given.items() if value}
+    return Predictor(path, version=flags.FLAGS.version, **arguments, **options)
