@@ -5,12 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.sequences import Features
 from bert_tf.serving.task import Answers, ServingTask
-from bert_tf.tokenization import FullTokenizer
 
 SAMPLE_TEXTS = (
     "",
@@ -23,17 +21,9 @@ SAMPLE_TEXTS = (
 class TextTask(ServingTask):
     """A task of single texts or of pairs, with one vector or score for the whole."""
 
-    def __init__(
-        self,
-        model: InferenceModel,
-        tokenizer: FullTokenizer,
-        config: BertConfig,
-        *,
-        max_seq_length: int,
-        pairs: bool = False,
-    ):
+    def __init__(self, *args, pairs: bool = False, **kwargs):
         """As for `ServingTask`; `pairs`: the model was trained on pairs of texts."""
-        super().__init__(model, tokenizer, config, max_seq_length=max_seq_length)
+        super().__init__(*args, **kwargs)
         self.pairs = pairs
         if pairs:
             self.texts = {"text_a": "the first text", "text_b": "the second text, or empty"}
