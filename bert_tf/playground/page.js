@@ -191,20 +191,14 @@ const VIEWS = {
     const passage = make("div", { class: "passage" });
     const kinds = [];
     let at = 0;
-    for (let i = 0; i < answer.num_words; i += 1) {
-      const label = answer.labels[i];
-      if (label === "O") continue;
-      const kind = label.replace(/^[BIES]-/, "");
+    for (let first = 0, next; first < answer.num_words; first = next) {
+      next = first + 1;
+      if (answer.labels[first] === "O") continue;
+      const kind = answer.labels[first].replace(/^[BIES]-/, "");
+      while (answer.labels[next] === `I-${kind}`) next += 1; // words of the same thing are one mark
       if (!kinds.includes(kind)) kinds.push(kind);
-      let end = answer.ends[i];
-      let share = answer.probabilities[i];
-      // Words that go on with the same thing are one mark.
-      while (label !== kind && answer.labels[i + 1] === `I-${kind}`) {
-        i += 1;
-        end = answer.ends[i];
-        share = Math.min(share, answer.probabilities[i]);
-      }
-      const start = Math.max(at, answer.starts[label === kind ? i : firstOf(answer, i, kind)]);
+      const [start, end] = [answer.starts[first], answer.ends[next - 1]];
+      const share = Math.min(...answer.probabilities.slice(first, next));
       passage.append(points.slice(at, start).join(""), mark(points.slice(start, end).join(""), kind, kinds, share));
       at = end;
     }
@@ -251,12 +245,6 @@ const VIEWS = {
 };
 
 const earlier = {}; // the vectors of the text before, to compare with
-
-function firstOf(answer, last, kind) {
-  let first = last;
-  while (first > 0 && answer.labels[first] === `I-${kind}` && answer.labels[first - 1].endsWith(`-${kind}`)) first -= 1;
-  return first;
-}
 
 function mark(text, kind, kinds, share) {
   const node = make("mark", { class: "tag", title: `${kind}: ${percent(share)}` }, text, make("small", {}, kind));
