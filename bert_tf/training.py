@@ -186,12 +186,16 @@ class Trainer:
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
             here = replicas // context.num_input_pipelines
-            return batches.dataset(
+            parts = batches.dataset(
                 start=start,
                 num_parts=replicas,
                 first_part=context.input_pipeline_id * here,
                 parts_here=here,
             )
+            # Else, for several hosts, TensorFlow forgets the number of rows, as the last part could
+            # be short. None is, and nobody asks for one beyond the last.
+            endless = tf.data.experimental.INFINITE_CARDINALITY
+            return parts.apply(tf.data.experimental.assert_cardinality(endless))
 
         return self.strategy.distribute_datasets_from_function(dataset)
 

@@ -14,6 +14,7 @@ from walking import (
     contents,
     in_process,
     read_tensors,
+    run,
     write_config,
     write_records,
     write_vocabulary,
@@ -185,9 +186,9 @@ FINE_TUNING = {
     "do_train": True,
     "do_predict": True,
     "max_seq_length": 17,
-    "train_batch_size": 4,
-    "predict_batch_size": 6,
-    "num_train_epochs": 1,
+    "train_batch_size": 8,
+    "predict_batch_size": 8,
+    "num_train_epochs": 2,
     "learning_rate": 1e-4,
     "gradient_accumulation_steps": 2,
 }
@@ -208,7 +209,7 @@ OWN = {  # flags of each script, and what it writes to compare
 
 
 @pytest.mark.parametrize("script", list(OWN))
-def test_fine_tuning_in_two_processes(script, given, tmp_path):
+def test_fine_tuning_in_two_processes_and_on_four_devices(script, given, tmp_path):
     """Training with length buckets, evaluation, prediction of every row once and in order."""
     own, files = OWN[script]
     flags = FINE_TUNING | own | {"init_checkpoint": given}
@@ -220,8 +221,10 @@ def test_fine_tuning_in_two_processes(script, given, tmp_path):
         main(**flags, strategy="one", output_dir=tmp_path / "one")
     with Processes(2, tmp_path / "logs", script, **flags, output_dir=tmp_path / "two") as processes:
         assert processes.wait() == [0, 0], processes.all_said()
-    assert_same_weights(tmp_path / "one", tmp_path / "two")
-    for name in files:
-        ours, theirs = (numbers_in(tmp_path / folder / name) for folder in ("two", "one"))
-        assert len(theirs) > 2
-        assert ours == pytest.approx(theirs, abs=1e-4), name
+    run(script, **flags, num_cpu_devices=4, output_dir=tmp_path / "four")
+    for folder in ("two", "four"):
+        assert_same_weights(tmp_path / "one", tmp_path / folder)
+        for name in files:
+            ours, theirs = (numbers_in(tmp_path / f / name) for f in (folder, "one"))
+            assert len(theirs) > 2
+            assert ours == pytest.approx(theirs, abs=1e-4), name

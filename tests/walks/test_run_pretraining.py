@@ -105,8 +105,9 @@ def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
     assert values["loss"] == pytest.approx(total, abs=1e-2)
 
 
-def test_one_and_two_devices_then_the_other_scripts(tmp_path):
-    """The same weights on two devices, dropout on; guesses and picture from what was trained."""
+def test_one_and_four_devices_then_the_other_scripts(tmp_path):
+    """The same weights on four devices, which take their rows in parts, with dropout; guesses and
+    picture from what was trained."""
     flags = {
         "input_file": write_records(tmp_path / "train.tfrecord", 45, seed=3),
         "eval_input_file": write_records(tmp_path / "held_out.tfrecord", 29, seed=4),
@@ -114,7 +115,7 @@ def test_one_and_two_devices_then_the_other_scripts(tmp_path):
         "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
         "do_train": True,
         "do_eval": True,
-        "train_batch_size": 6,
+        "train_batch_size": 8,
         "num_train_steps": 9,
         "num_warmup_steps": 2,
         "learning_rate": 1e-3,
@@ -123,19 +124,19 @@ def test_one_and_two_devices_then_the_other_scripts(tmp_path):
         "eval_steps": 5,
         **SIZES,
     }
-    one, two = tmp_path / "one", tmp_path / "two"
+    one, four = tmp_path / "one", tmp_path / "four"
     run("run_pretraining.py", **flags, output_dir=one, eval_batch_size=7)
-    mirrored = {"strategy": "mirrored", "num_cpu_devices": 2, "eval_batch_size": 4}
-    run("run_pretraining.py", **flags, output_dir=two, **mirrored)
+    mirrored = {"strategy": "mirrored", "num_cpu_devices": 4, "gradient_accumulation_steps": 2}
+    run("run_pretraining.py", **flags, output_dir=four, eval_batch_size=4, **mirrored)
 
-    ours, theirs = weights(one), weights(two)
+    ours, theirs = weights(one), weights(four)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         np.testing.assert_allclose(theirs[name], value, rtol=0, atol=1e-6, err_msg=name)
     # 29 examples, in batches of 7 and of 4: each counted once.
     for name, value in results(one).items():
         tolerance = 5e-2 if name == "loss" else 1e-5  # loss is a mean over other batches
-        assert results(two)[name] == pytest.approx(value, abs=tolerance), name
+        assert results(four)[name] == pytest.approx(value, abs=tolerance), name
     steps = sorted(int(p.name[11:-6]) for p in one.glob("model.ckpt-*.index"))
     assert steps == [6, 8, 9]
     assert set(read_curves(str(one))["eval/loss"]) == {0, 5}
