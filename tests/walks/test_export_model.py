@@ -145,7 +145,8 @@ def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
             ({"task": "fill_mask"}, "cls/predictions"),
             ({"task": "classification"}, "output_weights"),
         ):
-            flags = {"init_checkpoint": questions / "model", "export_dir": tmp_path / "none"}
+            flags = {"init_checkpoint": questions / "model", "max_query_length": 4}
+            flags["export_dir"] = tmp_path / "none"
             with pytest.raises(InputError, match=message):
                 export_model(**flags | changes)
     assert not (tmp_path / "none").exists()
