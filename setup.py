@@ -17,6 +17,8 @@ EXTRAS |= {
     # tensorflow-datasets needs importlib_resources without saying so.
     "tfds": ["tensorflow-datasets>=4.9.10,<5", "importlib_resources>=6"],
 }
+# examples/client.py by gRPC; an export itself needs nothing of it
+EXTRAS["serving"] = ["tensorflow-serving-api>=2.21,<2.22"]
 # Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.
 EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
@@ -25,6 +27,7 @@ EXTRAS["dev"] = [
     *EXTRAS["wiki"],
     *EXTRAS["tasks"],
     *EXTRAS["tfds"],
+    *EXTRAS["serving"],
     "hypothesis>=6.100,<7",
     "psutil>=6,<8",
     "pytest>=8,<10",
