@@ -37,6 +37,7 @@ def main(argv: Sequence[str]) -> None:
             remedy="write python -m bert_tf.playground PATH",
         )
     playground = Playground(command_line.make_predictor(argv[1]))
+    playground.warm_up()
     with Server(playground, host=FLAGS.host, port=FLAGS.port) as server:
         print(f"{argv[1]} is shown at {server.url} (Ctrl-C ends it)", file=sys.stderr, flush=True)
         try:

@@ -90,9 +90,10 @@ function makeFields() {
     area.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
     });
-    const more = text.isList ? `${text.what}; one a line` : text.what;
+    const name = text.name.replace("_", " ");
+    const more = [text.what === `the ${name}` ? "" : text.what, text.isList ? "one a line" : ""].filter(Boolean);
     $("fields").append(make("label", { class: "field" },
-      make("span", {}, text.name.replace("_", " "), " ", make("small", {}, `– ${more}`)), area));
+      make("span", {}, name, " ", make("small", {}, more.length ? `– ${more.join("; ")}` : "")), area));
   }
 }
 
@@ -122,7 +123,8 @@ async function submit(event) {
     const found = await ask("/api/answer", { texts });
     if (mine !== turn) return;
     asked = texts;
-    $("time").textContent = `${found.milliseconds} ms`;
+    const time = found.milliseconds;
+    $("time").textContent = time < 1000 ? `${time.toFixed(time < 10 ? 1 : 0)} ms` : `${(time / 1000).toFixed(1)} s`;
     $("answer").replaceChildren(...VIEWS[model.task](found.answer, texts));
     showParts(found.parts, found.part);
     await showInside();
@@ -180,8 +182,8 @@ const VIEWS = {
       onclick: () => show(answer.nbest_starts[i], answer.nbest_ends[i]),
     }));
     const odds = answer.null_odds === undefined ? [] : [note(
-      `"No answer" is ${answer.null_odds.toFixed(2)} above the best answer; from ` +
-      `${model.options.null_score_diff_threshold} on it is preferred.`)];
+      `The score of “no answer” less that of the best answer is ${answer.null_odds.toFixed(2)}; ` +
+      `above ${model.options.null_score_diff_threshold} there is none.`)];
     const head = answer.has_answer ? big(answer.answer) : big("no answer", true);
     return [head, ...odds, passage, bars(rows)];
   },

@@ -29,6 +29,12 @@ class Playground:
         self._rows = RowReader(self._facts)
         self._sequences = SequenceReader(self._model)
 
+    def warm_up(self) -> None:
+        """Answers something, so that the first real answer takes no longer than the others."""
+        shapes = self._facts["signatures"][DEFAULT]
+        texts = {n: ["a", "b"] if len(shapes[n]["shape"]) > 1 else "a" for n in self._rows.names}
+        self.answer({"texts": texts})
+
     def describe(self) -> Json:
         """The model: its task, its texts, its sizes."""
         facts, config = self._facts, self._model.config
