@@ -6,18 +6,16 @@ A script calls the `define_*` functions that it needs, adds its own flags, and e
 
 import dataclasses
 import math
-import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import flags, logging
 
-from bert_tf import distribution, hosts
+from bert_tf import distribution
 from bert_tf.errors import InputError
 from bert_tf.files import BEST
-from bert_tf.pace import Interrupted, Pace
-from bert_tf.runtime import without_notices
+from bert_tf.pace import Pace
+from bert_tf.running import run  # noqa: F401  (scripts call it as flags.run)
 from bert_tf.step import PRECISIONS, Computation
 
 
@@ -361,45 +359,3 @@ def make_pace(*, eval_steps: int) -> Pace:
         save_checkpoints_steps=values.save_checkpoints_steps,
         eval_steps=eval_steps,
     )
-
-
-def run(main: Callable[[list[str]], None]) -> None:
-    """Runs a script's `main`; an `InputError` is printed without a traceback, exit code 1."""
-    logging.set_verbosity(logging.INFO)
-    with without_notices():
-        tf.config.list_physical_devices()
-
-    def main_or_message(argv: list[str]) -> None:
-        try:
-            main(argv)
-        except InputError as error:
-            _end(1, f"\n{sys.argv[0]}: cannot go on.\n{error}")
-        except Interrupted as stop:
-            hosts.leave()
-            _end(
-                0,
-                f"\n{sys.argv[0]}: ended by SIGTERM, with a checkpoint of step {stop.step} in "
-                f"{stop.output_dir}. The same command goes on from there.",
-            )
-        except hosts.LOST as error:
-            if not hosts.are_expected():
-                raise
-            hosts.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
-        if hosts.are_several():
-            hosts.leave()
-            _end(0)
-
-    app.run(main_or_message)
-
-
-def _end(code: int, message: str = "") -> None:
-    """Ends the process at once.
-
-    Not by sys.exit: an error keeps tf.data's iterators alive, and to end them while Python ends can
-    wait for ever. What had to be cleaned up was so on the way here.
-    """
-    sys.stdout.flush()
-    if message:
-        print(message, file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(code)
