@@ -1,4 +1,4 @@
-// The page of the playground. Texts reach the page as text nodes only, never as HTML.
+// The page of the playground; with #example behind its address it begins with an example. Texts reach the page as text nodes only, never as HTML.
 const $ = (id) => document.getElementById(id);
 const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(share * 100).toFixed(1)} %`);
 const TITLES = {
@@ -85,15 +85,15 @@ const note = (text) => make("p", { class: "note" }, text);
 
 function makeFields() {
   for (const text of model.texts) {
-    const long = text.name === "context" || text.isList || model.texts.length === 1;
+    const long = text.isList || model.texts.length === 1 || /any length/.test(text.what);
     const area = make("textarea", { name: text.name, rows: long ? 6 : 2, spellcheck: "false" });
     area.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
     });
     const name = text.name.replace("_", " ");
-    const more = [text.what === `the ${name}` ? "" : text.what, text.isList ? "one a line" : ""].filter(Boolean);
+    const more = text.isList ? "one a line" : text.what;
     $("fields").append(make("label", { class: "field" },
-      make("span", {}, name, " ", make("small", {}, more.length ? `– ${more.join("; ")}` : "")), area));
+      make("span", {}, name, " ", make("small", {}, more === `the ${name}` ? "" : `– ${more}`)), area));
   }
 }
 
@@ -288,6 +288,7 @@ async function showInside() {
   const bytes = Uint8Array.from(atob(found.attention), (c) => c.charCodeAt(0));
   seen = { ...found, bytes, size: found.ids.length };
   $("inside").hidden = false;
+  $("edge").hidden = !seen.segments.includes(1);
   drawHeads();
   showPieces();
   drawPicture();
@@ -334,10 +335,11 @@ function showPieces() {
 }
 
 function shadePieces() {
+  const strong = Number(color("--strong")); // from which on light text is easier to read than dark, or dark than light
   [...$("pieces").children].forEach((node, i) => {
-    const share = chosen === null ? 0 : weight(head, chosen, i);
-    node.style.setProperty("--weight", String(Math.sqrt(share)));
-    node.classList.toggle("strong", Math.sqrt(share) > 0.55);
+    const shade = chosen === null ? 0 : Math.sqrt(weight(head, chosen, i));
+    node.style.setProperty("--weight", String(shade));
+    node.classList.toggle("strong", shade > strong);
     node.setAttribute("aria-pressed", String(chosen === i));
   });
 }
@@ -350,7 +352,7 @@ function layout() {
   const widths = named ? seen.pieces.map((piece) => paper.measureText(piece).width) : [0];
   const margin = named ? Math.min(110, Math.ceil(Math.max(...widths)) + 10) : 0;
   const room = $("scroll").clientWidth - margin - 2;
-  const cell = named ? Math.max(14, Math.min(30, Math.floor(room / seen.size))) : Math.max(1, Math.min(8, room / seen.size));
+  const cell = named ? Math.max(11, Math.min(30, Math.floor(room / seen.size))) : Math.max(1, Math.min(8, room / seen.size));
   return { named, margin, cell, side: margin + cell * seen.size };
 }
 
@@ -430,11 +432,12 @@ async function begin() {
     shadePieces();
     drawPicture();
   });
-  const redraw = () => seen && (drawHeads(), drawPicture());
+  const redraw = () => seen && (drawHeads(), shadePieces(), drawPicture());
   window.addEventListener("resize", redraw);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   $("go").disabled = false;
   $("form").elements[model.texts[0].name].focus();
+  if (location.hash === "#example") fillExample();
 }
 
 begin().catch((error) => {
