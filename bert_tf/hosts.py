@@ -123,4 +123,4 @@ def begin_again_or_end(error: Exception, *, max_restarts: int) -> None:
     logging.flush()
     time.sleep(2)  # so that the others notice as well
     os.environ[RESTARTS] = str(done + 1)
-    os.execv(sys.executable, [sys.executable, *sys.argv])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
