@@ -171,7 +171,7 @@ def exported(folders, tmp_path_factory) -> Playground:
 def test_the_window_of_the_answer_is_shown_first(exported):
     choose = random.Random(2)
     shown = set()
-    for _ in range(12):
+    for _ in range(8):
         words = choose.choices(["Ruprecht", "founded", "it", "in", "1386", "the", "café"], k=15)
         texts = {"question": "who", "context": " ".join(words)}
         told = exported.answer({"texts": texts})

@@ -7,6 +7,7 @@ each ending, a text with token labels one for each window of its words. Each is 
     [CLS] who founded it [SEP] founded it in 138 ##6 [SEP]         window 2
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.fill_mask import MASK
-from bert_tf.serving.answer_windows import make_windows, read_contexts
+from bert_tf.serving.answer_windows import Contexts, Windows, make_windows, read_contexts
 from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.piece_names import piece_names
 from bert_tf.serving.rows import Row
@@ -50,6 +51,7 @@ class SequenceReader:
         self._sequences = Sequences(model.tokenizer, model.config, max_seq_length=length)
         self.piece_names = piece_names(model.tokenizer, model.config)
         self._flags = PointFlags()
+        self._windows_of = functools.lru_cache(maxsize=1)(self._make_windows)
 
     def parts(self, row: Row) -> list[Part]:
         """The sequences of a request, at least one."""
@@ -105,12 +107,14 @@ class SequenceReader:
             return self._sequences.of_pairs(*(tf.constant([text]) for text in row.values())), [""]
         return windows.features, [f"window {number}" for number in range(1, count + 1)]
 
-    def _windows(self, row: Row):
+    def _windows(self, row: Row) -> tuple[Windows, Contexts]:
+        return self._windows_of(row["question"], row["context"])
+
+    def _make_windows(self, question: bytes, context: bytes) -> tuple[Windows, Contexts]:
         names = ("max_seq_length", "doc_stride", "max_query_length")
         sizes = WindowSizes(*(self._options[name] for name in names))
-        contexts = read_contexts(tf.constant([row["context"]]), self._sequences)
-        question = tf.constant([row["question"]])
-        return make_windows(question, contexts, self._sequences, sizes), contexts
+        contexts = read_contexts(tf.constant([context]), self._sequences)
+        return make_windows(tf.constant([question]), contexts, self._sequences, sizes), contexts
 
     def _of_words(self, row: Row) -> tuple[Features, Sequence[str]]:
         words = words_of_texts(tf.constant([row["text"]]), self._flags).strings
