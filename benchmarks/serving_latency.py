@@ -1,0 +1,289 @@
+"""How long an export takes to answer, beside PyTorch and ONNX Runtime, turn by turn in one run.
+
+    pip install -r benchmarks/requirements.txt
+    BERT_TF_DATA=... python benchmarks/serving_latency.py --models=minilm,base --torch_python=...
+
+Raw text in, a mean-pooled vector for each text out, tokenization included on all sides, two threads
+or as many as the machine has cores. One text of 20 words, one of 200, and 32 of 20; the texts are
+real ones, cut from SQuAD's contexts, others in every request. minilm is all-MiniLM-L6-v2 itself,
+base has BERT-Base's sizes and random weights. Contenders, each a process of its own:
+
+    ours         an export, by TensorFlow's C API: the session that TensorFlow Serving runs it in,
+                 in a process with neither Keras nor this package
+    pytorch      transformers' model, eager, in inference mode, with its Rust tokenizer
+    onnxruntime  the same model, exported by PyTorch, all optimizations of ONNX Runtime on
+
+They take turns of a few requests, so that a change of the machine's speed meets all alike. Printed
+are p50 and p99 of the time of a request, texts a second, and the greatest difference between the
+vectors of ours and theirs.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+CASES = ((20, 1), (200, 1), (20, 32))  # words of a text, texts of a request
+CONTENDERS = ("ours", "pytorch", "onnxruntime")
+BASE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+
+
+def main() -> None:
+    """Every model, every contender, every case -> a table."""
+    options = parse_options()
+    if options.contender:
+        serve({"ours": ours, "pytorch": pytorch, "onnxruntime": onnx}[options.contender](options))
+        return
+    print("| model | request | contender | p50 ms | p99 ms | texts/s | difference |")
+    print("|---|---|---|---|---|---|---|")
+    for model in options.models.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            make_models(model, pathlib.Path(folder))
+            report(model, measure(pathlib.Path(folder), options))
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="minilm,base")
+    parser.add_argument("--rounds", type=int, default=20, help="turns of each contender")
+    parser.add_argument("--requests", type=int, default=10, help="of one text, in a turn")
+    parser.add_argument("--torch_python", default=sys.executable)
+    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def data_dir() -> pathlib.Path:
+    """The folder of the real data."""
+    return pathlib.Path(os.environ["BERT_TF_DATA"])
+
+
+def make_models(model: str, folder: pathlib.Path) -> None:
+    """folder/hugging_face, for the others, and folder/export/1, of the same weights."""
+    source = data_dir() / "weights/all-MiniLM-L6-v2"
+    if model == "base":
+        source = write_base(source, folder / "hugging_face")
+    else:
+        (folder / "hugging_face").symlink_to(source)
+    subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "export_model.py"), "--task=embeddings"),
+            *(f"--init_checkpoint={source}", f"--export_dir={folder / 'export'}"),
+        ],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    (folder / "tensors.json").write_text(json.dumps(names_of(folder / "export/1")))
+
+
+def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+    """Random weights of BERT-Base's sizes, with another model's vocabulary."""
+    import bert_tf  # first: it makes settings that TensorFlow reads when it loads
+
+    # isort: split
+    import keras
+
+    from bert_tf.checkpoints import checkpoint_name
+
+    keras.utils.set_random_seed(1)
+    config = bert_tf.BertConfig(**BASE)
+    encoder = bert_tf.bert_encoder(config)
+    tensors = {checkpoint_name(v): v.numpy() for v in encoder.trainable_variables}
+    weights = dataclasses.replace(
+        bert_tf.open_weights(str(other)),
+        shapes={name: value.shape for name, value in tensors.items()},
+        read=tensors.__getitem__,
+        config=config,
+    )
+    bert_tf.save_weights(str(path), weights, to_format="hugging_face")
+    return path
+
+
+def names_of(export: pathlib.Path) -> dict:
+    """What our contender, which does not import TensorFlow, must be told of an export."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    import saved_models
+
+    (meta_graph,) = saved_models.read_saved_model(str(export)).meta_graphs
+    signature = meta_graph.signature_def["serving_default"]
+    return {
+        "libraries": [str(saved_models.LIBRARY), *map(str, saved_models.OPERATIONS)],
+        "input": signature.inputs["text"].name,
+        "output": signature.outputs["mean"].name,
+    }
+
+
+# -------------------------------------------------------------------------------- turns
+
+
+def measure(folder: pathlib.Path, options) -> dict:
+    """By case and contender: seconds of each request, and the vectors of the first."""
+    processes = {name: start(name, folder, options) for name in CONTENDERS}
+    found: dict = {(case, name): ([], []) for case in CASES for name in CONTENDERS}
+    for turn in range(options.rounds + 1):  # the first warms up
+        for case in CASES:
+            requests = texts_of(*case, turn, options.requests if case[1] == 1 else 1)
+            for name, process in processes.items():
+                print(json.dumps(requests), file=process.stdin, flush=True)
+                answer = json.loads(process.stdout.readline())
+                seconds, vectors = found[case, name]
+                seconds += answer["seconds"] if turn else []
+                vectors.append(answer["vectors"])
+    for process in processes.values():
+        process.stdin.close()
+        process.wait()
+    return found
+
+
+def start(name: str, folder: pathlib.Path, options) -> subprocess.Popen:
+    """A contender's process."""
+    python = sys.executable if name == "ours" else options.torch_python
+    return subprocess.Popen(
+        [python, __file__, f"--contender={name}", f"--folder={folder}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def texts_of(num_words: int, num_texts: int, turn: int, num_requests: int) -> list[list[str]]:
+    """Real texts of so many words; other ones in every turn."""
+    content = json.loads((data_dir() / "squad/dev-v1.1.json").read_text(encoding="utf-8"))
+    contexts = [p["context"] for article in content["data"] for p in article["paragraphs"]]
+    words = " ".join(contexts).split()
+    random = np.random.default_rng([num_words, num_texts, turn])
+    starts = random.integers(0, len(words) - num_words, [num_requests, num_texts])
+    return [[" ".join(words[at : at + num_words]) for at in row] for row in starts.tolist()]
+
+
+def serve(answer) -> None:
+    """In a contender's process: answers the requests of each line, one after the other."""
+    for line in sys.stdin:
+        seconds, vectors = [], None
+        for texts in json.loads(line):
+            begin = time.perf_counter()
+            vectors = answer(texts)
+            seconds.append(time.perf_counter() - begin)
+        print(json.dumps({"seconds": seconds, "vectors": vectors.tolist()}), flush=True)
+
+
+def report(model: str, found: dict) -> None:
+    """The rows of one model."""
+    for case in CASES:
+        words, texts = case
+        for name in CONTENDERS:
+            seconds, vectors = found[case, name]
+            p50, p99 = 1000 * np.quantile(seconds, [0.5, 0.99])
+            pairs = zip(vectors, found[case, "ours"][1], strict=True)
+            difference = max(np.abs(np.subtract(a, b)).max() for a, b in pairs)
+            print(
+                f"| {model} | {texts} x {words} words | {name} | {p50:.1f} | {p99:.1f} | "
+                f"{1000 * texts / p50:.1f} | {difference:.1e} |",
+                flush=True,
+            )
+
+
+# -------------------------------------------------------------------------------- contenders
+
+
+def ours(options):
+    """Texts -> vectors [N, D] by the export."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from saved_model_process import SavedModel, TensorFlow
+
+    folder = pathlib.Path(options.folder)
+    names = json.loads((folder / "tensors.json").read_text())
+    tensorflow = TensorFlow(names["libraries"][0], names["libraries"][1:])
+    model = SavedModel(tensorflow, str(folder / "export/1"))
+
+    def answer(texts: list[str]) -> np.ndarray:
+        feed = {names["input"]: np.array([text.encode() for text in texts], object)}
+        return model.run(feed, [names["output"]])[0]
+
+    return answer
+
+
+def pytorch(options):
+    """The same by transformers."""
+    import torch
+    import transformers
+
+    folder = pathlib.Path(options.folder) / "hugging_face"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+
+    @torch.inference_mode()
+    def answer(texts: list[str]) -> np.ndarray:
+        batch = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
+        return mean(model(**batch).last_hidden_state.numpy(), batch["attention_mask"].numpy())
+
+    return answer
+
+
+def onnx(options):
+    """The same by ONNX Runtime."""
+    import onnxruntime
+    import torch
+    import transformers
+
+    folder = pathlib.Path(options.folder) / "hugging_face"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+
+    class Encoder(torch.nn.Module):
+        """Takes its inputs by position, as the exporter gives them."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *inputs):
+            named = dict(zip(names, inputs, strict=True))
+            return self.model(**named, return_dict=False)[0]
+
+    batch = tokenizer(["two", "texts of words"], padding=True, return_tensors="pt")
+    path = str(pathlib.Path(options.folder) / "model.onnx")
+    torch.onnx.export(
+        Encoder().eval(),
+        tuple(batch[name] for name in names),
+        path,
+        input_names=names,
+        output_names=["last_hidden_state"],
+        dynamic_axes={name: {0: "batch", 1: "sequence"} for name in [*names, "last_hidden_state"]},
+        opset_version=17,
+        dynamo=False,
+    )
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def answer(texts: list[str]) -> np.ndarray:
+        batch = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="np")
+        feed = {name: batch[name].astype(np.int64) for name in names}
+        return mean(session.run(["last_hidden_state"], feed)[0], batch["attention_mask"])
+
+    return answer
+
+
+def mean(vectors: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """[N, S, D] and [N, S] -> [N, D], the mean over real pieces."""
+    share = mask[:, :, None].astype(np.float32)
+    return (vectors * share).sum(1) / share.sum(1)
+
+
+if __name__ == "__main__":
+    main()
