@@ -1,5 +1,6 @@
 """bert_tf.Predictor: what it takes and refuses, its batches, its order, its memory."""
 
+import concurrent.futures
 import importlib
 import itertools
 import pathlib
@@ -327,6 +328,20 @@ def test_batches_change_nothing(exported):
         np.testing.assert_allclose(
             found["probabilities"], alone["probabilities"][0], rtol=0, atol=1e-6
         )
+
+
+def test_threads_may_share_it(exported):
+    parts = [pairs(count) for count in (5, 9, 14, 2)]
+    with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+        found = list(pool.map(exported.predict, parts))
+    for answers, part in zip(found, parts, strict=True):
+        for one, other in zip(answers, exported.predict(part), strict=True):
+            np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-6)
+
+
+def test_bytes_that_are_not_utf_8_are_skipped(exported):
+    odd, plain = exported.predict([(b"who\xff founded", "it"), ("who founded", "it")])
+    np.testing.assert_allclose(odd["probabilities"], plain["probabilities"], atol=1e-6)
 
 
 def test_a_checkpoint_answers_as_its_export(folder, exported):
