@@ -43,7 +43,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
-    package_data={"bert_tf": ["*.npz", "squad/*.html"], "data_gen": ["sample_text/*.txt"]},
+    package_data={
+        "bert_tf": ["*.npz", "squad/*.html", "playground/page.*"],
+        "data_gen": ["sample_text/*.txt"],
+    },
     py_modules=[
         "convert_checkpoint",
         "create_pretraining_data",
@@ -52,6 +55,7 @@ setup(
         "fill_mask",
         "plan",
         "plot_curves",
+        "predict",
         "run_classifier",
         "run_pretraining",
         "run_squad",
