@@ -164,7 +164,11 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(folder, tmp_path):
 def page(folder):
     """The address of a page, and its process."""
     started = [sys.executable, "-m", "bert_tf.playground", str(folder / "export"), "--port=0"]
-    with subprocess.Popen(started, stderr=subprocess.PIPE, text=True) as process:
+    # Where tests run in the background, control-C is switched off for all that they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(started, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
+    with process:
         said = collections.deque(maxlen=20)
         with contextlib.suppress(StopIteration):
             while "is shown at" not in (line := next(process.stderr)):
