@@ -21,9 +21,10 @@ from bert_tf.serving.export import export_run
 from bert_tf.serving.kinds import KIND_OF_HEAD, ServingOptions
 from bert_tf.tasks import declarations, outputs, trials
 from bert_tf.tasks.metrics import check_libraries
-from bert_tf.tasks.runs import Model, Run, SplitData
+from bert_tf.tasks.runs import Run, SplitData
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.tfds import read_tfds
+from bert_tf.weights import PretrainedModel
 
 # isort: split
 from absl import flags, logging
@@ -82,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
     shared_flags.check_batch_sizes(
         strategy, "train_batch_size", "eval_batch_size", "predict_batch_size"
     )
-    model = open_model()
+    model = shared_flags.open_pretrained()
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
     task = with_labels(task, train_examples, model)
@@ -144,16 +145,6 @@ def check_flags(words: Sequence[str]) -> None:
             expected="dev data, by which the best is chosen",
             remedy="add --do_eval",
         )
-
-
-def open_model() -> Model:
-    """The pre-trained model, or the one that output_dir has already."""
-    source = weights.open_weights(shared_flags.begin_with(is_training=FLAGS.do_train))
-    config = weights.config_of(source, FLAGS.bert_config_file)
-    config.check_sequence_length(FLAGS.max_seq_length)
-    case = shared_flags.given_case()
-    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, case)
-    return Model(source, config, tokenizer)
 
 
 def make_task() -> Task:
@@ -218,7 +209,7 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
     return splits[0], *further
 
 
-def with_labels(task: Task, train_examples: list, model: Model) -> Task:
+def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Task:
     """The task with its label names: its own, those of the training data, or of the model."""
     if FLAGS.do_train:
         return task.with_labels_of(train_examples)
@@ -234,7 +225,7 @@ def begin(run: Run) -> None:
     run.write_model_files(folder.path)
 
 
-def make_batching(model: Model) -> Batching:
+def make_batching(model: PretrainedModel) -> Batching:
     """How records become batches."""
     return Batching(
         vocab_size=model.config.vocab_size,

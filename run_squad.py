@@ -13,7 +13,6 @@ nbest_predictions.json, null_odds.json (v2.0), eval_results.txt (--do_eval), rep
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf import checkpoints, weights
@@ -35,8 +34,8 @@ from bert_tf.squad.report import report_html
 from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
 from bert_tf.squad.window_records import write_windows
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
-from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import Trainer
+from bert_tf.weights import PretrainedModel
 
 # isort: split
 import tensorflow as tf
@@ -82,20 +81,12 @@ def define_flags() -> None:
     )
 
 
-class Model(NamedTuple):
-    """What a run begins with."""
-
-    source: Weights
-    config: BertConfig
-    tokenizer: FullTokenizer
-
-
 def main(argv: Sequence[str]) -> None:
     """Flags -> model -> questions -> training -> answers -> scores, report, export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
     shared_flags.check_batch_sizes(strategy, "train_batch_size", "predict_batch_size")
-    model = open_model()
+    model = shared_flags.open_pretrained()
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     questions = read_questions(FLAGS.predict_file, PREDICT) if FLAGS.do_predict else None
     if FLAGS.do_train:
@@ -166,16 +157,7 @@ def make_batching(config: BertConfig) -> Batching:
     )
 
 
-# ---------------------------------------------------------------------------- model, questions
-
-
-def open_model() -> Model:
-    """Weights, configuration and tokenizer."""
-    source = weights.open_weights(shared_flags.begin_with(is_training=FLAGS.do_train))
-    config = weights.config_of(source, FLAGS.bert_config_file)
-    config.check_sequence_length(FLAGS.max_seq_length)
-    case = shared_flags.given_case()
-    return Model(source, config, weights.tokenizer_of(source, config, FLAGS.vocab_file, case))
+# ---------------------------------------------------------------------------- questions
 
 
 def read_questions(path: str | None, part: str) -> SquadFile:
@@ -189,7 +171,7 @@ def read_questions(path: str | None, part: str) -> SquadFile:
 
 
 def train(
-    model: Model,
+    model: PretrainedModel,
     questions: SquadFile,
     folder: checkpoints.CheckpointFolder,
     strategy: tf.distribute.Strategy,
@@ -231,7 +213,7 @@ def train(
     return trainer
 
 
-def begin_folder(model: Model, folder: checkpoints.CheckpointFolder) -> None:
+def begin_folder(model: PretrainedModel, folder: checkpoints.CheckpointFolder) -> None:
     """Makes the folder a whole model; one with another model is refused."""
     facts = facts_of(model)
     if folder.latest():
@@ -239,7 +221,7 @@ def begin_folder(model: Model, folder: checkpoints.CheckpointFolder) -> None:
     weights.write_model_files(folder.path, model.config, model.tokenizer, facts)
 
 
-def facts_of(model: Model) -> ModelFacts:
+def facts_of(model: PretrainedModel) -> ModelFacts:
     """What belongs to the model that is trained; a threshold is yet to be found."""
     lower = model.tokenizer.do_lower_case
     return ModelFacts(do_lower_case=lower, architecture="BertForQuestionAnswering")
@@ -292,7 +274,7 @@ def run_facts(num_records: int) -> dict:
 # ---------------------------------------------------------------------------- answers
 
 
-def answer(trainer: Trainer, model: Model, questions: SquadFile) -> list[Prediction]:
+def answer(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> list[Prediction]:
     """Questions -> windows -> eval.tf_record -> logits -> the answers, in order."""
     windows = prediction_windows(questions.examples, model.tokenizer, window_sizes())
     logging.info(
@@ -369,7 +351,7 @@ def score(
 def keep_threshold(
     questions: SquadFile,
     results: Mapping[str, float],
-    model: Model,
+    model: PretrainedModel,
     folder: checkpoints.CheckpointFolder,
 ) -> None:
     """Stores the best threshold with the model, if that is the one of --output_dir."""
@@ -411,7 +393,7 @@ def write_report(
 # ---------------------------------------------------------------------------- export
 
 
-def export(model: Model) -> None:
+def export(model: PretrainedModel) -> None:
     """The model as a SavedModel that takes questions and contexts."""
     threshold = FLAGS["null_score_diff_threshold"]
     options = ServingOptions(

@@ -27,7 +27,7 @@ from bert_tf import weights
 from bert_tf.distribution import make_strategy
 from bert_tf.fine_tuning import Batching, FineTuningSchedule
 from bert_tf.tasks.declarations import get_task
-from bert_tf.tasks.runs import Model, Run, SplitData
+from bert_tf.tasks.runs import Run, SplitData
 from bert_tf.training import Trainer
 
 # isort: split
@@ -130,7 +130,7 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     begin = time.perf_counter()
     source = weights.open_weights(options.weights)
     config = weights.config_of(source)
-    model = Model(source, config, weights.tokenizer_of(source, config))
+    model = weights.PretrainedModel(source, config, weights.tokenizer_of(source, config))
     task, data_dir = get_task(name), os.path.join(options.glue, FOLDERS[name])
     train = task.read(data_dir, "train")
     dev = task.read(data_dir, "dev")

@@ -17,6 +17,7 @@ from bert_tf.files import BEST
 from bert_tf.pace import Pace
 from bert_tf.running import run  # noqa: F401  (scripts call it as flags.run)
 from bert_tf.step import PRECISIONS, Computation
+from bert_tf.weights import PretrainedModel, config_of, open_weights, tokenizer_of
 
 
 def define_model(*, required: bool = True) -> None:
@@ -233,6 +234,20 @@ def begin_with(*, is_training: bool) -> str:
                 )
             return folder
     return values.init_checkpoint or values.output_dir
+
+
+def open_pretrained() -> PretrainedModel:
+    """The model of `begin_with`, with configuration and tokenizer as the flags say or it does.
+
+    Raises:
+      InputError: it cannot be read, or something of it does not fit the flags.
+    """
+    values = flags.FLAGS
+    source = open_weights(begin_with(is_training=values.do_train))
+    config = config_of(source, values.bert_config_file)
+    config.check_sequence_length(values.max_seq_length)
+    tokenizer = tokenizer_of(source, config, values.vocab_file, given_case())
+    return PretrainedModel(source, config, tokenizer)
 
 
 # What the TPU's own machine reads or writes; the rest is read here.

@@ -233,6 +233,15 @@ def tokenizer_of(
 # ---------------------------------------------------------------------------- saving
 
 
+@dataclasses.dataclass(frozen=True)
+class PretrainedModel:
+    """What fine-tuning and answering begin with."""
+
+    source: Weights
+    config: BertConfig
+    tokenizer: FullTokenizer
+
+
 def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
     """Writes weights and all that belongs to them; nothing appears before it is whole.
 

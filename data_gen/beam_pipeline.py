@@ -32,6 +32,7 @@ from data_gen.documents import Counts, DocumentReader
 from data_gen.jobs import EXAMPLES_SHOWN, Job, expected_bytes, make_plan
 from data_gen.outputs import hidden_sibling, report_path, working_folder, write_json
 from data_gen.report import log_examples, log_report, make_report
+from data_gen.shuffling import in_buckets
 from data_gen.workers import choose_num_workers
 
 # About what a file of records is to hold; a shard is sorted in memory.
@@ -97,7 +98,7 @@ class MakeInstances(beam.DoFn):
         records = steps.keyed_records(
             self._setup.plan, block[0], shards, self._setup.run_folder, counts
         )
-        yield from steps.in_shards(records, shards.num_shards)
+        yield from in_buckets(records, shards.num_shards)
         yield counted(counts)
 
 

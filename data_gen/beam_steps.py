@@ -30,7 +30,7 @@ from bert_tf.runtime import without_notices
 from data_gen.blocks import CORPUS_FOLDER, BlockWorker, Plan, Tokenized
 from data_gen.corpus import CorpusWriter, TokenizedBlock
 from data_gen.documents import Block, Counts, DocumentReader
-from data_gen.shuffling import BUFFER_BYTES, KEY_BITS, bucket_of, pack, unpack
+from data_gen.shuffling import KEY_BITS, unpack
 
 
 class Share(NamedTuple):
@@ -178,20 +178,6 @@ def keyed_records(
         return (((i << KEY_BITS) // len(records), record) for i, record in enumerate(records))
     put_corpus_together(plan.working_folder, run_folder, len(shards.block_documents))
     return worker.keyed_records(index, shards.block_documents[index], counts)
-
-
-def in_shards(records: Iterable[tuple[int, bytes]], num_shards: int) -> Iterator[tuple[int, bytes]]:
-    """Keyed records -> (shard, some of them packed), a few megabytes at a time."""
-    buffers: dict[int, bytearray] = collections.defaultdict(bytearray)
-    size = 0
-    for key, record in records:
-        buffers[bucket_of(key, num_shards)] += pack(key, record)
-        size += len(record)
-        if size >= BUFFER_BYTES:
-            yield from ((shard, bytes(buffer)) for shard, buffer in buffers.items())
-            buffers.clear()
-            size = 0
-    yield from ((shard, bytes(buffer)) for shard, buffer in buffers.items())
 
 
 def write_shard(path: str, packed: Iterable[bytes]) -> int:

@@ -61,24 +61,27 @@ def spread(
       folder: of the buckets.
       num_buckets: how many buckets there are.
     """
+    for bucket, packed in in_buckets(keyed_records, num_buckets):
+        bucket_folder = folder / str(bucket)
+        bucket_folder.mkdir(parents=True, exist_ok=True)
+        with open(bucket_folder / str(os.getpid()), "ab") as file:
+            file.write(packed)
+
+
+def in_buckets(
+    keyed_records: Iterable[tuple[int, bytes]], num_buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Keyed records -> (bucket, some of them packed), a few megabytes at a time."""
     buffers: dict[int, bytearray] = collections.defaultdict(bytearray)
     size = 0
     for key, record in keyed_records:
         buffers[bucket_of(key, num_buckets)] += pack(key, record)
         size += len(record)
         if size >= BUFFER_BYTES:
-            _flush(buffers, folder)
+            yield from ((bucket, bytes(buffer)) for bucket, buffer in buffers.items())
+            buffers.clear()
             size = 0
-    _flush(buffers, folder)
-
-
-def _flush(buffers: dict[int, bytearray], folder: pathlib.Path) -> None:
-    for bucket, buffer in buffers.items():
-        bucket_folder = folder / str(bucket)
-        bucket_folder.mkdir(parents=True, exist_ok=True)
-        with open(bucket_folder / str(os.getpid()), "ab") as file:
-            file.write(buffer)
-    buffers.clear()
+    yield from ((bucket, bytes(buffer)) for bucket, buffer in buffers.items())
 
 
 def collect(folder: pathlib.Path, *, num_buckets: int) -> Iterator[bytes]:

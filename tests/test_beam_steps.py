@@ -84,7 +84,7 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
     packed = collections.defaultdict(list)
     for block in reversed(range(len(sizes))):
         keyed = steps.keyed_records(plan, block, shards, run_folder, counts)
-        for shard, part in steps.in_shards(keyed, num_shards):
+        for shard, part in shuffling.in_buckets(keyed, num_shards):
             packed[shard].append(part)
     written = []
     for shard in range(num_shards):
@@ -99,7 +99,7 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
 @pytest.mark.parametrize("block_characters", [9000, 1 << 30])
 def test_the_steps_make_the_local_records(tmp_path, vocab_file, block_characters, monkeypatch):  # noqa: F811
     """In many blocks, and in a single one, which has another way."""
-    monkeypatch.setattr(steps, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(shuffling, "BUFFER_BYTES", 20_000)
     job = make_job(tmp_path, vocab_file, block_characters=block_characters)
     report = create(dataclasses.replace(job, output_file=str(tmp_path / "local")))
     expected = [item.numpy() for item in tf.data.TFRecordDataset(str(tmp_path / "local"))]

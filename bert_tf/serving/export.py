@@ -185,16 +185,7 @@ def _without_chatter() -> Iterator[None]:
 
 def concrete_functions(task: ServingTask) -> dict[str, Any]:
     """Each signature of a task, traced for any batch size and length."""
-    traced = {}
-    for name, signature in task.signatures().items():
-        specs = {
-            key: tf.TensorSpec(spec.shape, spec.dtype, name=key)
-            for key, spec in signature.inputs.items()
-        }
-        # `autograph=False`: nothing here is Python control flow over tensors.
-        function = tf.function(signature.function, autograph=False)
-        traced[name] = function.get_concrete_function(**specs)
-    return traced
+    return {name: signature.traced() for name, signature in task.signatures().items()}
 
 
 def warm_up_requests(task: ServingTask) -> list[tuple[str, dict[str, np.ndarray]]]:

@@ -197,12 +197,7 @@ def of_weights(
 
     @functools.cache  # each takes seconds to trace: when it is first asked for
     def function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
-        specs = {
-            key: tf.TensorSpec(spec.shape, spec.dtype, name=key)
-            for key, spec in signatures[name].inputs.items()
-        }
-        traced = tf.function(signatures[name].function, autograph=False)
-        return traced.get_concrete_function(**specs)
+        return signatures[name].traced()
 
     return ServedModel(
         source.path,

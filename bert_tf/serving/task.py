@@ -40,6 +40,15 @@ class Signature:
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Answers]
 
+    def traced(self) -> tf.types.experimental.ConcreteFunction:
+        """The function as a graph, for any batch size and length."""
+        specs = {
+            name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+            for name, spec in self.inputs.items()
+        }
+        # `autograph=False`: nothing here is Python control flow over tensors.
+        return tf.function(self.function, autograph=False).get_concrete_function(**specs)
+
 
 class ServingTask:
     """A model with the texts it takes and the answers it gives.

@@ -1,6 +1,5 @@
 """A task's data and a model brought together: records, evaluation, prediction.
 
-Model       weights, configuration and tokenizer that a run begins with
 SplitData   the examples of a part of the data, and what the model says of them
 Run         one task in one folder, with the trainer that has the model now
 """
@@ -13,7 +12,6 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import checkpoints
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.fine_tuning import Batching, predictions_in_order, write_records
 from bert_tf.formats.base import ModelFacts
@@ -31,21 +29,11 @@ from bert_tf.tasks.heads import (
 )
 from bert_tf.tasks.reading import AnyExample
 from bert_tf.tasks.task import Split, Task
-from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import Trainer
-from bert_tf.weights import ENCODER, Weights, load_checkpoint, write_model_files
+from bert_tf.weights import ENCODER, PretrainedModel, load_checkpoint, write_model_files
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 HEAD = r"output_(weights|bias)"
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """What a run begins with."""
-
-    source: Weights
-    config: BertConfig
-    tokenizer: FullTokenizer
 
 
 @dataclasses.dataclass
@@ -75,7 +63,7 @@ class Run:
     def __init__(
         self,
         task: Task,
-        model: Model,
+        model: PretrainedModel,
         strategy: tf.distribute.Strategy,
         batching: Batching,
         *,
