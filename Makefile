@@ -9,7 +9,8 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
+		tests/walks tests
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -5,7 +5,8 @@
     python export_model.py --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
 
 What the model is for is known from its folder, else --task says it. /serving/mrpc/1 is made, then
-/serving/mrpc/2 and so on.
+/serving/mrpc/2 and so on. With --format=litert or onnx it is a file for these runtimes, which takes
+ids in place of text.
 """
 
 import shlex
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf import flags as shared_flags
 from bert_tf import weights
-from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.export import FORMATS, SAVED_MODEL, export_checkpoint
 from bert_tf.serving.kinds import KINDS, ServingOptions
 
 # isort: split
@@ -29,6 +30,14 @@ def define_flags() -> None:
     """The flags of this script, shared ones first."""
     shared_flags.define_pretrained()
     flags.DEFINE_string("export_dir", None, "The folder of all versions of the model.")
+    flags.DEFINE_enum(
+        "format",
+        SAVED_MODEL,
+        FORMATS,
+        "saved_model takes raw text. litert (bert-tf[litert]) and onnx (bert-tf[onnx]) are single "
+        "files that take ids; litert's has one row of --max_seq_length ids.",
+    )
+    flags.DEFINE_bool("int8", False, "Weights as int8, a quarter of the size; litert and onnx.")
     flags.DEFINE_enum("task", None, [*KINDS], "What the model does; default: as its files say.")
     flags.DEFINE_list("labels", [], "Names of the classes, in order; default: the model's own.")
     flags.DEFINE_bool("pairs", False, "The model was trained on pairs of texts.")
@@ -78,6 +87,8 @@ def main(argv: Sequence[str]) -> None:
         FLAGS.export_dir,
         options=serving_options(),
         commands=[shlex.join(["python", *sys.argv])],
+        file_format=FLAGS.format,
+        int8=FLAGS.int8,
     )
     logging.info("Exported %s to %s", source.path, path)
 

@@ -19,6 +19,9 @@ EXTRAS |= {
 }
 # examples/client.py by gRPC; an export itself needs nothing of it
 EXTRAS["serving"] = ["tensorflow-serving-api>=2.21,<2.22"]
+# --format=litert and onnx of export_model.py
+EXTRAS["litert"] = ["ai-edge-litert>=2.1,<3"]
+EXTRAS["onnx"] = ["tf2onnx>=1.17,<2", "onnxruntime>=1.24,<2"]
 # Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.
 EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
@@ -28,9 +31,12 @@ EXTRAS["dev"] = [
     *EXTRAS["tasks"],
     *EXTRAS["tfds"],
     *EXTRAS["serving"],
+    *EXTRAS["litert"],
+    *EXTRAS["onnx"],
     "hypothesis>=6.100,<7",
     "psutil>=6,<8",
     "pytest>=8,<10",
+    "pytest-xdist>=3.6,<4",
     "ruff>=0.12,<0.18",
 ]
 

@@ -15,8 +15,9 @@ from bert_tf.tasks.declarations import get_task
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.heads import ARCHITECTURES, task_model
 from bert_tf.tasks.reading import ChoiceExample, Example, WordsExample
-from bert_tf.tasks.runs import Model, Run, SplitData
+from bert_tf.tasks.runs import Run, SplitData
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.weights import PretrainedModel
 
 CONFIG = BertConfig(
     vocab_size=23,
@@ -96,7 +97,7 @@ def make_run(task, tokenizer, folder, *, strategy=None) -> Run:
     )
     run = Run(
         task,
-        Model(weights, CONFIG, tokenizer),
+        PretrainedModel(weights, CONFIG, tokenizer),
         strategy or distribution.make_strategy("one"),
         batching(),
         output_dir=str(folder),

@@ -9,6 +9,7 @@ In the order in which a request meets them:
                      texts -> model -> named answers, one file a kind
     kinds            which of them belongs to a checkpoint
     export           a task -> EXPORT_DIR/1, with vocabulary, model card and warm-up requests
+    portable         its ids signature as one file for LiteRT or ONNX Runtime
 
 Everything between a text and its answer is TensorFlow operations that TF Serving links.
 """

@@ -7,6 +7,7 @@
                  README.md, export.json                      what it is, for people and programs
 
 Nothing is below EXPORT_DIR/<number> before it is whole: TF Serving loads what it finds there.
+Files for LiteRT and ONNX Runtime have the same folder around them (`portable`).
 """
 
 import contextlib
@@ -22,8 +23,10 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
 from bert_tf.formats.base import VOCAB_FILE, Weights, folder_of, vocabulary_text
-from bert_tf.serving import model_card, warm_up
+from bert_tf.serving import model_card, portable, warm_up
+from bert_tf.serving.inference import ACTIVATIONS
 from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.task import DEFAULT, ServingTask
 from bert_tf.tokenization import FullTokenizer
@@ -32,6 +35,8 @@ from bert_tf.weights import open_weights
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"
 MODEL_CARD, FACTS = "README.md", "export.json"
+SAVED_MODEL = "saved_model"
+FORMATS = (SAVED_MODEL, *portable.FORMATS)
 
 
 class _Exported(tf.Module):
@@ -49,6 +54,8 @@ def export_task(
     *,
     origin: model_card.Origin,
     model_name: str = "bert",
+    file_format: str = SAVED_MODEL,
+    int8: bool = False,
 ) -> str:
     """Writes a task as the next version in a folder.
 
@@ -57,13 +64,21 @@ def export_task(
       export_dir: of all versions of this model; TF Serving's base path.
       origin: where the model comes from, for the model card.
       model_name: as TF Serving is to call it, in the warm-up requests.
+      file_format: one of FORMATS.
+      int8: weights as int8, which a SavedModel has not.
 
     Returns:
       The folder of the version, export_dir/1 or the next free number.
 
     Raises:
-      InputError: it cannot be written.
+      InputError: it cannot be converted or written.
     """
+    if int8 and file_format == SAVED_MODEL:
+        raise InputError(
+            received=f"int8 weights with --format={SAVED_MODEL}",
+            expected=f"one of {', '.join(portable.FORMATS)}, whose converters have them",
+            remedy="leave out --int8, or choose another --format",
+        )
     export_dir = export_dir.rstrip("/")
     with files.path_errors(export_dir, "written"):
         tf.io.gfile.makedirs(export_dir)
@@ -73,7 +88,10 @@ def export_task(
         try:
             if tf.io.gfile.exists(temporary):  # of a process that was killed
                 tf.io.gfile.rmtree(temporary)
-            _write(task, temporary, origin, model_name)
+            if file_format == SAVED_MODEL:
+                _write(task, temporary, origin, model_name)
+            else:
+                _write_portable(task, temporary, origin, file_format, int8=int8)
             tf.io.gfile.rename(temporary, final)
         finally:
             if tf.io.gfile.exists(temporary):
@@ -89,6 +107,8 @@ def export_checkpoint(
     *,
     options: ServingOptions,
     commands: Sequence[str] = (),
+    file_format: str = SAVED_MODEL,
+    int8: bool = False,
 ) -> str:
     """Writes a checkpoint as the task that it was trained for.
 
@@ -99,6 +119,7 @@ def export_checkpoint(
       export_dir: of all versions of this model.
       options: what is not in the checkpoint.
       commands: that made it, for the model card.
+      file_format, int8: as for `export_task`.
 
     Returns:
       The folder of the version.
@@ -106,12 +127,15 @@ def export_checkpoint(
     Raises:
       InputError: the checkpoint is of no such task, something does not fit, or cannot be written.
     """
-    task = make_task(source, config, tokenizer, options)
+    activations = ACTIVATIONS if file_format == SAVED_MODEL else portable.ACTIVATIONS
+    task = make_task(source, config, tokenizer, options, activations)
     folder = source.path if tf.io.gfile.isdir(source.path) else folder_of(source.path)
     metrics = model_card.metrics_beside(folder) or model_card.metrics_beside(folder_of(folder))
     origin = model_card.Origin(source.path, tuple(commands), metrics)
     name = export_dir.rstrip("/").rpartition("/")[2] or task.name
-    return export_task(task, export_dir, origin=origin, model_name=name)
+    return export_task(
+        task, export_dir, origin=origin, model_name=name, file_format=file_format, int8=int8
+    )
 
 
 def export_run(
@@ -157,9 +181,7 @@ def _write(task: ServingTask, folder: str, origin: model_card.Origin, model_name
     facts = model_card.facts_of(task, origin)
     with tempfile.TemporaryDirectory() as assets:
         vocab_file = tf.io.gfile.join(assets, VOCAB_FILE)
-        tokenizer = task.sequences.tokenizer
-        pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
-        files.write_text(vocab_file, vocabulary_text(pieces))
+        files.write_text(vocab_file, _vocabulary(task))
         module = _Exported(task, vocab_file)
         with _without_chatter():
             tf.saved_model.save(module, folder, signatures=concrete_functions(task))
@@ -170,6 +192,25 @@ def _write(task: ServingTask, folder: str, origin: model_card.Origin, model_name
     files.write_text(tf.io.gfile.join(folder, FACTS), model_card.facts_text(facts))
     card = model_card.model_card(facts, task.title)
     files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+
+
+def _write_portable(
+    task: ServingTask, folder: str, origin: model_card.Origin, file_format: str, *, int8: bool
+) -> None:
+    assets = tf.io.gfile.join(folder, "assets")
+    tf.io.gfile.makedirs(assets)
+    files.write_text(tf.io.gfile.join(assets, VOCAB_FILE), _vocabulary(task))
+    with _without_chatter():
+        converted = portable.write_portable(task, folder, name=file_format, int8=int8)
+    facts = model_card.portable_facts_of(task, origin, converted)
+    files.write_text(tf.io.gfile.join(folder, FACTS), model_card.facts_text(facts))
+    card = model_card.portable_model_card(facts, task.title)
+    files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+
+
+def _vocabulary(task: ServingTask) -> str:
+    tokenizer = task.sequences.tokenizer
+    return vocabulary_text([tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)])
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ HEADS = (SEQUENCE, TOKENS, SPANS, MASKED_LM, VECTORS)
 _SQRT_HALF, _SQRT_2_OF_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 
 Tensors = Mapping[str, np.ndarray]
+Activations = Mapping[str, Callable[[tf.Tensor], tf.Tensor]]
 
 
 def tensors_of(model: keras.Model) -> dict[str, np.ndarray]:
@@ -63,11 +64,11 @@ class Norm(tf.Module):
 class Block(tf.Module):
     """One Transformer block."""
 
-    def __init__(self, tensors: Tensors, config: BertConfig, scope: str):
+    def __init__(self, tensors: Tensors, config: BertConfig, scope: str, activations: Activations):
         super().__init__()
         epsilon = config.layer_norm_eps
         self._heads = config.num_attention_heads
-        self._activation = ACTIVATIONS[config.hidden_act]
+        self._activation = activations[config.hidden_act]
         self.query_key_value = _query_key_value(tensors, config, f"{scope}/attention/self")
         self.attention_output = _dense(tensors, f"{scope}/attention/output/dense")
         self.attention_norm = Norm(tensors, f"{scope}/attention/output/LayerNorm", epsilon)
@@ -92,7 +93,15 @@ class Block(tf.Module):
 class InferenceModel(tf.Module):
     """A BERT with what one kind of task needs of it."""
 
-    def __init__(self, tensors: Tensors, config: BertConfig, *, head: str, pooler: bool = True):
+    def __init__(
+        self,
+        tensors: Tensors,
+        config: BertConfig,
+        *,
+        head: str,
+        pooler: bool = True,
+        activations: Activations | None = None,
+    ):
         """Takes over the weights.
 
         Args:
@@ -101,18 +110,21 @@ class InferenceModel(tf.Module):
           head: sequence for logits of the pooled vector, tokens for logits of each token, spans
             for start and end, masked_lm for logits of pieces, vectors for the encoder alone.
           pooler: for vectors: whether there is a pooler.
+          activations: by name; None: ACTIVATIONS.
         """
         super().__init__()
         if head not in HEADS:
             raise ValueError(f"received the head {head!r}, expected one of {HEADS}")
         self._config, self._head = config, head
+        activations = activations or ACTIVATIONS
+        self._activation = activations[config.hidden_act]
         scope = "bert/embeddings"
         self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"])
         self.token_type_embeddings = _variable(tensors[f"{scope}/token_type_embeddings"])
         self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
         self.embedding_norm = Norm(tensors, f"{scope}/LayerNorm", config.layer_norm_eps)
         self.blocks = [
-            Block(tensors, config, f"bert/encoder/layer_{i}")
+            Block(tensors, config, f"bert/encoder/layer_{i}", activations)
             for i in range(config.num_hidden_layers)
         ]
         has_pooler = head == SEQUENCE or (head == VECTORS and pooler)
@@ -185,7 +197,7 @@ class InferenceModel(tf.Module):
         rows, length = batch_shape
         flat = positions + tf.range(rows)[:, tf.newaxis] * length  # [B, P]
         x = tf.gather(x, tf.reshape(flat, [-1]))  # [B * P, D]
-        x = self.transform_norm(ACTIVATIONS[self._config.hidden_act](self.transform(x)))
+        x = self.transform_norm(self._activation(self.transform(x)))
         logits = tf.matmul(x, self.word_embeddings, transpose_b=True)
         logits = tf.nn.bias_add(logits, self.output_bias)
         return tf.reshape(logits, [rows, tf.shape(positions)[1], self._config.vocab_size])
@@ -223,7 +235,7 @@ def _gelu_erf(x: tf.Tensor) -> tf.Tensor:
     return (tf.math.erf(x * _SQRT_HALF) + 1.0) * 0.5 * x
 
 
-ACTIVATIONS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
+ACTIVATIONS: Activations = {
     "gelu": _gelu,
     "gelu_erf": _gelu_erf,
     "relu": tf.nn.relu,

@@ -80,9 +80,20 @@ class Kind:
 
 
 def make_task(
-    source: Weights, config: BertConfig, tokenizer: FullTokenizer, options: ServingOptions
+    source: Weights,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    options: ServingOptions,
+    activations: inference.Activations = inference.ACTIVATIONS,
 ) -> ServingTask:
     """The task of a checkpoint, its weights loaded.
+
+    Args:
+      source: the checkpoint.
+      config: of its model.
+      tokenizer: with its vocabulary.
+      options: what is not in the checkpoint.
+      activations: by name; how they are written decides what a converter makes of them.
 
     Raises:
       InputError: the checkpoint is of no such task, or something does not fit.
@@ -98,7 +109,11 @@ def make_task(
     load_checkpoint(model, source, required=kind.required)
     has_pooler = "bert/pooler/dense/kernel" in source.shapes
     answering = inference.InferenceModel(
-        inference.tensors_of(model), config, head=kind.head, pooler=has_pooler
+        inference.tensors_of(model),
+        config,
+        head=kind.head,
+        pooler=has_pooler,
+        activations=activations,
     )
     return kind.make_task(answering, tokenizer, config, **arguments)
 

@@ -74,13 +74,20 @@ class MaskedLmTask(ServingTask):
         return runs._replace(lengths=runs.lengths - 1)  # without the one behind the last part
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S], masked_lm_positions [B, P] -> pieces and probabilities [B, P, k]."""
+        """Features [B, S], masked_lm_positions [B, P] -> pieces, their ids and probabilities.
+
+        Each is [B, P, k].
+        """
         return self._guess(features)
 
     def _guess(self, features: Features) -> Answers:
         logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
         probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # [B, P, k]
-        return {"pieces": tf.gather(tf.constant(self._names), ids), "probabilities": probabilities}
+        return {
+            "pieces": tf.gather(tf.constant(self._names), ids),
+            "piece_ids": ids,
+            "probabilities": probabilities,
+        }
 
     def samples(self) -> list[dict[str, Any]]:
         """One and more of them."""

@@ -44,12 +44,25 @@ def facts_of(task: ServingTask, origin: Origin) -> dict[str, Any]:
         "task": task.name,
         "texts": dict(task.texts),
         "outputs": dict(task.outputs),
-        "options": task.options(),
-        "do_lower_case": task.sequences.tokenizer.do_lower_case,
         "signatures": {
             name: {key: _spec(spec) for key, spec in signature.inputs.items()}
             for name, signature in task.signatures().items()
         },
+        **_common_facts(task, origin),
+    }
+
+
+def portable_facts_of(
+    task: ServingTask, origin: Origin, converted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The same of a file for LiteRT or ONNX Runtime, with what its conversion says."""
+    return {"task": task.name, **converted, **_common_facts(task, origin)}
+
+
+def _common_facts(task: ServingTask, origin: Origin) -> dict[str, Any]:
+    return {
+        "options": task.options(),
+        "do_lower_case": task.sequences.tokenizer.do_lower_case,
         "config": task.sequences.config.to_dict(),
         "source": origin.source,
         "commands": list(origin.commands),
@@ -62,10 +75,6 @@ def model_card(facts: Mapping[str, Any], title: str) -> str:
     """The README.md of an export."""
     texts = [f"- `{name}`: {text}" for name, text in facts["texts"].items()]
     outputs = [f"- `{name}`: {text}" for name, text in facts["outputs"].items()]
-    config = facts["config"]
-    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-    options = facts["options"]
-    case = "lower-cased" if facts["do_lower_case"] else "cased"
     further = [n for n in facts["signatures"] if n not in (DEFAULT, FROM_IDS, FROM_EXAMPLES)]
     lines = [
         f"# {facts['task']}",
@@ -91,9 +100,50 @@ def model_card(facts: Mapping[str, Any], title: str) -> str:
         f"- `{FROM_EXAMPLES}`: `examples`, string [B], serialized tf.Examples of such records.",
         *(f"- `{name}`: takes {', '.join(facts['signatures'][name])}." for name in further),
         "",
+        *_common_lines(facts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def portable_model_card(facts: Mapping[str, Any], title: str) -> str:
+    """The README.md of a file for LiteRT or ONNX Runtime."""
+    weights = "int8 weights" if facts["int8_weights"] else "float32 weights"
+    lines = [
+        f"# {facts['task']}",
+        "",
+        f"{title} A BERT as `{facts['file']}`, with {weights}: ids in, numbers out. Texts are made",
+        "into ids by the caller, with the vocabulary in `assets/vocab.txt`: [CLS] text [SEP], or",
+        "[CLS] first [SEP] second [SEP] with segment 1 for the second; mask 1 for real pieces.",
+        "",
+        "Takes (null: any size):",
+        "",
+        *_tensors(facts["inputs"]),
+        "",
+        "Gives:",
+        "",
+        *_tensors(facts["answers"]),
+        "",
+        "Greatest difference from the model that it was made of, in float32, on drawn ids: "
+        f"{facts['greatest_difference']:.1e}.",
+        "",
+        *_common_lines(facts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _tensors(specs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [f"- `{name}`: {s['dtype']} {json.dumps(s['shape'])}" for name, s in specs.items()]
+
+
+def _common_lines(facts: Mapping[str, Any]) -> list[str]:
+    """What every card ends with."""
+    config = facts["config"]
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+    case = "lower-cased" if facts["do_lower_case"] else "cased"
+    return [
         "## Options",
         "",
-        *(f"- {name}: {_shown(value)}" for name, value in options.items()),
+        *(f"- {name}: {_shown(value)}" for name, value in facts["options"].items()),
         "",
         "## Model",
         "",
@@ -112,7 +162,6 @@ def model_card(facts: Mapping[str, Any], title: str) -> str:
         "",
         *(f"- {name} {version}" for name, version in facts["versions"].items()),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def facts_text(facts: Mapping[str, Any]) -> str:

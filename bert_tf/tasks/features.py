@@ -39,7 +39,6 @@ class Features:
         no word begins. The words of a sentence without labels have label id 0, so that
         label_ids != IGNORED always says where a word is scored.
       is_per_token: whether label_ids are of token_labels.
-      is_per_token: whether label_ids are of token_labels.
     """
 
     guid: str

@@ -1,0 +1,290 @@
+"""Thousands of senseless requests to one loaded export: answered or refused, memory flat.
+
+    python export_model.py --init_checkpoint=... --export_dir=/serving/squad
+    python benchmarks/fuzz_export.py --export=/serving/squad/1 --requests=10000
+
+The export is loaded once by TensorFlow's C API, in a process with neither Keras nor this package,
+as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
+
+    bytes        strings of drawn bytes, mostly not UTF-8
+    characters   strings of drawn code points, of all planes
+    cut          real sentences in UTF-8, cut in the middle of a character
+    long         strings of 1 MB: bytes, one word, a text, spaces, [MASK] without end
+    empty        empty strings
+    no_rows      the empty batch
+    unequal      text inputs with unequal numbers of rows          must be refused
+    wrong_rank   strings in a matrix                               must be refused
+    wrong_type   integers in place of strings                      must be refused
+    ids          drawn ids, in and out of the vocabulary           refused if any is out
+    examples     drawn bytes in place of tf.Examples               must be refused
+    missing      an input is left out                              must be refused
+
+Printed are how many of each were answered and refused, the seconds, and the memory as it goes on.
+An answer must have a row for each row asked, and finite numbers. Ends with an error if a request
+was answered that must be refused or the other way round, if memory grew by more than --growth
+after the first fifth, or if a sane request is not answered at the end exactly as at the beginning.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+TESTS = pathlib.Path(__file__).parents[1] / "tests"
+SENTENCE = "Ruprecht I. gründete 1386 die Universität Heidelberg — 海德堡大学 — 😀. "
+REFUSED = ("unequal", "wrong_rank", "wrong_type", "examples", "missing")
+LONG = 1_000_000  # bytes
+OFTEN, SELDOM = 12, 1  # shares of short requests and of those of 1 MB
+
+
+def main() -> None:
+    """Draws requests, sends them, counts."""
+    options = parse_options()
+    if options.process:
+        serve()
+        return
+    sys.path.insert(0, str(TESTS))
+    import saved_models
+
+    (meta_graph,) = saved_models.read_saved_model(str(options.export)).meta_graphs
+    facts = json.loads((options.export / "export.json").read_text())
+    command = [sys.executable, "-I", __file__, f"--export={options.export}", "--process"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    libraries = [str(saved_models.LIBRARY), *map(str, saved_models.OPERATIONS)]
+    write(process.stdin, (libraries, str(options.export)))
+    client = Client(process, meta_graph.signature_def)
+    sane = {name: as_bytes([SENTENCE * 3, SENTENCE, "", "a"]) for name in facts["texts"]}
+    first = client.ask("serving_default", sane)
+    if isinstance(first, str):
+        raise SystemExit(f"the sane request was refused: {first}")
+    faults = run(client, facts, options)
+    last = client.ask("serving_default", sane)
+    if not all(np.array_equal(first[name], last[name]) for name in first):
+        faults.append("the sane request is answered otherwise than at the beginning")
+    process.stdin.close()
+    process.wait()
+    print("\n".join(faults) or "right afterwards, as before")
+    sys.exit(1 if faults else 0)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--export", type=pathlib.Path, required=True, help="of one version")
+    parser.add_argument("--requests", type=int, default=10000)
+    parser.add_argument("--growth", type=float, default=0.05, help="of memory, allowed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--process", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run(client: "Client", facts: dict, options) -> list[str]:
+    """Sends all requests; what went wrong."""
+    rng = random.Random(options.seed)
+    counts: dict = collections.Counter()
+    seconds: dict = collections.Counter()
+    faults, memory = [], []
+    for number in range(options.requests):
+        if number % max(options.requests // 20, 1) == 0:
+            memory.append(client.memory())
+            print(f"after {number:6d} requests: {memory[-1] / 2**20:.0f} MB", flush=True)
+        kind, signature, arrays, refuse = drawn(rng, facts)
+        begin = time.perf_counter()
+        answer = client.ask(signature, arrays)
+        seconds[kind] += time.perf_counter() - begin
+        is_refused = isinstance(answer, str)
+        counts[kind, is_refused] += 1
+        if is_refused != refuse:
+            shown = answer[:300] if is_refused else "an answer"
+            faults.append(f"request {number}, {kind}: {shown}")
+        elif not is_refused and (fault := unsound(answer, rows_of(arrays))):
+            faults.append(f"request {number}, {kind}: {fault}")
+    memory.append(client.memory())
+    print(f"\n{'kind':12} {'answered':>8} {'refused':>8} {'ms each':>8}")
+    for kind in dict.fromkeys(name for name, _ in counts):
+        answered, refused = counts[kind, False], counts[kind, True]
+        each = 1000 * seconds[kind] / (answered + refused)
+        print(f"{kind:12} {answered:8d} {refused:8d} {each:8.1f}")
+    settled, greatest = memory[len(memory) // 5], max(memory[len(memory) // 5 :])
+    print(
+        f"memory: {settled / 2**20:.0f} MB after a fifth, {greatest / 2**20:.0f} MB at most since"
+    )
+    if greatest > settled * (1 + options.growth):
+        faults.append(f"memory grew by {greatest / settled - 1:.1%}")
+    return faults
+
+
+# -------------------------------------------------------------------------------- requests
+
+
+def drawn(rng: random.Random, facts: dict) -> tuple[str, str, dict[str, np.ndarray], bool]:
+    """Kind, signature, inputs, and whether it must be refused."""
+    names = list(facts["texts"])
+    ranks = {name: len(facts["signatures"]["serving_default"][name]["shape"]) for name in names}
+    kinds = [*MAKERS] * OFTEN + ["long"] * SELDOM
+    kinds += ["empty", "no_rows", "wrong_rank", "wrong_type", "ids", "examples", "missing"] * OFTEN
+    kinds += ["unequal"] * OFTEN if len(names) > 1 else []
+    kind = rng.choice(kinds)
+    if kind == "examples":
+        rows = [rng.randbytes(rng.randint(1, 200)) for _ in range(rng.randint(1, 3))]
+        return kind, "examples", {"examples": as_bytes(rows)}, True
+    if kind == "ids":
+        return kind, "ids", *drawn_ids(rng, facts)
+    rows = 0 if kind == "no_rows" else 1 if kind == "long" else rng.randint(1, 4)
+    make = MAKERS.get(kind, MAKERS["characters"])
+    make = {"long": one_megabyte, "empty": lambda _: b""}.get(kind, make)
+
+    def array(rank: int, count: int) -> np.ndarray:
+        shape = (count, *(3 for _ in range(rank - 1)))
+        return as_bytes([make(rng) for _ in range(int(np.prod(shape)))]).reshape(shape)
+
+    arrays = {name: array(ranks[name], rows) for name in names}
+    if kind == "long" and len(names) > 1:  # one of them alone is long
+        other = rng.choice(names)
+        arrays[other] = as_bytes([SENTENCE]).reshape(1, *[1] * (ranks[other] - 1))
+    if kind == "unequal":
+        arrays[names[0]] = array(ranks[names[0]], rows + 1)
+    elif kind == "wrong_rank":
+        arrays[names[0]] = arrays[names[0]][..., np.newaxis]
+    elif kind == "wrong_type":
+        arrays[names[0]] = np.zeros(arrays[names[0]].shape, np.int32)
+    elif kind == "missing":
+        del arrays[names[0]]
+    return kind, "serving_default", arrays, kind in REFUSED
+
+
+def drawn_ids(rng: random.Random, facts: dict) -> tuple[dict[str, np.ndarray], bool]:
+    """Features of drawn ids; whether one of them is out of range."""
+    vocabulary, types = facts["config"]["vocab_size"], facts["config"]["type_vocab_size"]
+    shapes = {name: len(spec["shape"]) for name, spec in facts["signatures"]["ids"].items()}
+    sizes = (rng.randint(1, 3), 2, rng.randint(1, 40))
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    arrays, refuse = {}, rng.random() < 0.5
+    for name, rank in shapes.items():
+        shape = sizes if rank == 3 else (sizes[0], sizes[2])
+        high = {"input_ids": vocabulary, "segment_ids": types}.get(name, 1)
+        arrays[name] = numbers.integers(0, high, shape, np.int32)
+    arrays["input_mask"] = np.ones_like(arrays["input_ids"])
+    if refuse:
+        name, wrong = rng.choice([("input_ids", vocabulary), ("input_ids", -1),
+                                  ("segment_ids", types), ("input_ids", 2**31 - 1)])  # fmt: skip
+        place = tuple(rng.randrange(size) for size in arrays[name].shape)
+        arrays[name][place] = wrong
+    return arrays, refuse
+
+
+def of_bytes(rng: random.Random) -> bytes:
+    """0 to 600 bytes of any value."""
+    return rng.randbytes(rng.randint(0, 600))
+
+
+def of_characters(rng: random.Random) -> bytes:
+    """0 to 200 code points of all planes, those of surrogates left out."""
+    points = [
+        rng.randrange(rng.choice((0x80, 0x3000, 0x110000))) for _ in range(rng.randint(0, 200))
+    ]
+    return "".join(chr(p) for p in points if not 0xD800 <= p < 0xE000).encode()
+
+
+def cut(rng: random.Random) -> bytes:
+    """A real text that ends anywhere."""
+    return (SENTENCE.encode() * 8)[: rng.randint(1, 500)]
+
+
+def one_megabyte(rng: random.Random) -> bytes:
+    """A string of 1 MB."""
+    fills = (b"a", SENTENCE.encode(), b" ", b"[MASK] ", "é".encode(), b"\0", b"##")
+    fill = rng.choice((rng.randbytes(LONG), *fills))
+    return (fill * (LONG // len(fill) + 1))[:LONG]
+
+
+MAKERS = {"bytes": of_bytes, "characters": of_characters, "cut": cut}
+
+
+def as_bytes(values: list) -> np.ndarray:
+    """An array of objects [n]."""
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    array = np.empty(len(encoded), object)
+    array[:] = encoded
+    return array
+
+
+def rows_of(arrays: dict[str, np.ndarray]) -> int:
+    """B of a request."""
+    return len(next(iter(arrays.values())))
+
+
+def unsound(answer: dict[str, np.ndarray], rows: int) -> str:
+    """What is wrong with an answer, or nothing."""
+    for name, value in answer.items():
+        if len(value) != rows:
+            return f"{name} has {len(value)} rows for {rows}"
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            return f"{name} is not finite"
+    return ""
+
+
+# -------------------------------------------------------------------------------- the other side
+
+
+class Client:
+    """Asks the process that has the export loaded."""
+
+    def __init__(self, process: subprocess.Popen, signatures):
+        """Takes a process that `serve`s, and the names of the export's tensors."""
+        self._process, self._signatures = process, signatures
+
+    def ask(self, signature: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray] | str:
+        """The answers by name, or the message of a refusal."""
+        signature = self._signatures[signature]
+        fed = {signature.inputs[name].name: value for name, value in arrays.items()}
+        names = sorted(signature.outputs)
+        write(self._process.stdin, (fed, [signature.outputs[name].name for name in names]))
+        result = read(self._process.stdout)
+        return result if isinstance(result, str) else dict(zip(names, result, strict=True))
+
+    def memory(self) -> int:
+        """Bytes of memory that the process has."""
+        pages = pathlib.Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        return int(pages) * 4096
+
+
+def serve() -> None:
+    """In its own process: requests from standard input, answers to standard output."""
+    sys.path.insert(0, str(TESTS))
+    from saved_model_process import FOREIGN, SavedModel, TensorFlow
+
+    (library, *operations), path = read(sys.stdin.buffer)
+    model = SavedModel(TensorFlow(library, operations), path)
+    while (request := read(sys.stdin.buffer)) is not None:
+        try:
+            answer = model.run(*request)
+        except RuntimeError as error:
+            answer = str(error)
+        write(sys.stdout.buffer, answer)
+    if foreign := {name.partition(".")[0] for name in sys.modules} & set(FOREIGN):
+        raise SystemExit(f"this process has imported {sorted(foreign)}")
+
+
+def write(stream, value) -> None:
+    """One message."""
+    content = pickle.dumps(value)
+    stream.write(len(content).to_bytes(8, "little") + content)
+    stream.flush()
+
+
+def read(stream):
+    """The next message, None behind the last."""
+    size = stream.read(8)
+    return pickle.loads(stream.read(int.from_bytes(size, "little"))) if size else None
+
+
+if __name__ == "__main__":
+    main()

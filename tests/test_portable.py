@@ -1,0 +1,155 @@
+"""Files for LiteRT and ONNX Runtime: every kind answers as the model's `ids` signature does."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import served_models
+from ai_edge_litert.interpreter import Interpreter
+from served_models import CONFIG, LENGTH, TOKENIZER
+
+from bert_tf.errors import InputError
+from bert_tf.serving import loading, portable
+from bert_tf.serving.export import export_checkpoint
+
+BY_PIECE = ("token_labels", "no_answer")  # an answer for each piece
+NUM_CHOICES = 3
+NUMBERS = {  # answers that are no strings
+    "pairs": {"probability", "probabilities"},
+    "multi_label": {"probabilities", "applies"},
+    "regression": {"score"},
+    "multiple_choice": {"choice", "probabilities"},
+    "token_labels": {"label_ids", "probabilities"},
+    "embeddings": {"mean", "pooled"},
+    "fill_mask": {"piece_ids", "probabilities"},
+    "no_answer": {"start_logits", "end_logits"},
+}
+
+
+@pytest.fixture(scope="module", params=NUMBERS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def weights(kind, tmp_path_factory):
+    return served_models.write_folder(kind, tmp_path_factory.mktemp(kind) / "model")
+
+
+def export(weights, kind: str, folder, file_format: str, **more) -> str:
+    options = served_models.options(kind)
+    return export_checkpoint(
+        weights, CONFIG, TOKENIZER, str(folder), options=options, file_format=file_format, **more
+    )
+
+
+def facts_of(path: str) -> dict:
+    return json.loads((pathlib.Path(path) / "export.json").read_text())
+
+
+def features_of(inputs: dict, rows: int, length: int, *, seed: int) -> dict[str, np.ndarray]:
+    """Drawn rows of drawn lengths, for inputs whose sizes are None where they may be any."""
+    rng = np.random.default_rng(seed)
+    shapes = {}
+    for name, spec in inputs.items():
+        *most, last = spec["shape"]
+        sizes = [rows, *most[1:], last or length]
+        shapes[name] = [NUM_CHOICES if size is None else size for size in sizes]
+    shape = shapes["input_ids"]
+    real = np.arange(shape[-1]) < rng.integers(2, shape[-1] + 1, [*shape[:-1], 1])
+    found = {
+        "input_ids": rng.integers(0, CONFIG.vocab_size, shape) * real,
+        "input_mask": real,
+        "segment_ids": rng.integers(0, 2, shape) * real,
+    }
+    if "masked_lm_positions" in shapes:
+        found["masked_lm_positions"] = rng.integers(0, 2, shapes["masked_lm_positions"])
+    return {name: value.astype(np.int32) for name, value in found.items()}
+
+
+def test_litert_answers_as_the_model(kind, weights, tmp_path):
+    path = export(weights, kind, tmp_path / "lite", "litert")
+    facts = facts_of(path)
+    assert facts["inputs"]["input_ids"]["shape"][-1] == LENGTH
+    assert set(facts["answers"]) == NUMBERS[kind]
+    asked = features_of(facts["inputs"], 1, LENGTH, seed=4)
+    found = Interpreter(f"{path}/model.tflite").get_signature_runner()(**asked)
+    compare(kind, weights, asked, found)
+
+
+def test_onnx_answers_as_the_model(kind, weights, tmp_path):
+    path = export(weights, kind, tmp_path / "onnx", "onnx")
+    facts = facts_of(path)
+    session = onnxruntime.InferenceSession(f"{path}/model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    assert set(names) == NUMBERS[kind] == set(facts["answers"])
+    for rows, length in ((1, LENGTH), (5, 7)):
+        asked = features_of(facts["inputs"], rows, length, seed=rows)
+        found = dict(zip(names, session.run(names, asked), strict=True))
+        compare(kind, weights, asked, found)
+
+
+def compare(kind: str, weights, asked: dict, found: dict) -> None:
+    model = loading.of_weights(weights, CONFIG, TOKENIZER, served_models.options(kind))
+    wanted = model.run(asked, "ids")
+    for name, value in found.items():
+        # The signature leaves out padding that all rows have, where a file cannot.
+        value, expected = value[tuple(slice(n) for n in wanted[name].shape)], wanted[name]
+        if kind in BY_PIECE:  # of padding nothing is promised
+            real = asked["input_mask"][:, : value.shape[1]] != 0
+            value, expected = value[real], expected[real]
+        np.testing.assert_allclose(value, expected, rtol=0, atol=1e-5, err_msg=name)
+
+
+# ---------------------------------------------------------------------------- one kind alone
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return served_models.write_folder("pairs", tmp_path_factory.mktemp("pairs") / "model")
+
+
+@pytest.mark.parametrize(
+    ("file_format", "file"), [("litert", "model.tflite"), ("onnx", "model.onnx")]
+)
+def test_int8_weights_are_smaller_and_nearly_the_same(pairs, tmp_path, file_format, file):
+    paths = {
+        int8: export(pairs, "pairs", tmp_path / str(int8), file_format, int8=int8)
+        for int8 in (False, True)
+    }
+    facts = {int8: facts_of(path) for int8, path in paths.items()}
+    assert [one["int8_weights"] for one in facts.values()] == [False, True]
+    assert facts[False]["greatest_difference"] < 1e-5 < facts[True]["greatest_difference"] < 0.5
+    folder = pathlib.Path(paths[True])
+    assert "int8 weights" in (folder / "README.md").read_text()
+    assert {one.name for one in folder.iterdir()} == {file, "assets", "README.md", "export.json"}
+
+
+def test_a_saved_model_has_no_int8(pairs, tmp_path):
+    with pytest.raises(InputError, match="--format=saved_model"):
+        export(pairs, "pairs", tmp_path / "export", "saved_model", int8=True)
+    assert not (tmp_path / "export").exists()
+
+
+def test_a_missing_package_is_named(pairs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(InputError, match=r"bert-tf\[onnx\]"):
+        export(pairs, "pairs", tmp_path / "export", "onnx")
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_a_file_that_answers_otherwise_is_not_written(pairs, tmp_path, monkeypatch):
+    litert = portable.FORMATS["litert"]
+
+    def off(path, features):
+        return {name: value + 2e-4 for name, value in litert.run(path, features).items()}
+
+    changed = dataclasses.replace(litert, run=off)
+    monkeypatch.setitem(portable.FORMATS, "litert", changed)
+    with pytest.raises(InputError, match="differ by 2"):
+        export(pairs, "pairs", tmp_path / "export", "litert")
+    assert list((tmp_path / "export").iterdir()) == []
