@@ -60,7 +60,12 @@ def main() -> None:
     libraries = [str(saved_models.LIBRARY), *map(str, saved_models.OPERATIONS)]
     write(process.stdin, (libraries, str(options.export)))
     client = Client(process, meta_graph.signature_def)
-    sane = {name: as_bytes([SENTENCE * 3, SENTENCE, "", "a"]) for name in facts["texts"]}
+    sane = {
+        name: as_bytes([SENTENCE * 3, SENTENCE, "", "a"] * 3 ** (rank - 1)).reshape(
+            4, *[3] * (rank - 1)
+        )
+        for name, rank in ranks_of(facts).items()
+    }
     first = client.ask("serving_default", sane)
     if isinstance(first, str):
         raise SystemExit(f"the sane request was refused: {first}")
@@ -127,7 +132,7 @@ def run(client: "Client", facts: dict, options) -> list[str]:
 def drawn(rng: random.Random, facts: dict) -> tuple[str, str, dict[str, np.ndarray], bool]:
     """Kind, signature, inputs, and whether it must be refused."""
     names = list(facts["texts"])
-    ranks = {name: len(facts["signatures"]["serving_default"][name]["shape"]) for name in names}
+    ranks = ranks_of(facts)
     kinds = [*MAKERS] * OFTEN + ["long"] * SELDOM
     kinds += ["empty", "no_rows", "wrong_rank", "wrong_type", "ids", "examples", "missing"] * OFTEN
     kinds += ["unequal"] * OFTEN if len(names) > 1 else []
@@ -160,11 +165,17 @@ def drawn(rng: random.Random, facts: dict) -> tuple[str, str, dict[str, np.ndarr
     return kind, "serving_default", arrays, kind in REFUSED
 
 
+def ranks_of(facts: dict) -> dict[str, int]:
+    """The rank of every text input."""
+    specs = facts["signatures"]["serving_default"]
+    return {name: len(specs[name]["shape"]) for name in facts["texts"]}
+
+
 def drawn_ids(rng: random.Random, facts: dict) -> tuple[dict[str, np.ndarray], bool]:
     """Features of drawn ids; whether one of them is out of range."""
     vocabulary, types = facts["config"]["vocab_size"], facts["config"]["type_vocab_size"]
     shapes = {name: len(spec["shape"]) for name, spec in facts["signatures"]["ids"].items()}
-    sizes = (rng.randint(1, 3), 2, rng.randint(1, 40))
+    sizes = (rng.randint(1, 3), 2, rng.randint(1, facts["options"]["max_seq_length"]))
     numbers = np.random.default_rng(rng.getrandbits(32))
     arrays, refuse = {}, rng.random() < 0.5
     for name, rank in shapes.items():
@@ -248,12 +259,20 @@ class Client:
         names = sorted(signature.outputs)
         write(self._process.stdin, (fed, [signature.outputs[name].name for name in names]))
         result = read(self._process.stdout)
+        if result is None:
+            raise SystemExit(f"the process ended with {self._process.wait()} on {describe(arrays)}")
         return result if isinstance(result, str) else dict(zip(names, result, strict=True))
 
     def memory(self) -> int:
         """Bytes of memory that the process has."""
         pages = pathlib.Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
         return int(pages) * 4096
+
+
+def describe(arrays: dict[str, np.ndarray]) -> str:
+    """Types, shapes and beginnings."""
+    parts = (f"{k}: {v.dtype} {v.shape} {str(v.reshape(-1)[:2])[:200]}" for k, v in arrays.items())
+    return "; ".join(parts)
 
 
 def serve() -> None:

@@ -55,7 +55,9 @@ class TensorFlow:
 
     def check(self) -> None:
         if self.call("TF_GetCode", ctypes.c_int, self.status):
-            raise RuntimeError(self.call("TF_Message", ctypes.c_char_p, self.status).decode())
+            raise RuntimeError(
+                self.call("TF_Message", ctypes.c_char_p, self.status).decode(errors="replace")
+            )
 
     # ------------------------------------------------------------------------ tensors
 

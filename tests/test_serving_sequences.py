@@ -100,6 +100,30 @@ def test_no_record_is_a_batch_of_no_rows():
     assert {value.shape.as_list()[0] for value in parsed.values()} == {0}
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        {"input_ids": 3, "input_mask": 3},  # segment_ids are missing
+        {"input_ids": 3, "input_mask": 0, "segment_ids": 3},
+        {"input_ids": 3, "input_mask": 3, "segment_ids": 4},
+        {"input_ids": 0, "input_mask": 0, "segment_ids": 0},
+        {},
+    ],
+)
+def test_a_record_that_lacks_something_is_refused(lengths):
+    def serialized(sizes: dict[str, int]) -> bytes:
+        features = {
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * size))
+            for name, size in sizes.items()
+        }
+        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+    whole = serialized(dict.fromkeys(FEATURE_NAMES, 3))
+    assert sequences.parse_examples(tf.constant([whole]))["input_mask"].shape == (1, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="equally many and at least one"):
+        sequences.parse_examples(tf.constant([whole, serialized(lengths)]))
+
+
 def test_columns_that_are_padding_in_every_row_are_taken_off():
     features = small.examples(rows=6, seed=2)
     features["input_mask"][:, 5:] = 0

@@ -154,9 +154,19 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
     """Serialized tf.Examples [N] -> features int32 [N, S], S the length of the longest record.
 
     Records need not be equally long; what a record lacks of the longest is 0.
+
+    Raises (when it runs):
+      InvalidArgumentError: one is no tf.Example, or has no input_ids, or not as many of its mask
+        and segments.
     """
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
     parsed = tf.io.parse_example(serialized, spec)
+    lengths = tf.stack([parsed[name].row_lengths() for name in FEATURE_NAMES])  # [3, N]
+    parsed = checked(
+        parsed,
+        tf.reduce_all((lengths == lengths[:1]) & (lengths > 0)),
+        f"a tf.Example must have {', '.join(FEATURE_NAMES)}, equally many and at least one",
+    )
     size = tf.reduce_max(tf.concat([parsed["input_ids"].row_lengths(), [1]], 0))
     widths = {name: size if name in FEATURE_NAMES else -1 for name in names}
     return {
@@ -189,11 +199,11 @@ def without_padding(features: Features, *, most: int) -> Features:
     }
 
 
-def checked(features: Features, condition: tf.Tensor, message: str) -> Features:
-    """The same tensors; where the condition fails, the request is refused with the message."""
+def checked(features: dict, condition: tf.Tensor, message: str) -> dict:
+    """The same tensors, also ragged; where the condition fails, the request is refused."""
     check = tf.raw_ops.Assert(condition=condition, data=[message])
     with tf.control_dependencies([check]):
-        return {name: tf.identity(value) for name, value in features.items()}
+        return tf.nest.map_structure(tf.identity, features, expand_composites=True)
 
 
 # ---------------------------------------------------------------------------- many sequences

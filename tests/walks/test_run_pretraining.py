@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from walking import SIZES, run, write_config, write_records, write_vocabulary
 
+import bert_tf
 from bert_tf.progress import read_curves
 from bert_tf.records import pretraining_record
 
@@ -88,6 +89,7 @@ def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
         num_train_steps=4,
         num_warmup_steps=1,
         max_eval_steps=3,
+        export_dir=tmp_path / "serving",
     )
     assert "128 records" in ended.stderr
     text = (tmp_path / "run" / "eval_results.txt").read_text()
@@ -103,6 +105,21 @@ def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
     values = results(tmp_path / "run")
     total = values["masked_lm_loss"] + values["next_sentence_loss"]
     assert values["loss"] == pytest.approx(total, abs=1e-2)
+    guesses_as_exported(tmp_path)
+
+
+def guesses_as_exported(folder) -> None:
+    """The export of a run guesses as its checkpoint does."""
+    text = "the capital of [MASK] is [MASK] ."
+    found = bert_tf.Predictor(folder / "serving").predict([text])
+    wanted = bert_tf.Predictor(folder / "run", task="fill_mask").predict([text])
+    assert found[0]["pieces"] == wanted[0]["pieces"]
+    np.testing.assert_allclose(found[0]["probabilities"], wanted[0]["probabilities"], atol=1e-6)
+    facts = json.loads((folder / "serving" / "1" / "export.json").read_text())
+    assert facts["task"] == "fill_mask"
+    assert facts["options"]["max_seq_length"] == 128
+    assert "masked_lm_accuracy" in facts["metrics"]
+    assert "run_pretraining.py" in facts["commands"][0]
 
 
 def test_one_and_four_devices_then_the_other_scripts(tmp_path):
