@@ -22,7 +22,7 @@ as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
 Printed are how many of each were answered and refused, the seconds, and the memory as it goes on.
 An answer must have a row for each row asked, and finite numbers. Ends with an error if a request
 was answered that must be refused or the other way round, if memory grew by more than --growth
-after the first fifth, or if a sane request is not answered at the end exactly as at the beginning.
+in the second half, or if a sane request is not answered at the end exactly as at the beginning.
 """
 
 import argparse
@@ -117,12 +117,13 @@ def run(client: "Client", facts: dict, options) -> list[str]:
         answered, refused = counts[kind, False], counts[kind, True]
         each = 1000 * seconds[kind] / (answered + refused)
         print(f"{kind:12} {answered:8d} {refused:8d} {each:8.1f}")
-    settled, greatest = memory[len(memory) // 5], max(memory[len(memory) // 5 :])
+    half = len(memory) // 2
+    before, after = max(memory[:half]), max(memory[half:])
     print(
-        f"memory: {settled / 2**20:.0f} MB after a fifth, {greatest / 2**20:.0f} MB at most since"
+        f"memory at most: {before / 2**20:.0f} MB in the first half, {after / 2**20:.0f} after it"
     )
-    if greatest > settled * (1 + options.growth):
-        faults.append(f"memory grew by {greatest / settled - 1:.1%}")
+    if after > before * (1 + options.growth):
+        faults.append(f"memory grew by {after / before - 1:.1%}")
     return faults
 
 

@@ -81,6 +81,13 @@ class TensorFlow:
             self.call("TF_StringCopy", None, place, ctypes.c_char_p(value), length)
         return made
 
+    def free_strings(self, tensor: int, array: np.ndarray) -> None:
+        """Frees what `tensor` has allocated for the strings of an array; nobody else does."""
+        if array.dtype == object:
+            data = self.call("TF_TensorData", ctypes.c_void_p, tensor)
+            for number in range(array.size):
+                self.call("TF_StringDealloc", None, data + number * STRING_BYTES)
+
     def array(self, tensor: int) -> np.ndarray:
         """The array of a TF_Tensor."""
         rank = self.call("TF_NumDims", ctypes.c_int, tensor)
@@ -138,6 +145,8 @@ class SavedModel:
             tensorflow.check()
             return [tensorflow.array(result) for result in results]
         finally:
+            for tensor, array in zip(values, inputs.values(), strict=True):
+                tensorflow.free_strings(tensor, array)
             for tensor in [*values, *filter(None, results)]:
                 tensorflow.call("TF_DeleteTensor", None, tensor)
 
