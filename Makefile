@@ -7,10 +7,10 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/python demo.py --output_dir=demo
 
+# In as many processes as there are cores, file by file, the longest files first.
 test: .venv/ready
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
-		tests/walks tests
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

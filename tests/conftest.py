@@ -20,6 +20,11 @@ tf.config.set_logical_device_configuration(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole walks first, as they are the longest: processes that share the tests end together."""
+    items.sort(key=lambda item: "walk" not in item.keywords)
+
+
 def _folder(variable: str) -> pathlib.Path:
     if not os.environ.get(variable):
         pytest.skip(f"{variable} is not set: this test compares with reference data kept there")
