@@ -129,6 +129,13 @@ def test_int8_weights_are_smaller_and_nearly_the_same(pairs, tmp_path, file_form
     assert {one.name for one in folder.iterdir()} == {file, "assets", "README.md", "export.json"}
 
 
+def test_other_programs_files_are_not_loaded_here(tmp_path):
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "model.onnx").touch()
+    with pytest.raises(InputError, match="its own runtime"):
+        loading.open_model(tmp_path)
+
+
 def test_a_saved_model_has_no_int8(pairs, tmp_path):
     with pytest.raises(InputError, match="--format=saved_model"):
         export(pairs, "pairs", tmp_path / "export", "saved_model", int8=True)

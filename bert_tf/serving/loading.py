@@ -18,7 +18,7 @@ from bert_tf import files
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import VOCAB_FILE, Weights
-from bert_tf.serving import model_card
+from bert_tf.serving import model_card, portable
 from bert_tf.serving.export import FACTS
 from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.task import DEFAULT
@@ -105,7 +105,9 @@ def open_model(
     """
     path = os.fspath(path).rstrip("/")
     with files.path_errors(path):
-        versions = _versions(path)
+        versions = _versions(path, SAVED_MODEL)
+        if not versions:
+            _refuse_other_formats(path)
     if versions:
         if options is not None:
             raise InputError(
@@ -121,18 +123,26 @@ def open_model(
     return of_weights(source, config, tokenizer_of(source, config), options or ServingOptions())
 
 
-def _versions(path: str) -> dict[int | None, str]:
-    """Folders with exports by version; None is the version of a folder that is one itself."""
-    if tf.io.gfile.exists(tf.io.gfile.join(path, SAVED_MODEL)):
+def _versions(path: str, file: str) -> dict[int | None, str]:
+    """Folders with a file by version; None is the version of a folder that has it itself."""
+    if tf.io.gfile.exists(tf.io.gfile.join(path, file)):
         return {None: path}
     if not tf.io.gfile.isdir(path):
         return {}
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(path))
     folders = {int(n): tf.io.gfile.join(path, n) for n in names if n.isdecimal()}
-    is_export = {
-        v: tf.io.gfile.exists(tf.io.gfile.join(f, SAVED_MODEL)) for v, f in folders.items()
-    }
+    is_export = {v: tf.io.gfile.exists(tf.io.gfile.join(f, file)) for v, f in folders.items()}
     return {version: folder for version, folder in folders.items() if is_export[version]}
+
+
+def _refuse_other_formats(path: str) -> None:
+    for file_format in portable.FORMATS.values():
+        for folder in _versions(path, file_format.file_name).values():
+            raise InputError(
+                received=tf.io.gfile.join(folder, file_format.file_name),
+                expected="a SavedModel or a checkpoint; this file is for its own runtime, and ids",
+                remedy="export the model with --format=saved_model",
+            )
 
 
 def _chosen(path: str, versions: Mapping[int | None, str], version: int | None) -> int | None:
