@@ -60,7 +60,8 @@ def run(folder: pathlib.Path, *flags: str) -> None:
     results, minutes = folder / "eval_results.txt", folder / "minutes.txt"
     if not minutes.exists():
         begin = time.perf_counter()
-        fixed = ("--do_train", "--do_predict", "--do_eval", "--predict_batch_size=32", "--seed=1")
+        fixed = ("--do_train", "--do_predict", "--do_eval", "--predict_batch_size=32", "--seed=1",
+                 "--save_checkpoints_steps=50")  # fmt: skip
         command = [sys.executable, str(ROOT / "run_squad.py"), f"--output_dir={folder}"]
         subprocess.run([*command, *fixed, *flags], check=True)
         minutes.write_text(f"{(time.perf_counter() - begin) / 60:.1f}\n")
