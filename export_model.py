@@ -1,10 +1,11 @@
 """Exports a trained model as a SavedModel that takes raw text, for TensorFlow Serving.
 
-    python export_model.py --init_checkpoint=/models/mrpc --pairs --export_dir=/serving/mrpc
+    python export_model.py --init_checkpoint=/models/mrpc --export_dir=/serving/mrpc
     python export_model.py --init_checkpoint=/models/squad --export_dir=/serving/squad
     python export_model.py --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
 
-What the model is for is known from its folder, else --task says it. /serving/mrpc/1 is made, then
+What the model is for, and how it was trained, is known from the folder of its run, and partly from
+others; flags say the rest, and go before what the folder says. /serving/mrpc/1 is made, then
 /serving/mrpc/2 and so on. With --format=litert or onnx it is a file for these runtimes, which takes
 ids in place of text.
 """
@@ -17,13 +18,15 @@ import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads wh
 from bert_tf import flags as shared_flags
 from bert_tf import weights
 from bert_tf.serving.export import FORMATS, SAVED_MODEL, export_checkpoint
-from bert_tf.serving.kinds import KINDS, ServingOptions
+from bert_tf.serving.kinds import DEFAULT_CHOICES, KINDS, ServingOptions, check_options
+from bert_tf.squad.windows import WindowSizes
 
 # isort: split
 from absl import flags, logging
 
 FLAGS = flags.FLAGS
 DEFAULTS = ServingOptions()
+AS_TRAINED = "default: as the model was trained, else"
 
 
 def define_flags() -> None:
@@ -40,22 +43,35 @@ def define_flags() -> None:
     flags.DEFINE_bool("int8", False, "Weights as int8, a quarter of the size; litert and onnx.")
     flags.DEFINE_enum("task", None, [*KINDS], "What the model does; default: as its files say.")
     flags.DEFINE_list("labels", [], "Names of the classes, in order; default: the model's own.")
-    flags.DEFINE_bool("pairs", False, "The model was trained on pairs of texts.")
+    flags.DEFINE_bool(
+        "pairs", None, f"The model was trained on pairs of texts; {AS_TRAINED} single texts."
+    )
     flags.DEFINE_integer(
-        "num_choices", DEFAULTS.num_choices, "Sequences in a record of multiple choice."
+        "num_choices",
+        None,
+        f"Sequences in a record of multiple choice; {AS_TRAINED} {DEFAULT_CHOICES}.",
     )
     flags.DEFINE_integer(
         "max_seq_length",
         None,
         "Most pieces of a sequence; longer texts are cut, contexts of questions and texts with "
-        "token labels are cut into windows. Default: 384 for questions, else all the model takes.",
+        f"token labels are cut into windows; {AS_TRAINED} {WindowSizes.max_seq_length} for "
+        "questions, and all the model takes for the rest.",
+    )
+    flags.DEFINE_integer(
+        "doc_stride",
+        None,
+        f"How far a window begins behind the one before; {AS_TRAINED} {WindowSizes.doc_stride}.",
+    )
+    flags.DEFINE_integer(
+        "max_query_length",
+        None,
+        f"Most pieces of a question; {AS_TRAINED} {WindowSizes.max_query_length}.",
     )
     flags.DEFINE_integer(
         "top_k", DEFAULTS.top_k, "Pieces for each [MASK], or answers to a question, to list."
     )
     for name, text in (
-        ("doc_stride", "How far a window begins behind the one before."),
-        ("max_query_length", "Most pieces of a question."),
         ("n_best_size", "Starts and ends of a window that are looked at, answers of a question."),
         ("max_answer_length", "Most pieces of an answer."),
     ):
@@ -63,7 +79,8 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "version_2_with_negative",
         None,
-        "Questions may have no answer. Default: whether a threshold is given or stored.",
+        "Questions may have no answer; default: if a threshold is given, else as the model was "
+        "trained, else whether one is stored.",
     )
     flags.DEFINE_float(
         "null_score_diff_threshold",
@@ -78,6 +95,8 @@ def main(argv: Sequence[str]) -> None:
     shared_flags.refuse_words(argv[1:])
     shared_flags.check_limits()
     source = weights.open_weights(FLAGS.init_checkpoint)
+    options = serving_options()
+    check_options(source, options)
     config = weights.config_of(source, FLAGS.bert_config_file)
     tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
     path = export_checkpoint(
@@ -85,7 +104,7 @@ def main(argv: Sequence[str]) -> None:
         config,
         tokenizer,
         FLAGS.export_dir,
-        options=serving_options(),
+        options=options,
         commands=[shlex.join(["python", *sys.argv])],
         file_format=FLAGS.format,
         int8=FLAGS.int8,

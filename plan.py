@@ -38,7 +38,9 @@ def define_flags() -> None:
     flags.DEFINE_bool("recompute", False, "Compute encoder blocks again rather than keep them.")
     flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts a device takes its batch in.")
     flags.DEFINE_integer("num_replicas", 1, "Devices.")
-    flags.DEFINE_enum("optimizer", "adamw", OPTIMIZERS, "The update.")
+    flags.DEFINE_enum(
+        "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
+    )
     flags.DEFINE_integer("num_train_steps", 0, "Also tell how long so many steps take.")
     flags.DEFINE_float("memory_gb", 0, "Memory of a device: also tell the largest batch.")
     flags.DEFINE_float(

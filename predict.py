@@ -68,7 +68,7 @@ def read_input(predictor: Predictor) -> Iterator[Any]:
     facts = predictor.model.facts
     path = FLAGS.input_file
     return lines.read_items(
-        lines.read_lines(path) if path else lines.lines_of(sys.stdin.buffer),
+        files.read_lines(path) if path else lines.lines_of(sys.stdin.buffer),
         facts,
         input_format=FLAGS.input_format or lines.format_of(path, facts),
         name=path or STDIN,

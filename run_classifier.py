@@ -89,6 +89,7 @@ def main(argv: Sequence[str]) -> None:
     task = with_labels(task, train_examples, model)
     dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
+    checkpoints.CheckpointFolder(FLAGS.output_dir)  # made, and seen whether it can be written
     run = Run(
         task,
         model,
@@ -213,7 +214,10 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     """The task with its label names: its own, those of the training data, or of the model."""
     if FLAGS.do_train:
         return task.with_labels_of(train_examples)
-    return task.with_labels_of_model(model.source.facts.labels, source=model.source.path)
+    source = model.source
+    return task.with_labels_of_model(
+        source.facts.labels, source=source.path, is_originals=source.format == "tf1"
+    )
 
 
 def begin(run: Run) -> None:

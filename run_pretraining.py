@@ -23,6 +23,7 @@ from bert_tf import (
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results, write_text
+from bert_tf.formats.base import ModelFacts
 from bert_tf.losses import PretrainingObjective
 from bert_tf.serving.export import export_run
 from bert_tf.serving.kinds import ServingOptions
@@ -49,6 +50,11 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "vocab_file", None, "The data's vocabulary; copied to output_dir for what comes after."
     )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        None,
+        "The case of the data's text, noted beside the vocabulary. Default: as that tells.",
+    )
     flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, as the data were made.")
     flags.DEFINE_integer(
         "max_predictions_per_seq", 20, "Masked tokens of a record, as the data were made."
@@ -73,20 +79,21 @@ def main(argv: Sequence[str]) -> None:
     shared_flags.check_batch_sizes(strategy, "train_batch_size", "eval_batch_size")
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
-    check_vocabulary(config)
+    facts = make_facts()
+    tokenizer = make_tokenizer(config, facts)
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     train_batches = make_train_batches(config) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
     trainer = make_trainer(config, strategy)
     load_first_weights(trainer, folder)
-    write_model_files(config, folder)
+    write_model_files(config, tokenizer, facts, folder)
     if FLAGS.do_train:
         trainer.train(
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
             pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0),
-            run_facts=make_run_facts(train_batches),
+            run_facts=make_run_facts(train_batches, config, strategy),
             evaluate=lambda _: trainer.evaluate(eval_batches),
         )
     if FLAGS.do_eval:
@@ -95,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
             FLAGS.output_dir, {"global_step": step, **trainer.evaluate(eval_batches)}
         )
     if FLAGS.export_dir:
-        export(config)
+        export(config, tokenizer, folder)
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -116,12 +123,48 @@ def check_flags(words: Sequence[str]) -> None:
         )
 
 
-def check_vocabulary(config: bert_tf.BertConfig) -> None:
-    """Refuses a --vocab_file that cannot be that of the model."""
-    if FLAGS.vocab_file:
-        tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file)
-        tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
-        config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
+def make_facts() -> ModelFacts:
+    """What belongs to the model beside its weights."""
+    return ModelFacts(
+        do_lower_case=case_of_text(),
+        architecture="BertForMaskedLM" if FLAGS.masked_lm_only else "BertForPreTraining",
+        max_seq_length=FLAGS.max_seq_length,
+    )
+
+
+def case_of_text() -> bool | None:
+    """The data's do_lower_case, as the flag or the vocabulary tells; None if neither does."""
+    given = FLAGS.do_lower_case
+    if not FLAGS.vocab_file:
+        return given
+    cased = vocabulary_checks.is_cased(read_vocabulary(FLAGS.vocab_file))
+    if cased is not None and given is cased:
+        kind = "with capital letters" if cased else "without one capital letter"
+        raise InputError(
+            received=f"do_lower_case {given} with {FLAGS.vocab_file}, a vocabulary {kind}",
+            expected="the case and the vocabulary that the data were made with",
+            remedy=f"use --{'no' if given else ''}do_lower_case, or give the data's --vocab_file",
+        )
+    if given is None and cased is None and FLAGS.export_dir:
+        raise InputError(
+            received=f"--export_dir with {FLAGS.vocab_file}, which does not tell the case of text",
+            expected="the case that the data were made with: the exported model cuts text alike",
+            remedy="add --do_lower_case or --nodo_lower_case",
+        )
+    return given if cased is None else not cased
+
+
+def make_tokenizer(config: bert_tf.BertConfig, facts: ModelFacts) -> bert_tf.FullTokenizer | None:
+    """That of --vocab_file, which must be able to be the model's; None without one."""
+    if not FLAGS.vocab_file:
+        return None
+    # Where the case is not known, no text is cut, and the tokenizer is its vocabulary alone.
+    tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file, facts.do_lower_case is not False)
+    tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+    config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
+    if FLAGS.export_dir:
+        vocabulary_checks.check_spare_rows(tokenizer, config)
+    return tokenizer
 
 
 def open_files(patterns: str) -> records.RecordFiles:
@@ -208,20 +251,27 @@ def load_first_weights(trainer: training.Trainer, folder: checkpoints.Checkpoint
         )
 
 
-def write_model_files(config: bert_tf.BertConfig, folder: checkpoints.CheckpointFolder) -> None:
-    """Configuration and vocabulary beside the checkpoints: the folder is a whole model."""
-    write_text(f"{folder.path}/bert_config.json", config.to_json_string())
-    if FLAGS.vocab_file:
-        lines = read_vocabulary(FLAGS.vocab_file)
-        write_text(f"{folder.path}/vocab.txt", "\n".join(lines) + "\n")
+def write_model_files(
+    config: bert_tf.BertConfig,
+    tokenizer: bert_tf.FullTokenizer | None,
+    facts: ModelFacts,
+    folder: checkpoints.CheckpointFolder,
+) -> None:
+    """What belongs to the checkpoints, beside them; with a vocabulary it is a whole model."""
+    if tokenizer is None:
+        write_text(f"{folder.path}/bert_config.json", config.to_json_string())
+    else:
+        weights.write_model_files(folder.path, config, tokenizer, facts)
 
 
-def make_run_facts(batches: records.RecordBatches) -> dict:
+def make_run_facts(batches: records.RecordBatches, config: bert_tf.BertConfig, strategy) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
         "train_batch_size",
         "max_seq_length",
+        "max_predictions_per_seq",
+        "masked_lm_only",
         "learning_rate",
         "num_train_steps",
         "num_warmup_steps",
@@ -230,18 +280,23 @@ def make_run_facts(batches: records.RecordBatches) -> dict:
         "bias_correction",
         "precision",
         "clip_per_replica",
+        "init_checkpoint",
     )
-    return {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
+    facts = {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
+    if FLAGS.clip_per_replica:
+        facts["num_replicas"] = strategy.num_replicas_in_sync
+    return facts | config.to_dict()
 
 
-def export(config: bert_tf.BertConfig) -> None:
+def export(
+    config: bert_tf.BertConfig,
+    tokenizer: bert_tf.FullTokenizer,
+    folder: checkpoints.CheckpointFolder,
+) -> None:
     """The latest checkpoint as a SavedModel that guesses masked pieces."""
-    source = weights.open_weights(FLAGS.output_dir)
-    is_cased = vocabulary_checks.is_cased(source.pieces)
-    tokenizer = weights.tokenizer_of(source, config, do_lower_case=not is_cased)
     export_run(
         FLAGS.output_dir,
-        source,
+        weights.open_weights(folder.latest() or FLAGS.init_checkpoint),
         config,
         tokenizer,
         FLAGS.export_dir,

@@ -19,7 +19,7 @@ from bert_tf import checkpoints, weights
 from bert_tf import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import write_eval_results, write_text
+from bert_tf.files import digest_of, write_eval_results, write_text
 from bert_tf.fine_tuning import Batching, FineTuningSchedule
 from bert_tf.formats.base import FACTS_FILE, ModelFacts, Weights
 from bert_tf.records import RecordFiles
@@ -28,6 +28,7 @@ from bert_tf.serving.kinds import ServingOptions
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
+from bert_tf.squad.evaluation import check_golds
 from bert_tf.squad.model import make_trainer, restore, window_logits
 from bert_tf.squad.reading import SquadFile, original_order, read_squad, training_set
 from bert_tf.squad.report import report_html
@@ -89,6 +90,8 @@ def main(argv: Sequence[str]) -> None:
     model = shared_flags.open_pretrained()
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     questions = read_questions(FLAGS.predict_file, PREDICT) if FLAGS.do_predict else None
+    if FLAGS.do_eval:
+        check_golds(questions)
     if FLAGS.do_train:
         trainer = train(model, read_questions(FLAGS.train_file, TRAIN), folder, strategy)
     else:
@@ -100,8 +103,9 @@ def main(argv: Sequence[str]) -> None:
         write_predictions(predictions, threshold)
         results = {}
         if FLAGS.do_eval:
-            results = score(questions, predictions, threshold, folder)
-            keep_threshold(questions, results, model, folder)
+            results = score(questions, predictions, threshold, step_of(model, folder))
+            best = thresholds.threshold_to_keep(questions, predictions, results)
+            keep_threshold(best, model, folder)
         if FLAGS.report:
             write_report(questions, predictions, threshold, results)
     if FLAGS.export_dir:
@@ -177,14 +181,14 @@ def train(
     strategy: tf.distribute.Strategy,
 ) -> Trainer:
     """Questions -> windows -> train.tf_record -> the trained model."""
-    begin_folder(model, folder)
     found = training_set(questions, version_2_with_negative=FLAGS.version_2_with_negative)
     examples = original_order(found.examples)
+    schedule = make_schedule()
+    num_train_steps = schedule.num_train_steps(len(examples))
+    begin_folder(model, folder, num_train_steps)
     windows = training_windows(examples, model.tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
-    schedule = make_schedule()
-    num_train_steps = schedule.num_train_steps(len(examples))
     optimizer = schedule.optimizer(
         num_train_steps, kind=FLAGS.optimizer, bias_correction=FLAGS.bias_correction
     )
@@ -208,23 +212,33 @@ def train(
         num_train_steps=num_train_steps,
         folder=folder,
         pace=shared_flags.make_pace(eval_steps=0),
-        run_facts=run_facts(len(records)),
+        run_facts=run_facts(records),
     )
     return trainer
 
 
-def begin_folder(model: PretrainedModel, folder: checkpoints.CheckpointFolder) -> None:
+def begin_folder(
+    model: PretrainedModel, folder: checkpoints.CheckpointFolder, num_train_steps: int
+) -> None:
     """Makes the folder a whole model; one with another model is refused."""
     facts = facts_of(model)
-    if folder.latest():
+    if latest := folder.latest():
         weights.refuse_other_model(folder.path, model.config, model.tokenizer, facts)
+        if checkpoints.step_of(latest) >= num_train_steps:
+            return  # trained already; a threshold that was found for it stays
     weights.write_model_files(folder.path, model.config, model.tokenizer, facts)
 
 
 def facts_of(model: PretrainedModel) -> ModelFacts:
     """What belongs to the model that is trained; a threshold is yet to be found."""
-    lower = model.tokenizer.do_lower_case
-    return ModelFacts(do_lower_case=lower, architecture="BertForQuestionAnswering")
+    return ModelFacts(
+        do_lower_case=model.tokenizer.do_lower_case,
+        architecture="BertForQuestionAnswering",
+        max_seq_length=FLAGS.max_seq_length,
+        doc_stride=FLAGS.doc_stride,
+        max_query_length=FLAGS.max_query_length,
+        version_2_with_negative=FLAGS.version_2_with_negative,
+    )
 
 
 def make_records(name: str, windows: Sequence[Window], *, is_training: bool) -> RecordFiles:
@@ -246,7 +260,7 @@ def make_schedule() -> FineTuningSchedule:
     )
 
 
-def run_facts(num_records: int) -> dict:
+def run_facts(records: RecordFiles) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
@@ -255,6 +269,7 @@ def run_facts(num_records: int) -> dict:
         "learning_rate",
         "num_train_epochs",
         "warmup_proportion",
+        "end_learning_rate",
         "bucket_by_length",
         "legacy_shuffle",
         "optimizer",
@@ -268,7 +283,8 @@ def run_facts(num_records: int) -> dict:
         "version_2_with_negative",
         "init_checkpoint",
     )
-    return {name: FLAGS[name].value for name in names} | {"num_records": num_records}
+    own = {"num_records": len(records), "train_data": digest_of(records.paths[0])}
+    return {name: FLAGS[name].value for name in names} | own
 
 
 # ---------------------------------------------------------------------------- answers
@@ -338,25 +354,37 @@ def score(
     questions: SquadFile,
     predictions: Sequence[Prediction],
     threshold: float,
-    folder: checkpoints.CheckpointFolder,
+    step: int,
 ) -> dict[str, float]:
     """eval_results.txt: the official scores, and for v2.0 those under the best threshold."""
     results = thresholds.scores(questions, predictions, null_score_diff_threshold=threshold)
-    latest = folder.latest()
-    results["global_step"] = checkpoints.step_of(latest) if latest else 0
+    results["global_step"] = step
     write_eval_results(FLAGS.output_dir, results)
     return results
 
 
+def step_of(model: PretrainedModel, folder: checkpoints.CheckpointFolder) -> int:
+    """Updates of the model that answers: the one trained now, or the one that was opened."""
+    return checkpoints.step_of(folder.latest() if FLAGS.do_train else model.source.path)
+
+
 def keep_threshold(
-    questions: SquadFile,
-    results: Mapping[str, float],
-    model: PretrainedModel,
-    folder: checkpoints.CheckpointFolder,
+    threshold: float | None, model: PretrainedModel, folder: checkpoints.CheckpointFolder
 ) -> None:
-    """Stores the best threshold with the model, if that is the one of --output_dir."""
-    threshold = thresholds.threshold_to_keep(questions, results)
+    """Stores the best threshold with the model, if that is the one of --output_dir and has none.
+
+    After training it belongs to the new weights. Without, one that was found before stays: these
+    questions may be those of a test.
+    """
     if threshold is None:
+        return
+    stored = model.source.facts.null_score_diff_threshold
+    if stored is not None and not FLAGS.do_train:
+        logging.info(
+            "The best null_score_diff_threshold of these questions is %s; the model's own stays "
+            "%s. To store another one, write it into %s.",
+            *(threshold, stored, FACTS_FILE),
+        )
         return
     if not folder.latest():
         logging.info(

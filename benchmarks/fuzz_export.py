@@ -15,7 +15,7 @@ as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
     unequal      text inputs with unequal numbers of rows          must be refused
     wrong_rank   strings in a matrix                               must be refused
     wrong_type   integers in place of strings                      must be refused
-    ids          drawn ids, in and out of the vocabulary           refused if any is out
+    ids          drawn ids and positions, in and out of range      refused if any is out
     examples     drawn bytes in place of tf.Examples               must be refused
     missing      an input is left out                              must be refused
 
@@ -60,12 +60,7 @@ def main() -> None:
     libraries = [str(saved_models.LIBRARY), *map(str, saved_models.OPERATIONS)]
     write(process.stdin, (libraries, str(options.export)))
     client = Client(process, meta_graph.signature_def)
-    sane = {
-        name: as_bytes([SENTENCE * 3, SENTENCE, "", "a"] * 3 ** (rank - 1)).reshape(
-            4, *[3] * (rank - 1)
-        )
-        for name, rank in ranks_of(facts).items()
-    }
+    sane = {name: sane_texts(rank) for name, rank in ranks_of(facts).items()}
     first = client.ask("serving_default", sane)
     if isinstance(first, str):
         raise SystemExit(f"the sane request was refused: {first}")
@@ -117,6 +112,7 @@ def run(client: "Client", facts: dict, options) -> list[str]:
         answered, refused = counts[kind, False], counts[kind, True]
         each = 1000 * seconds[kind] / (answered + refused)
         print(f"{kind:12} {answered:8d} {refused:8d} {each:8.1f}")
+    print(f"all: {sum(seconds.values()):.0f} s")
     half = len(memory) // 2
     before, after = max(memory[:half]), max(memory[half:])
     print(
@@ -166,6 +162,12 @@ def drawn(rng: random.Random, facts: dict) -> tuple[str, str, dict[str, np.ndarr
     return kind, "serving_default", arrays, kind in REFUSED
 
 
+def sane_texts(rank: int) -> np.ndarray:
+    """Four rows, the last ones empty or nearly so."""
+    shape = (4, *[3] * (rank - 1))
+    return as_bytes([SENTENCE * 3, SENTENCE, "", "a"] * (int(np.prod(shape)) // 4)).reshape(shape)
+
+
 def ranks_of(facts: dict) -> dict[str, int]:
     """The rank of every text input."""
     specs = facts["signatures"]["serving_default"]
@@ -179,14 +181,20 @@ def drawn_ids(rng: random.Random, facts: dict) -> tuple[dict[str, np.ndarray], b
     sizes = (rng.randint(1, 3), 2, rng.randint(1, facts["options"]["max_seq_length"]))
     numbers = np.random.default_rng(rng.getrandbits(32))
     arrays, refuse = {}, rng.random() < 0.5
+    limits = {"input_ids": vocabulary, "segment_ids": types, "masked_lm_positions": sizes[2]}
     for name, rank in shapes.items():
-        shape = sizes if rank == 3 else (sizes[0], sizes[2])
-        high = {"input_ids": vocabulary, "segment_ids": types}.get(name, 1)
-        arrays[name] = numbers.integers(0, high, shape, np.int32)
+        length = rng.randint(1, 20) if name == "masked_lm_positions" else sizes[2]
+        shape = (*sizes[: rank - 1], length)
+        arrays[name] = numbers.integers(0, limits.get(name, 1), shape, np.int32)
     arrays["input_mask"] = np.ones_like(arrays["input_ids"])
+    if not refuse and "masked_lm_positions" in arrays:  # some of them are of padding
+        arrays["input_mask"][:, rng.randint(1, sizes[2]) :] = 0
     if refuse:
-        name, wrong = rng.choice([("input_ids", vocabulary), ("input_ids", -1),
-                                  ("segment_ids", types), ("input_ids", 2**31 - 1)])  # fmt: skip
+        name = rng.choice([name for name in limits if name in arrays])
+        if name == "masked_lm_positions" and rng.random() < 0.3:  # rows that no ids have
+            arrays[name] = np.repeat(arrays[name], 2, 0)
+            return arrays, True
+        wrong = rng.choice([limits[name], -1, 2**31 - 1])
         place = tuple(rng.randrange(size) for size in arrays[name].shape)
         arrays[name][place] = wrong
     return arrays, refuse

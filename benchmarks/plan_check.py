@@ -5,11 +5,14 @@
 
 Every case is a process that compiles the shipped training step (tests/compiled_step.py):
 
-    GFLOP         of forward and backward pass, beside that of all products in the compiled step
+    GFLOP         of forward and backward pass, beside that of all products in the compiled step;
+                  the body of a loop over parts counts once for each of them
     constant      weights, moments and batch, beside the compiled step's arguments
-    temporary     what comes and goes, beside what XLA's buffer assignment takes for it
-    more          memory of the case than of the one before it, the same model with another batch:
-                  what the plan says, and the difference of the processes' greatest use (VmHWM)
+    temporary     what comes and goes, beside what XLA's buffer assignment takes for it; the sums of
+                  gradients over parts, which are there all the time, are in it on both sides
+    more          memory of the case than of the one before it, the same model with another batch or
+                  computed in another way: what the plan says, and the difference of the processes'
+                  greatest use (VmHWM)
     seconds       of a step on this machine: the plan's, if --device_gflops and --device_gb_per_s
                   are given, beside the measured
 """
@@ -30,7 +33,7 @@ import compiled_step
 def main() -> None:
     """Cases one after the other -> a table."""
     options = parse_options()
-    row = "{:38} {:>8} {:>8} {:>6}  {:>8} {:>6}  {:>9} {:>9} {:>6}  {:>8} {:>8}  {:>7} {:>7}"
+    row = "{:40} {:>8} {:>8} {:>6}  {:>8} {:>6}  {:>9} {:>9} {:>6}  {:>8} {:>8}  {:>7} {:>7}"
     print(
         row.format(
             *("case", "GFLOP", "XLA", "ratio", "constant", "ratio"),
@@ -42,7 +45,9 @@ def main() -> None:
         found, planned = compiled_step.run(work, steps=options.steps), step_memory(work)
         flops = total_flops(work)
         products = flops["forward"] + flops["backward"] + flops.get("recompute", 0)
-        constant = sum(planned.constant.values())
+        sums = planned.constant.get("summed gradients", 0)
+        constant = sum(planned.constant.values()) - sums
+        temporary = planned.temporary + sums
         more = more_planned = float("nan")
         if before and before[0].config == work.config:
             more = found["peak_bytes"] - before[2]["peak_bytes"]
@@ -55,9 +60,9 @@ def main() -> None:
                 f"{products / found['product_flops']:.3f}",
                 f"{constant / 1e6:.1f}",
                 f"{constant / found['constant_bytes']:.3f}",
-                f"{planned.temporary / 1e6:.1f}",
+                f"{temporary / 1e6:.1f}",
                 f"{found['temporary_bytes'] / 1e6:.1f}",
-                f"{planned.temporary / found['temporary_bytes']:.3f}",
+                f"{temporary / found['temporary_bytes']:.3f}",
                 f"{more_planned / 1e6:.0f}",
                 f"{more / 1e6:.0f}",
                 planned_seconds(work, options),
@@ -90,8 +95,17 @@ def planned_seconds(work: Workload, options: argparse.Namespace) -> str:
     return f"{step_time(work, device).total:.2f}"
 
 
+WAYS = (  # to compute a step
+    {"recompute": True},
+    {"gradient_accumulation_steps": 4},
+    {"gradient_accumulation_steps": 4, "recompute": True},
+    {"precision": "bfloat16"},
+    {"optimizer": "lamb"},
+)
+
+
 def cases(quick: bool) -> list[tuple[str, Workload]]:
-    """Models of several sizes, with small and larger batches, and other lengths and heads."""
+    """Models of several sizes, other batches, lengths and heads, and all ways to compute a step."""
     tiny = Workload(config=config(2, 128), train_batch_size=8)
     mini = Workload(config=config(4, 256), train_batch_size=16)
     long = {"max_seq_length": 512, "max_predictions_per_seq": 76}
@@ -101,6 +115,7 @@ def cases(quick: bool) -> list[tuple[str, Workload]]:
         dataclasses.replace(tiny, train_batch_size=64),
         mini,
         dataclasses.replace(mini, train_batch_size=64),
+        *(dataclasses.replace(mini, train_batch_size=64, **way) for way in WAYS),
         dataclasses.replace(mini, train_batch_size=4, **long),
         dataclasses.replace(mini, train_batch_size=16, **long),
         dataclasses.replace(mini, train_batch_size=32, head="classifier"),
@@ -129,12 +144,17 @@ def config(layers: int, hidden: int) -> bert_tf.BertConfig:
 
 
 def describe(work: Workload) -> str:
-    """Its sizes, as L4 H256 B16 S128 pretraining."""
-    sizes = work.config
-    return (
-        f"L{sizes.num_hidden_layers} H{sizes.hidden_size} B{work.rows} S{work.max_seq_length} "
-        f"{work.head}"
-    )
+    """Its sizes and what is not usual, as L4 H256 B4x16 S128 pretraining recompute."""
+    sizes, parts = work.config, work.gradient_accumulation_steps
+    rows = f"{parts}x{work.rows}" if parts > 1 else f"{work.rows}"
+    words = [
+        f"L{sizes.num_hidden_layers} H{sizes.hidden_size} B{rows} S{work.max_seq_length}",
+        work.head,
+        "recompute" if work.recompute else "",
+        work.precision if work.precision != "float32" else "",
+        work.optimizer if work.optimizer != "adamw" else "",
+    ]
+    return " ".join(word for word in words if word)
 
 
 if __name__ == "__main__":

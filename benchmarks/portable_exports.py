@@ -11,11 +11,10 @@ import argparse
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf import weights
-from bert_tf.serving import loading
+from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.kinds import ServingOptions
 from bert_tf.tasks import declarations, metrics
@@ -31,9 +30,7 @@ KINDS = (
     ("onnx", False),
     ("onnx", True),
 )
-FILES = {"saved_model": "variables", "litert": "model.tflite", "onnx": "model.onnx"}
 THREADS = 2
-Answer = Callable[[dict[str, np.ndarray]], np.ndarray]
 
 
 def main() -> None:
@@ -59,35 +56,29 @@ def main() -> None:
     first = None
     for name, int8 in KINDS:
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(
-                export_checkpoint(
-                    source,
-                    config,
-                    tokenizer,
-                    folder,
-                    options=serving,
-                    file_format=name,
-                    int8=int8,
-                )
+            path = export_checkpoint(
+                source, config, tokenizer, folder, options=serving, file_format=name, int8=int8
             )
-            answer = {"saved_model": saved_model, "litert": litert, "onnx": onnx}[name](path)
+            file, answer = open_file(pathlib.Path(path), name)
             found, seconds = answers(answer, rows, length if name == "litert" else None)
             first = found if first is None else first
             scores = metrics.evaluate(task.metrics, task.labels, gold, found)
             shown = ", ".join(f"{key[5:]} {100 * value:.2f}" for key, value in scores.items())
             print(
-                f"| {name} | {'int8' if int8 else 'float32'} | {size(path / FILES[name]):.1f} | "
+                f"| {name} | {'int8' if int8 else 'float32'} | {size(file):.1f} | "
                 f"{1000 * seconds / len(rows):.1f} | {np.abs(found - first).max():.1e} | {shown} |",
                 flush=True,
             )
 
 
-def answers(answer: Answer, rows: list[Features], length: int | None) -> tuple[np.ndarray, float]:
+def answers(
+    answer: portable.Answer, rows: list[Features], length: int | None
+) -> tuple[np.ndarray, float]:
     """Probabilities [examples, L] and the seconds all took but for the first."""
     arrays = [as_arrays(row, length) for row in rows]
     answer(arrays[0])
     begin = time.perf_counter()
-    found = [answer(one)[0] for one in arrays]
+    found = [answer(one)["probabilities"][0] for one in arrays]
     return np.array(found), time.perf_counter() - begin
 
 
@@ -103,29 +94,13 @@ def as_arrays(row: Features, length: int | None) -> dict[str, np.ndarray]:
     return {name: np.array([value], np.int32) for name, value in values.items()}
 
 
-def saved_model(folder: pathlib.Path) -> Answer:
-    """The signature `ids`."""
-    model = loading.open_export(str(folder))
-    return lambda arrays: model.run(arrays, "ids")["probabilities"]
-
-
-def litert(folder: pathlib.Path) -> Answer:
-    """LiteRT's interpreter."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(str(folder / "model.tflite"), num_threads=THREADS)
-    run = interpreter.get_signature_runner()
-    return lambda arrays: run(**arrays)["probabilities"]
-
-
-def onnx(folder: pathlib.Path) -> Answer:
-    """ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = THREADS
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
-    return lambda arrays: session.run(["probabilities"], arrays)[0]
+def open_file(path: pathlib.Path, name: str) -> tuple[pathlib.Path, portable.Answer]:
+    """Where the weights of an export are, and a function of features."""
+    if name not in portable.FORMATS:
+        model = loading.open_export(str(path))
+        return path / "variables", lambda arrays: model.run(arrays, "ids")
+    file = path / portable.FORMATS[name].file_name
+    return file, portable.FORMATS[name].load(str(file), THREADS)
 
 
 def size(path: pathlib.Path) -> float:

@@ -6,7 +6,8 @@ v1.1    every fourth article of train-v1.1, one epoch; scored on all of dev-v1.1
 v2.0    train-v2.0-small, two epochs; scored on dev-v2.0-small without and with the searched
         threshold. Begun with the encoder, and once more with the v1.1 model.
 
-Prints the minutes of each run and its eval_results.txt. A run that is finished is not made again.
+Prints the minutes of each run and its eval_results.txt. A run that is finished is not made again;
+one that was stopped goes on from its last checkpoint, and its minutes are those since then.
 """
 
 import argparse
@@ -59,13 +60,14 @@ def run(folder: pathlib.Path, *flags: str) -> None:
     """Trains, answers and scores as a user would; prints minutes and scores."""
     results, minutes = folder / "eval_results.txt", folder / "minutes.txt"
     if not minutes.exists():
+        since = " since it was resumed" if (folder / "checkpoint").exists() else ""
         begin = time.perf_counter()
         fixed = ("--do_train", "--do_predict", "--do_eval", "--predict_batch_size=32", "--seed=1",
                  "--save_checkpoints_steps=50")  # fmt: skip
         command = [sys.executable, str(ROOT / "run_squad.py"), f"--output_dir={folder}"]
         subprocess.run([*command, *fixed, *flags], check=True)
-        minutes.write_text(f"{(time.perf_counter() - begin) / 60:.1f}\n")
-    print(f"\n{folder.name}: {minutes.read_text().strip()} minutes\n{results.read_text()}")
+        minutes.write_text(f"{(time.perf_counter() - begin) / 60:.1f} minutes{since}\n")
+    print(f"\n{folder.name}: {minutes.read_text().strip()}\n{results.read_text()}")
 
 
 if __name__ == "__main__":

@@ -110,10 +110,11 @@ class BucketedBatches(RecordBatches):
         self._lengths, self._padded = lengths, np.asarray(padded_lengths)
 
     def shape(self, feature: Feature) -> list[int | None]:
-        """[S] for a sequence, [C, S] for several."""
+        """[S] for a sequence, [C, S] for several; S is None where batches differ in it."""
         if not feature.is_sequence:
             return [feature.size]
-        return [None] if feature.sequences == 1 else [feature.sequences, None]
+        length = int(self._padded[0]) if len(self._padded) == 1 else None
+        return [length] if feature.sequences == 1 else [feature.sequences, length]
 
     def length(self, batch: int) -> int:
         """What the sequences of a batch are cut to."""

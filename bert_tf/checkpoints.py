@@ -18,7 +18,7 @@ from absl import logging
 
 from bert_tf import hosts
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors, write_text
+from bert_tf.files import BEST, path_errors, write_text
 
 GLOBAL_STEP = "global_step"
 RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
@@ -46,7 +46,8 @@ def checkpoint_name(variable: keras.Variable) -> str:
 def find_checkpoint(path: str) -> str:
     """The prefix of a TF1 checkpoint given as prefix, .index or .data file, or folder.
 
-    In a folder it is the latest one that its `checkpoint` file names, or the only one there.
+    In a folder it is the best one, if the run that wrote it kept such (best/); else the latest one
+    that its `checkpoint` file names, or the only one there.
 
     Raises:
       InputError: there is none, or a folder holds several and does not say which is meant.
@@ -57,7 +58,8 @@ def find_checkpoint(path: str) -> str:
             return prefix
         is_folder = tf.io.gfile.isdir(path)
     if is_folder:
-        state = _read_state(str(path))
+        best = tf.io.gfile.join(str(path), BEST)
+        state = _read_state(best) or _read_state(str(path))
         if state and tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
             return state.model_checkpoint_path
         found = [p[: -len(".index")] for p in tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))]

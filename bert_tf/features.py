@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import models
+from bert_tf import files, models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.tokenization import FullTokenizer
@@ -48,20 +48,10 @@ def read_lines(path: str, *, jsonl: bool) -> Iterator[Line]:
         text, or two with " ||| " between.
 
     Raises:
-      InputError: naming the line that is not UTF-8, or no such object.
+      InputError: it cannot be read; or naming the line that is not UTF-8, or no such object.
     """
-    try:
-        if tf.io.gfile.isdir(path):  # reads as an empty file
-            raise tf.errors.FailedPreconditionError(None, None, "it is a folder")
-        with tf.io.gfile.GFile(path, "rb") as file:
-            for number, raw in enumerate(iter(file.readline, b""), 1):
-                yield _parse(raw, jsonl, f"{path}, line {number}")
-    except tf.errors.OpError as error:
-        raise InputError(
-            received=f"{path}, which cannot be read ({error.message})",
-            expected="a text file",
-            remedy="check --input_file",
-        ) from None
+    for number, raw in enumerate(files.read_lines(path), 1):
+        yield _parse(raw, jsonl, f"{path}, line {number}")
 
 
 def _parse(raw: bytes, jsonl: bool, place: str) -> Line:

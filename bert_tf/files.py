@@ -1,6 +1,7 @@
 """Texts and JSON in; files out that have their names only when they are whole. Local or remote."""
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -15,9 +16,23 @@ from bert_tf.errors import InputError
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
+READ_BYTES = 1 << 20
 
 
 # ---------------------------------------------------------------------------- in
+
+
+def digest_of(path: str) -> str:
+    """A hash of a file's bytes.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    with path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 @contextlib.contextmanager
@@ -101,6 +116,30 @@ def read_json(
             remedy=remedy,
         ) from None
     return values
+
+
+def read_lines(path: str) -> Iterator[bytes]:
+    """The lines of a file with their ends, one at a time; only the line feed ends a line.
+
+    Read in blocks: `GFile.readline` leaves out every carriage return, and takes an error of the
+    file system for the end of the file.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    with path_errors(path):
+        if tf.io.gfile.isdir(path):  # reads as an empty file
+            raise OSError("it is a folder")
+        begun: list[bytes] = []  # parts of a line whose end is yet to come
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while block := file.read(READ_BYTES):
+                *complete, rest = block.split(b"\n")
+                for line in complete:
+                    yield b"".join([*begun, line, b"\n"])
+                    begun.clear()
+                begun.append(rest)
+        if last := b"".join(begun):
+            yield last
 
 
 # ---------------------------------------------------------------------------- out

@@ -171,6 +171,9 @@ def predictions_in_order(
 
     Returns:
       Each output float32 [rows, ...]; outputs of each token are padded with 0 to the longest.
+
+    Raises:
+      InputError: the model gives infinities or no numbers.
     """
     names = list(names)
     found: dict[str, list] = {name: [None] * batches.num_records for name in names}
@@ -178,7 +181,22 @@ def predictions_in_order(
         for name in names:
             for row, value in zip(rows, outputs[name], strict=True):
                 found[name][row] = value
+    for name, values in found.items():
+        _check_finite(name, values)
     return {name: _stack(values) for name, values in found.items()}
+
+
+def _check_finite(name: str, values: list[np.ndarray]) -> None:
+    """Refuses a model that has lost its way, rather than to write answers by chance."""
+    wrong = sum(not np.isfinite(value).all() for value in values)
+    if wrong:
+        raise InputError(
+            received=f"a model that gives {name} that are infinite or no numbers for {wrong} of "
+            f"{len(values)} records",
+            expected="numbers: its training has gone wrong, or its weights are damaged",
+            remedy="train again with a smaller --learning_rate or longer warm-up, or give another "
+            "checkpoint",
+        )
 
 
 def _stack(values: list[np.ndarray]) -> np.ndarray:

@@ -65,8 +65,8 @@ class AdamWeightDecay:
     layerwise_lr_decay: float = 1.0
 
     def decays(self, name: str) -> bool:
-        """Whether the variable of that checkpoint name is decayed."""
-        return bool(self.weight_decay_rate) and not NOT_DECAYED.search(name)
+        """Whether the variable of that checkpoint name is one of those that are decayed."""
+        return not NOT_DECAYED.search(name)
 
     def updated(
         self,
@@ -78,22 +78,25 @@ class AdamWeightDecay:
         step: tf.Tensor,
         decays: bool,
         scale: float = 1.0,
+        skipped: tf.Tensor | int = 0,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The new (p, m, v) of one variable after step t, at `scale` times the learning rate.
 
-        All tensors are of the variable's shape.
+        All tensors are of the variable's shape. The `skipped` steps before t, which have left the
+        moments as they were, do not count in the bias correction.
         """
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
-        update = self._direction(m, v, step)
-        if decays:
+        update = self._direction(m, v, step - skipped)
+        if decays and self.weight_decay_rate:
             update += self.weight_decay_rate * p
         rate = self._rate(p, update, step, decays) * scale
         return p - rate * update, m, v
 
-    def _direction(self, m: tf.Tensor, v: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    def _direction(self, m: tf.Tensor, v: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+        """Of moments that were updated so often before this time."""
         if self.bias_correction:
-            count = tf.cast(step, tf.float32) + 1.0
+            count = tf.cast(updates, tf.float32) + 1.0
             m = m / (1.0 - tf.pow(self.beta_1, count))
             v = v / (1.0 - tf.pow(self.beta_2, count))
         return m / (tf.sqrt(v) + self.epsilon)
@@ -107,8 +110,8 @@ class AdamWeightDecay:
 class Lamb(AdamWeightDecay):
     """LAMB (You et al., 2020): each variable's step is as long as its weights, times the rate.
 
-    The update of `AdamWeightDecay` is scaled by |p| / |u|, for the variables that are decayed;
-    others, and those with |p| or |u| of 0, keep the plain rate.
+    The update of `AdamWeightDecay` is scaled by |p| / |u|, for the variables that are decayed, even
+    if at a rate of 0; others, and those with |p| or |u| of 0, keep the plain rate.
     """
 
     def _rate(self, p: tf.Tensor, update: tf.Tensor, step: tf.Tensor, decays: bool) -> tf.Tensor:

@@ -21,19 +21,30 @@ class Interrupted(SystemExit):
         self.step, self.output_dir = step, output_dir
 
 
+_sigterm = threading.Event()  # one has come, and nothing has ended by it yet
+
+
+def sigterm_came() -> bool:
+    """Whether a SIGTERM has come within `noticing_sigterm` that nothing has ended by yet."""
+    return _sigterm.is_set()
+
+
 @contextlib.contextmanager
 def noticing_sigterm() -> Iterator[Callable[[], bool]]:
     """Within this context a SIGTERM does not end the process; gives a function: has one come?
 
+    It is remembered beyond the context, unless that ends as it was asked to, by `Interrupted`.
     In another thread than the main one nothing is changed, and none ever has.
     """
-    came = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield came.is_set
+        yield lambda: False
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
+    before = signal.signal(signal.SIGTERM, lambda *_: _sigterm.set())
     try:
-        yield came.is_set
+        yield sigterm_came
+    except Interrupted:
+        _sigterm.clear()
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -37,6 +37,9 @@ class Predictor:
         *,
         version: int | None = None,
         batch_size: int = 32,
+        bert_config_file: str | None = None,
+        vocab_file: str | None = None,
+        do_lower_case: bool | None = None,
         **options: Any,
     ):
         """Loads a model.
@@ -46,6 +49,8 @@ class Predictor:
             and all that belongs to them, or a model that is loaded.
           version: of the export; None: the greatest.
           batch_size: rows of a batch at most.
+          bert_config_file, vocab_file, do_lower_case: of weights, where their files do not say
+            them; None: what these say.
           **options: fields of `bert_tf.serving.kinds.ServingOptions`, for weights whose files do
             not say them: task, labels, pairs, max_seq_length and so on.
 
@@ -62,7 +67,14 @@ class Predictor:
             self.model = path
         else:
             chosen = ServingOptions(**options) if options else None
-            self.model = open_model(path, version=version, options=chosen)
+            self.model = open_model(
+                path,
+                version=version,
+                options=chosen,
+                bert_config_file=bert_config_file,
+                vocab_file=vocab_file,
+                do_lower_case=do_lower_case,
+            )
         self.batch_size = batch_size
         self._reader = RowReader(self.model.facts)
 

@@ -9,7 +9,7 @@ from absl import app, flags, logging
 
 from bert_tf import hosts
 from bert_tf.errors import InputError
-from bert_tf.pace import Interrupted
+from bert_tf.pace import Interrupted, sigterm_came
 from bert_tf.runtime import without_notices
 
 
@@ -19,28 +19,36 @@ def run(main: Callable[[list[str]], None]) -> None:
     tf.get_logger().setLevel("WARNING")  # else every collective operation of many hosts is told
     with without_notices():
         tf.config.list_physical_devices()
+    app.run(lambda argv: main_or_message(main, argv))
 
-    def main_or_message(argv: list[str]) -> None:
-        try:
-            main(argv)
-        except InputError as error:
-            _end(1, f"\n{sys.argv[0]}: cannot go on.\n{error}")
-        except Interrupted as stop:
-            hosts.leave()
+
+def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
+    """Runs `main`; says what ended it. None of several processes ends before all are done."""
+    try:
+        main(argv)
+        hosts.wait_for_all()  # what is lost up to here is waited for, as it is while they train
+    except InputError as error:
+        _end(1, f"\n{sys.argv[0]}: cannot go on.\n{error}")
+    except Interrupted as stop:
+        hosts.leave()
+        _end(
+            0,
+            f"\n{sys.argv[0]}: ended by SIGTERM, with a checkpoint of step {stop.step} in "
+            f"{stop.output_dir}. The same command goes on from there.",
+        )
+    except hosts.LOST as error:
+        if not hosts.are_expected():
+            raise
+        if sigterm_came():
             _end(
                 0,
-                f"\n{sys.argv[0]}: ended by SIGTERM, with a checkpoint of step {stop.step} in "
-                f"{stop.output_dir}. The same command goes on from there.",
+                f"\n{sys.argv[0]}: ended by SIGTERM. Another process of this run was lost, so no "
+                "checkpoint was written; the same command goes on from the last one.",
             )
-        except hosts.LOST as error:
-            if not hosts.are_expected():
-                raise
-            hosts.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
-        if hosts.are_several():
-            hosts.leave()
-            _end(0)
-
-    app.run(main_or_message)
+        hosts.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
+    if hosts.are_several():
+        hosts.leave()
+        _end(0)
 
 
 def _end(code: int, message: str = "") -> None:

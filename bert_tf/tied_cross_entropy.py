@@ -1,6 +1,6 @@
 """The masked-LM loss in one pass over the logits, the largest tensor of pre-training."""
 
-from keras import ops
+from keras import backend, ops
 
 
 def tied_cross_entropy(x, table, bias, labels):
@@ -32,8 +32,7 @@ def tied_cross_entropy(x, table, bias, labels):
         shift = ops.max(scores, axis=1, keepdims=True) + ops.max(bias32)  # [M, 1]
         e = ops.exp(scores + bias32 - shift)  # [M, V]
         z = ops.sum(e, axis=1)  # [M]
-        x32, rows32 = (ops.cast(y, "float32") for y in (x, ops.take(table, labels, axis=0)))
-        of_label = ops.sum(x32 * rows32, axis=1)
+        of_label = _scores_of_labels(x, table, labels, scores)
         of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
 
         def gradient(*arguments, upstream=None):
@@ -51,3 +50,14 @@ def tied_cross_entropy(x, table, bias, labels):
         return ops.log(z) + shift[:, 0] - of_label, gradient
 
     return cross_entropy(x, table, bias)
+
+
+def _scores_of_labels(x, table, labels, scores):
+    """The labels' elements of x tableᵀ, float32 [M].
+
+    In half precision the product is rounded: a label's score that was not would not fit the sum
+    over all, and the loss could be below 0. In float32 the scores need not be looked at again.
+    """
+    if backend.standardize_dtype(x.dtype) == "float32":
+        return ops.sum(x * ops.take(table, labels, axis=0), axis=1)
+    return ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]

@@ -39,6 +39,7 @@ from bert_tf.formats.base import (
 from bert_tf.tokenization import FullTokenizer
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
+SAME_FACTS = ("do_lower_case", "architecture", "labels", "task")  # as long as a run goes on
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
 CHECKPOINT_NAME = "bert_model.ckpt"
 
@@ -230,16 +231,22 @@ def tokenizer_of(
     return tokenizer
 
 
-# ---------------------------------------------------------------------------- saving
-
-
 @dataclasses.dataclass(frozen=True)
 class PretrainedModel:
-    """What fine-tuning and answering begin with."""
+    """What fine-tuning and answering begin with.
+
+    Attributes:
+      source: the checkpoint.
+      config: of its model.
+      tokenizer: with its vocabulary.
+    """
 
     source: Weights
     config: BertConfig
     tokenizer: FullTokenizer
+
+
+# ---------------------------------------------------------------------------- saving
 
 
 def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
@@ -360,8 +367,8 @@ def refuse_other_model(
     pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
     old = {"configuration": found["config"], "vocabulary": found["pieces"]}
     new = {"configuration": config, "vocabulary": pieces}
-    old |= dataclasses.asdict(found["facts"])
-    new |= dataclasses.asdict(facts)
+    old |= {name: getattr(found["facts"], name) for name in SAME_FACTS}
+    new |= {name: getattr(facts, name) for name in SAME_FACTS}
     other = [n for n, value in new.items() if None not in (old[n], value) and old[n] != value]
     if other:
         raise InputError(

@@ -5,9 +5,9 @@
     python examples/client.py --protocol=grpc --address=localhost:8500 --model=squad \
         --input_file=questions.jsonl
 
-A line holds a value for each input of the signature: a string, a list of strings, numbers, or
-bytes as {"b64": "..."}. This file is all there is to it and may be copied: REST needs Python's
-standard library alone, gRPC the package tensorflow-serving-api.
+A line holds a value for each input of the signature: a string, a list of strings, numbers (whole
+ones are int32), or bytes as {"b64": "..."}. This file is all there is to it and may be copied: REST
+needs Python's standard library alone, gRPC the package tensorflow-serving-api.
 """
 
 import argparse
@@ -167,6 +167,8 @@ def by_grpc(args: argparse.Namespace) -> Ask:
     def tensor(values: list) -> Any:
         plain = [_to_bytes(value) for value in values]
         array = np.array(plain)
+        if array.dtype.kind == "i" and not np.array_equal(array, array.astype(np.int32)):
+            raise ValueError("an integer outside int32")
         if array.dtype.kind not in "bif":
             return tf.make_tensor_proto(np.array(plain, object), tf.string)
         types = {"b": np.bool_, "i": np.int32, "f": np.float32}

@@ -26,13 +26,19 @@ ROOT = pathlib.Path(__file__).parents[1]
 def run(workload, *, steps: int = 1) -> dict[str, float]:
     """Compiles the step of a `bert_tf.plan.Workload` and takes it, in another process.
 
+    Args:
+      workload: of one replica.
+      steps: how many are timed.
+
     Returns:
-      temporary_bytes: that XLA takes for what comes and goes.
+      temporary_bytes: that XLA takes for what comes and goes; sums of gradients are there too.
       constant_bytes: of its arguments: weights, moments, batch.
       product_flops: of all products in the compiled step.
       peak_bytes: the most that the process had.
       seconds: of a step, the least.
     """
+    if workload.num_replicas > 1:
+        raise ValueError(f"received {workload.num_replicas} replicas, expected 1")
     values = {**workload.__dict__, "config": workload.config.to_dict()}
     with tempfile.TemporaryDirectory() as folder:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder}"
@@ -44,11 +50,12 @@ def run(workload, *, steps: int = 1) -> dict[str, float]:
         )
         if ended.returncode:
             raise RuntimeError(f"the step could not be taken:\n{ended.stderr[-3000:]}")
-        return {**json.loads(ended.stdout.splitlines()[-1]), **read_dump(pathlib.Path(folder))}
+        told = read_dump(pathlib.Path(folder), parts=workload.gradient_accumulation_steps)
+        return {**json.loads(ended.stdout.splitlines()[-1]), **told}
 
 
-def read_dump(folder: pathlib.Path) -> dict[str, float]:
-    """What XLA tells of the largest thing it compiled."""
+def read_dump(folder: pathlib.Path, *, parts: int) -> dict[str, float]:
+    """What XLA tells of the largest thing it compiled, a step in so many parts."""
     path = max(folder.glob("*buffer-assignment.txt"), key=lambda path: path.stat().st_size)
     buffers = path.read_text()
     total = int(re.search(r"Total bytes used: (\d+)", buffers)[1])
@@ -57,17 +64,22 @@ def read_dump(folder: pathlib.Path) -> dict[str, float]:
     return {
         "temporary_bytes": temporary,
         "constant_bytes": total - temporary,
-        "product_flops": product_flops(hlo),
+        "product_flops": product_flops(hlo, trips=parts),
     }
 
 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = \w+\[([\d,]*)\]\S* (\S*?)\((.*)$")
-CALLED = re.compile(r"(?:calls|to_apply|body)=%?([\w.\-]+)")
+CALLED = re.compile(r"(calls|to_apply|body)=%?([\w.\-]+)")
 
 
-def product_flops(hlo: str) -> int:
-    """2 * elements * contracted size of every `dot`, as often as its computation is called."""
+def product_flops(hlo: str, *, trips: int = 1) -> int:
+    """2 * elements * contracted size of every `dot`, as often as its computation is called.
+
+    Args:
+      hlo: a compiled step.
+      trips: how often the body of a loop is; the only loop with products is that over parts.
+    """
     own: dict[str, int] = collections.defaultdict(int)
     called = collections.defaultdict(list)
     shapes: dict[str, list[int]] = {}
@@ -76,7 +88,8 @@ def product_flops(hlo: str) -> int:
         if found := COMPUTATION.match(line):
             current, shapes = found[2], {}
             entry = current if found[1] else entry
-        called[current] += CALLED.findall(line)
+        for kind, name in CALLED.findall(line):
+            called[current] += [name] * (trips if kind == "body" else 1)
         if found := INSTRUCTION.match(line):
             name, dimensions, kind, rest = found.groups()
             shapes[name] = [int(d) for d in dimensions.split(",") if d]
@@ -120,7 +133,7 @@ def make_step(values: dict):
     """A function that takes so many steps of the shipped training loop."""
     import bert_tf  # noqa: I001  (first)
     import tensorflow as tf
-    from bert_tf import losses, models, optimization, training
+    from bert_tf import losses, models, optimization, step, training
 
     config = bert_tf.BertConfig(**values["config"])
     classes = values["num_classes"]
@@ -140,12 +153,15 @@ def make_step(values: dict):
         "span": (lambda: models.span_model(config), losses.SpanObjective),
     }[values["head"]]
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
+    kind = {"adamw": optimization.AdamWeightDecay, "lamb": optimization.Lamb}[values["optimizer"]]
+    computed = ("precision", "recompute", "gradient_accumulation_steps")
     trainer = training.Trainer(
         model_fn,
         objective(),
-        optimization.AdamWeightDecay(schedule=schedule),
+        kind(schedule=schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,
+        computation=step.Computation(**{name: values[name] for name in computed}),
     )
     iterator = iter(tf.data.Dataset.from_tensors(random_batch(values)).repeat())
     state = {"step": 0}

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -72,8 +73,8 @@ def make_model(kind: str) -> keras.Model:
     }[head]()
 
 
-def write_folder(kind: str, folder: pathlib.Path) -> Weights:
-    """A folder as training leaves it, with random weights that tell inputs apart."""
+def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
+    """A folder as training leaves it, with random weights that tell inputs apart; further facts."""
     rng = np.random.default_rng([*kind.encode()])
     tensors = {}
     for variable in make_model(kind).trainable_variables:
@@ -83,7 +84,7 @@ def write_folder(kind: str, folder: pathlib.Path) -> Weights:
     folder.mkdir(parents=True)
     write_checkpoint(str(folder / "model.ckpt"), tensors, temporary=str(folder / "new"))
     _, architecture, labels, _ = KINDS[kind]
-    facts = ModelFacts(do_lower_case=True, architecture=architecture, labels=labels)
+    facts = ModelFacts(do_lower_case=True, architecture=architecture, labels=labels, **known)
     write_model_files(str(folder), CONFIG, TOKENIZER, facts)
     return open_weights(str(folder / "model.ckpt"))
 

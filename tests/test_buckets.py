@@ -83,6 +83,16 @@ def test_batches_are_cut_and_hold_every_example_once(files):
     assert len(set(lengths)) > 1
 
 
+@pytest.mark.parametrize(("padded_lengths", "length"), [((3, 5, small.S), None), ((small.S,), 7)])
+def test_one_length_is_known_before_a_batch_is_read(files, padded_lengths, length):
+    """As a TPU needs it."""
+    shapes = bucketed(files, padded_lengths=padded_lengths).dataset().element_spec
+    assert small.S == 7
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        assert shapes[name].shape.as_list() == [4, length]
+    assert shapes["masked_lm_ids"].shape.as_list() == [4, small.P]
+
+
 def test_replicas_get_parts_of_one_length(files):
     whole = [batch["input_ids"].numpy() for batch in bucketed(files).dataset()]
     parts = [

@@ -153,6 +153,16 @@ def test_find_checkpoint(tmp_path):
     assert find_checkpoint(f"{tmp_path}/") == prefix
 
 
+def test_find_checkpoint_prefers_the_best_of_a_run(tmp_path):
+    """Whatever opens the folder of a run takes the model that its scores are of."""
+    run = CheckpointFolder(str(tmp_path))
+    run.save(30, {"w": np.zeros(2, np.float32)})
+    assert find_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-30"
+    CheckpointFolder(str(tmp_path / "best")).save(20, {"w": np.ones(2, np.float32)})
+    assert find_checkpoint(str(tmp_path)) == f"{tmp_path}/best/model.ckpt-20"
+    assert run.latest() == f"{tmp_path}/model.ckpt-30"  # where training goes on
+
+
 def test_find_checkpoint_in_a_folder_of_several(tmp_path):
     for step in (9, 10):
         write(tmp_path / f"model.ckpt-{step}", {"x": np.float32(step)})

@@ -37,6 +37,8 @@ LINES = [
     {"text_a": "", "text_b": ""},
     {"text_a": "café 中 😀", "text_b": "in " * 30},
 ]
+# The first id is 7 if only the lower half of its bits is sent.
+TOO_LARGE = {"input_ids": [2**32 + 7], "input_mask": [1], "segment_ids": [0]}
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +267,7 @@ def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
         ([LINES[0], []], {}, "line 2 is not a JSON object"),
         ([{"text_a": 5, "text_b": 6}], {}, ""),
         ([{"text_a": "a", "text_b": {"b65": ""}}], {}, ""),
+        ([TOO_LARGE], {"signature_name": "ids"}, ""),
     ],
 )
 def test_what_fails_is_said(ask, lines, flags, message):

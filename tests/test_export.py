@@ -12,9 +12,12 @@ import tensorflow as tf
 from saved_models import read_saved_model, run_in_c
 from served_models import KINDS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K, Reference
 
-from bert_tf import fill_mask
+from bert_tf import fill_mask, hosts
+from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.errors import InputError
-from bert_tf.serving.export import batch_of, export_checkpoint, warm_up_requests
+from bert_tf.serving import export as export_module
+from bert_tf.serving import model_card
+from bert_tf.serving.export import batch_of, export_checkpoint, export_run, warm_up_requests
 from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.warm_up import FILE
 from bert_tf.squad.answers import NO_CANDIDATE, decide
@@ -132,6 +135,8 @@ def results(exports, tmp_path_factory) -> dict[str, list]:
     calls = {
         "answers": all_calls(exports),
         "pieces": [(exports["embeddings"], "tokens", {"text": texts("it by it", "who")})],
+        "unequal": calls_of_unequal_records(exports),
+        "positions": calls_with_positions(exports),
         "refused": calls_to_refuse(exports),
         "warm_up": warm_up_calls(exports),
     }
@@ -331,6 +336,65 @@ def test_vectors_of_pieces(results, references):
     assert not found["vectors"][1, 3:].any()
 
 
+def choice_record(length: int) -> tuple[dict[str, np.ndarray], bytes]:
+    """Features [1, 3, S], and the same as a tf.Example."""
+    ids = np.random.default_rng(length).integers(5, 60, (3, length)).astype(np.int32)
+    features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids * 0}
+    features["segment_ids"][:, length // 2 :] = 1
+    values = {name: value.ravel() for name, value in features.items()}
+    record = classifier_record(max_seq_length=length, num_choices=3)
+    serialized = record.serialize(values | {"label_ids": [0], "is_real_example": [1]})
+    return {name: value[np.newaxis] for name, value in features.items()}, serialized
+
+
+def calls_of_unequal_records(exports) -> list[tuple[str, str, dict]]:
+    """Records of three sequences of 9 pieces and of 7 in one batch; then each as features."""
+    path, made = exports["multiple_choice"], [choice_record(length) for length in (9, 7)]
+    together = {"examples": np.array([serialized for _, serialized in made], object)}
+    return [(path, "examples", together), *((path, "ids", features) for features, _ in made)]
+
+
+def test_records_of_other_lengths_are_cut_into_their_own_sequences(results):
+    together, *alone = results["unequal"]
+    for row, one in enumerate(alone):
+        near(together["probabilities"][row], one["probabilities"][0])
+        assert together["choice"][row] == one["choice"][0]
+    assert np.ptp(together["probabilities"], axis=0).max() > 0.02
+
+
+# ---------------------------------------------------------------------------- positions of masks
+
+
+def calls_with_positions(exports) -> list[tuple[str, str, dict]]:
+    """Of padding, with and without a longer row beside it; then such as no row has."""
+    ids = np.array([[7, 8, 9], [11, 12, 13]], np.int32)
+    mask = np.array([[1, 1, 0], [1, 1, 1]], np.int32)
+    both = {"input_ids": ids, "input_mask": mask, "segment_ids": ids * 0}
+    first = {name: value[:1] for name, value in both.items()}
+
+    def call(features: dict, *positions: list[int]) -> tuple[str, str, dict]:
+        features = features | {"masked_lm_positions": np.array(positions, np.int32)}
+        return exports["fill_mask"], "ids", features
+
+    return [
+        call(both, [2, 0], [0, 1]),
+        call(first, [2, 0]),
+        call(both, [2, 0], [0, 3]),
+        call(both, [2, -1], [0, 0]),
+        call(both, [2, 0]),
+        call(first, [2, 0], [0, 1]),
+    ]
+
+
+def test_positions_are_of_the_ids_given(results):
+    together, alone, *refused = results["positions"]
+    near(alone["probabilities"][0], together["probabilities"][0])
+    np.testing.assert_array_equal(alone["pieces"][0], together["pieces"][0])
+    assert len(refused) == 4
+    for message in refused:
+        assert "masked_lm_positions must have a row for each of input_ids" in message
+
+
 # ---------------------------------------------------------------------------- requests refused
 
 
@@ -340,6 +404,8 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
     ids = np.full([2, 3], 7, np.int32)
     features = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
     long = {name: np.tile(value, [1, 10]) for name, value in features.items()}
+    values = dict.fromkeys(features, [1] * 8) | {"label_ids": [0], "is_real_example": [1]}
+    of_eight = classifier_record(max_seq_length=8).serialize(values)
     good = (classes, "serving_default", {"text": texts("it")})
     return [
         good,
@@ -349,19 +415,22 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
         (classes, "ids", features | {"segment_ids": ids * 0 + 2}),
         (classes, "ids", long),
         (classes, "examples", {"examples": np.array([b"no record"], object)}),
+        (exports["multiple_choice"], "examples", {"examples": np.array([of_eight], object)}),
         (classes, "serving_default", {"text": np.array([b"\xff\xfe\0", b"\x80" * 999], object)}),
         good,
     ]
 
 
 def test_requests_that_cannot_be_answered_say_why(results):
-    first, uneven, shapes, row, segment, length, record, not_utf8, again = results["refused"]
+    first, uneven, shapes, row, segment, length, record, *others = results["refused"]
+    no_multiple, not_utf8, again = others
     assert "text_a and text_b must be equally many" in uneven
     assert "must have the same shape" in shapes
     assert "1000 is not in [0, " in row
     assert "2 is not in [0, 2)" in segment
     assert "more than 29 pieces" in length
     assert "Could not parse example input" in record
+    assert "must be a multiple of 3" in no_multiple
     assert not_utf8["probabilities"].shape == (2, 3)  # as empty texts
     np.testing.assert_array_equal(again["probabilities"], first["probabilities"])
 
@@ -467,6 +536,46 @@ def test_what_belongs_to_a_model_is_beside_it(exports):
         assert part in card
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_those_that_the_card_tells(exports, answers, results, kind):
+    of_texts, _, of_ids, of_examples = answers[kind]
+    found = {"serving_default": of_texts, "ids": of_ids, "examples": of_examples}
+    if kind == "embeddings":
+        found["tokens"] = results["pieces"][0]
+    facts = json.loads((pathlib.Path(exports[kind]) / "export.json").read_text())
+    card = (pathlib.Path(exports[kind]) / "README.md").read_text()
+    assert facts["answers"].keys() == facts["signatures"].keys() == found.keys()
+    types = {"string": object, "float": np.float32, "int32": np.int32, "bool": np.bool_}
+    for signature, arrays in found.items():
+        told = facts["answers"][signature]
+        assert told.keys() == arrays.keys()
+        for name, text in told.items():
+            dtype, shape = re.match(r"(\w+) \[(.+?)\]", text).groups()
+            assert arrays[name].dtype == types[dtype]
+            assert arrays[name].ndim == len(shape.split(", "))
+            assert f"- `{name}`: {text}" in card
+    assert "as long as the longest row asked" in card
+
+
+def test_metrics_are_those_of_the_checkpoint(tmp_path):
+    results = tmp_path / "eval_results.txt"
+    results.write_text("eval_accuracy = 0.75\nglobal_step = 7\n")
+    wanted = {"eval_accuracy": "0.75", "global_step": "7"}
+    for name in ("best", "1"):
+        (tmp_path / name).mkdir()
+    for path, metrics in (
+        ("model.ckpt-7", wanted),
+        ("model.ckpt-8", {}),
+        ("bert_model.ckpt", wanted),  # its step is not known
+        ("best/model.ckpt-7", wanted),
+        ("best/model.ckpt-5", {}),
+        ("1/model.ckpt-7", {}),
+    ):
+        assert model_card.metrics_of(f"{tmp_path}/{path}") == metrics, path
+    results.write_text("eval_accuracy = 0.75\n")
+    assert model_card.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
+
+
 def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypatch):
     path = pathlib.Path(export("classification", tmp_path))
     assert path.name == "1"
@@ -486,3 +595,53 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     with pytest.raises(InputError, match="no space left"):
         export_checkpoint(*arguments, options=ServingOptions())
     assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8"]
+
+
+def test_what_a_model_has_no_memory_for_is_no_fault_of_the_path(tmp_path, monkeypatch):
+    weights = served_models.write_folder("classification", tmp_path / "model")
+
+    def fail(_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+    monkeypatch.setattr(export_module, "concrete_functions", fail)
+    arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="OOM"):
+        export_checkpoint(*arguments, options=ServingOptions())
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+# ---------------------------------------------------------------------------- of a run
+
+
+def export_of_run(folder: pathlib.Path, source: Weights) -> str | None:
+    return export_run(
+        str(folder / "run"), source, source.config, TOKENIZER, str(folder / "export"),
+        options=ServingOptions(),
+    )  # fmt: skip
+
+
+def test_the_best_checkpoint_of_a_run_is_exported(tmp_path, monkeypatch):
+    source = served_models.write_folder("classification", tmp_path / "model")
+    tensors = {name: source.read(name) for name in source.names}
+    asked = []
+    monkeypatch.setattr(
+        export_module, "export_checkpoint", lambda source, *_, **__: asked.append(source.path)
+    )
+    export_of_run(tmp_path, source)
+    for folder, step in (("run", 3), ("run/best", 2)):
+        CheckpointFolder(str(tmp_path / folder)).save(step, tensors)
+        export_of_run(tmp_path, source)
+    assert asked == [
+        str(tmp_path / name)
+        for name in ("model/model.ckpt", "run/model.ckpt-3", "run/best/model.ckpt-2")
+    ]
+
+
+def test_of_several_processes_the_chief_exports(tmp_path, monkeypatch):
+    source = served_models.write_folder("classification", tmp_path / "model")
+    waited = []
+    monkeypatch.setattr(hosts, "is_chief", lambda: False)
+    monkeypatch.setattr(hosts, "wait_for_all", lambda: waited.append(True))
+    assert export_of_run(tmp_path, source) is None
+    assert waited == [True]
+    assert not (tmp_path / "export").exists()

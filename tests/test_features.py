@@ -193,6 +193,7 @@ CASES = {
     "empty": (b"\n", Line("")),
     "no end": (b"end", Line("end")),
     "white space": (b" \ta\r\n", Line("a")),
+    "a carriage return": (b"a\rb ||| c\r\n", Line("a\rb", "c")),
     "letters": ("grün \u2028 日本\n".encode(), Line("grün \u2028 日本")),
 }
 

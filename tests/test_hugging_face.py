@@ -358,6 +358,34 @@ def test_labels_that_nobody_named(labels):
     assert "id2label" not in hf.write_config(small.CONFIG, ModelFacts(), {})
 
 
+def test_what_else_is_known_of_a_model(tmp_path):
+    """transformers has a name for any number of labels; the rest it keeps without knowing it."""
+    facts = ModelFacts(
+        do_lower_case=True, architecture="BertForSequenceClassification", labels=("a", "b", "c"),
+        null_score_diff_threshold=0.5, task="multi_label", pairs=True, num_choices=1,
+        max_seq_length=9, doc_stride=3, max_query_length=2, version_2_with_negative=False,
+    )  # fmt: skip
+    weights = model_files.weights_of(model_files.tensors_of("classifier"), facts=facts)
+    folder = tmp_path / "theirs"
+    theirs = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
+    ours = open_weights(save_weights(f"{tmp_path}/ours", theirs, to_format="bert_tf"))
+    assert theirs.facts == ours.facts == facts
+    values = json.loads((folder / "config.json").read_text())
+    assert values["problem_type"] == "multi_label_classification"
+    del values["bert_tf"]
+    (folder / "config.json").write_text(json.dumps(values))
+    assert open_weights(folder).facts.task == "multi_label"
+    (folder / "config.json").write_text(json.dumps(values | {"architectures": ["BertModel"]}))
+    assert open_weights(folder).facts.task is None
+
+
+@pytest.mark.parametrize("own", [["task"], {"tasks": "multi_label"}, "multi_label"])
+def test_what_else_is_known_and_is_none(tmp_path, tensors, own):
+    config = model_files.hugging_face_config(bert_tf=own)
+    with pytest.raises(InputError, match=r"config\.json with bert_tf "):
+        open_weights(write(tmp_path, tensors, config=config))
+
+
 @pytest.mark.parametrize("by_id", [{"1": "a"}, {"x": "a"}, ["a"], {"0": "a", "2": "b"}])
 def test_labels_with_gaps(tmp_path, tensors, by_id):
     config = model_files.hugging_face_config(id2label=by_id)

@@ -131,6 +131,23 @@ def test_the_first_step_by_hand():
     assert three_steps(corrected, decays=False)[0][:2] == pytest.approx([0.6, -1.4], rel=1e-4)
 
 
+def test_skipped_steps_do_not_count_in_the_correction():
+    """After two of them step 3 is the second update of the moments, at the rate of step 3."""
+    optimizer = AdamWeightDecay(schedule=SCHEDULE, bias_correction=True)
+    p, m, v = tf.constant(WEIGHTS, tf.float32), tf.fill([4], 0.25), tf.fill([4], 0.5)
+    gradient = tf.constant(GRADIENTS[1], tf.float32)
+
+    def change(step, **skipped):
+        new, _, _ = optimizer.updated(
+            p, m, v, gradient, step=tf.constant(step), decays=False, **skipped
+        )
+        return (new - p).numpy()
+
+    expected = change(1) * float(SCHEDULE(3) / SCHEDULE(1))
+    np.testing.assert_allclose(change(3, skipped=tf.constant(2)), expected, rtol=1e-4, atol=1e-6)
+    assert not np.allclose(change(3), expected, rtol=1e-2)
+
+
 def test_decay_is_of_the_weight_before_the_update():
     """And pulls on the weight alone: with a gradient of 0 it shrinks by rate * 0.01."""
     optimizer = AdamWeightDecay(schedule=SCHEDULE)
@@ -186,6 +203,23 @@ def test_lambs_step_is_as_long_as_the_weights():
         assert float(tf.norm(new - p)) == pytest.approx(0.1 * 5, rel=1e-4)
 
 
+def test_lamb_without_decay_is_lamb_still():
+    """Which steps are as long as their weights is said by the names, not by the rate of decay."""
+    optimizer = Lamb(schedule=SCHEDULE, weight_decay_rate=0.0)
+    p, zero = tf.constant([3.0, 0.0, -4.0]), tf.zeros([3])
+    for name, length in (("bert/pooler/dense/kernel", 0.1 * 5), ("bert/pooler/dense/bias", None)):
+        new, _, _ = optimizer.updated(
+            p,
+            zero,
+            zero,
+            tf.constant([1.0, -2.0, 2.0]),
+            step=tf.constant(0),
+            decays=optimizer.decays(name),
+        )
+        plain = 0.1 * 0.1 / math.sqrt(0.001) * math.sqrt(3)
+        assert float(tf.norm(new - p)) == pytest.approx(length or plain, rel=1e-4)
+
+
 @pytest.mark.parametrize("weights_are_zero", [True, False])
 def test_lamb_where_a_norm_is_zero(weights_are_zero):
     """The plain rate, and no division by zero."""
@@ -229,8 +263,13 @@ def test_which_variables_decay():
         "cls/squad/output_weights",
     }
     assert len(names) == 5 + 16 + 2 + 5 + 2 + 4
+
+
+def test_no_decay():
+    """With a rate of 0 no weight is pulled on, whatever its name."""
     never = AdamWeightDecay(schedule=SCHEDULE, weight_decay_rate=0.0)
-    assert not any(never.decays(name) for name in names)
+    for one, other in zip(*(three_steps(never, decays=d) for d in (True, False)), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 # ---------------------------------------------------------------------------- some more than others

@@ -177,6 +177,16 @@ def test_micro_batches_and_replicas_do_the_same_products():
             assert found[phase] == work.total_flops(BASE)[phase]
 
 
+def test_what_lamb_adds():
+    """Another time over update and weight, for their norms; its state is that of AdamW."""
+    adamw, lamb = changed(), changed(optimizer="lamb")
+    parameters = plan.count(plan.variables(CONFIG, head="pretraining"))
+    moved = [plan.step_parts(one)[-1].moved_bytes for one in (adamw, lamb)]
+    assert moved == [8 * 4 * parameters, (8 + 3) * 4 * parameters]
+    assert plan.step_time(lamb, DEVICE).compute > plan.step_time(adamw, DEVICE).compute
+    assert plan.step_memory(lamb) == plan.step_memory(adamw)
+
+
 def test_six_flops_a_token_and_weight():
     """The rule of thumb for short sequences, without embeddings and attention's own products."""
     short = changed(BASE, max_seq_length=16, head="classifier", train_batch_size=7)
@@ -226,6 +236,30 @@ def test_a_compiled_step_is_as_planned():
     assert planned.temporary == pytest.approx(found["temporary_bytes"], rel=0.1)
 
 
+DEEP = changed(config=dataclasses.replace(CONFIG, num_hidden_layers=4))
+AS_PLANNED = 0.25  # of its own figure XLA's may differ when blocks are computed again
+CLEARLY_LESS = 0.7  # of the memory that four blocks take; planned is about 0.4
+
+
+def test_blocks_that_are_computed_again_take_less_memory():
+    """Of what XLA takes for a step, and about as much less as is planned."""
+    again = changed(DEEP, recompute=True)
+    found, plain = compiled_step.run(again), compiled_step.run(DEEP)
+    assert found["temporary_bytes"] < CLEARLY_LESS * plain["temporary_bytes"]
+    assert found["constant_bytes"] == pytest.approx(plain["constant_bytes"], rel=0.01)
+    for work_of, told in ((again, found), (DEEP, plain)):
+        planned = plan.step_memory(work_of).temporary
+        assert planned == pytest.approx(told["temporary_bytes"], rel=AS_PLANNED)
+    flops = work.total_flops(again)
+    del flops["update"]
+    assert sum(flops.values()) == pytest.approx(found["product_flops"], rel=0.02)
+
+
+def test_only_one_replica_is_compiled():
+    with pytest.raises(ValueError, match="received 11 replicas, expected 1"):
+        compiled_step.run(changed(num_replicas=11))
+
+
 def test_products_of_called_computations_count_as_often_as_they_are_called():
     hlo = """
 %inner (p: f32[2,3], q: f32[3,5]) -> f32[2,5] {
@@ -242,6 +276,23 @@ ENTRY %main (a: f32[2,3], b: f32[3,5]) -> f32[2,5] {
 }
 """
     assert compiled_step.product_flops(hlo) == 2 * (2 * 2 * 3 * 5) + 2 * 5 * 5 * 2
+
+
+def test_products_in_a_loop_count_once_a_trip():
+    hlo = """
+%body (s: (s32[], f32[2,3], f32[3,5])) -> (s32[], f32[2,3], f32[3,5]) {
+  %s = (s32[], f32[2,3]{1,0}, f32[3,5]{1,0}) parameter(0)
+  %p = f32[2,3]{1,0} get-tuple-element(%s), index=1
+  %q = f32[3,5]{1,0} get-tuple-element(%s), index=2
+  %d = f32[2,5]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+ENTRY %main (a: (s32[], f32[2,3], f32[3,5])) -> (s32[], f32[2,3], f32[3,5]) {
+  %a = (s32[], f32[2,3]{1,0}, f32[3,5]{1,0}) parameter(0)
+  ROOT %w = (s32[], f32[2,3]{1,0}, f32[3,5]{1,0}) while(%a), condition=%cond, body=%body
+}
+"""
+    assert compiled_step.product_flops(hlo) == 2 * 2 * 3 * 5
+    assert compiled_step.product_flops(hlo, trips=4) == 4 * 2 * 2 * 3 * 5
 
 
 # ------------------------------------------------------------------------------ text and command

@@ -113,20 +113,44 @@ def pairs(tmp_path_factory):
     return served_models.write_folder("pairs", tmp_path_factory.mktemp("pairs") / "model")
 
 
-@pytest.mark.parametrize(
+INT8_FORMATS = pytest.mark.parametrize(
     ("file_format", "file"), [("litert", "model.tflite"), ("onnx", "model.onnx")]
 )
-def test_int8_weights_are_smaller_and_nearly_the_same(pairs, tmp_path, file_format, file):
-    paths = {
-        int8: export(pairs, "pairs", tmp_path / str(int8), file_format, int8=int8)
+
+
+@INT8_FORMATS
+def test_int8_weights_are_nearly_the_same(pairs, tmp_path, file_format, file):
+    facts = {
+        int8: facts_of(export(pairs, "pairs", tmp_path / str(int8), file_format, int8=int8))
         for int8 in (False, True)
     }
-    facts = {int8: facts_of(path) for int8, path in paths.items()}
     assert [one["int8_weights"] for one in facts.values()] == [False, True]
     assert facts[False]["greatest_difference"] < 1e-5 < facts[True]["greatest_difference"] < 0.5
-    folder = pathlib.Path(paths[True])
+    folder = tmp_path / "True" / "1"
     assert "int8 weights" in (folder / "README.md").read_text()
     assert {one.name for one in folder.iterdir()} == {file, "assets", "README.md", "export.json"}
+
+
+@INT8_FORMATS
+def test_int8_weights_are_smaller(tmp_path, monkeypatch, file_format, file):
+    """Of a model large enough that weights are most of it."""
+    larger = dataclasses.replace(CONFIG, hidden_size=118, intermediate_size=235)
+    monkeypatch.setattr(served_models, "CONFIG", larger)
+    weights = served_models.write_folder("pairs", tmp_path / "model")
+    options = served_models.options("pairs")
+    sizes = {}
+    for int8 in (False, True):
+        path = export_checkpoint(
+            weights,
+            larger,
+            TOKENIZER,
+            str(tmp_path / str(int8)),
+            options=options,
+            file_format=file_format,
+            int8=int8,
+        )
+        sizes[int8] = (pathlib.Path(path) / file).stat().st_size
+    assert 0.2 < sizes[True] / sizes[False] < 0.4
 
 
 def test_other_programs_files_are_not_loaded_here(tmp_path):
@@ -142,21 +166,56 @@ def test_a_saved_model_has_no_int8(pairs, tmp_path):
     assert not (tmp_path / "export").exists()
 
 
-def test_a_missing_package_is_named(pairs, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(InputError, match=r"bert-tf\[onnx\]"):
-        export(pairs, "pairs", tmp_path / "export", "onnx")
+@pytest.mark.parametrize(
+    ("module", "file_format"),
+    [("tf2onnx", "onnx"), ("onnxruntime", "onnx"), ("ai_edge_litert", "litert")],
+)
+def test_a_missing_package_is_named(pairs, tmp_path, monkeypatch, module, file_format):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf"bert-tf\[{file_format}\]"):
+        export(pairs, "pairs", tmp_path / "export", file_format)
     assert list((tmp_path / "export").iterdir()) == []
 
 
-def test_a_file_that_answers_otherwise_is_not_written(pairs, tmp_path, monkeypatch):
+@pytest.fixture
+def answer_otherwise(monkeypatch):
+    """Gives a function that sets what becomes of each answer of LiteRT files."""
     litert = portable.FORMATS["litert"]
 
-    def off(path, features):
-        return {name: value + 2e-4 for name, value in litert.run(path, features).items()}
+    def change(value):
+        def load(path, num_threads):
+            answer = litert.load(path, num_threads)
+            return lambda features: {k: value(v) for k, v in answer(features).items()}
 
-    changed = dataclasses.replace(litert, run=off)
-    monkeypatch.setitem(portable.FORMATS, "litert", changed)
-    with pytest.raises(InputError, match="differ by 2"):
-        export(pairs, "pairs", tmp_path / "export", "litert")
+        changed = dataclasses.replace(litert, load=load)
+        monkeypatch.setitem(portable.FORMATS, "litert", changed)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("int8", "value", "message"),
+    [
+        (False, lambda v: v + 2e-4, "differ by 2"),
+        (False, lambda v: np.full_like(v, np.nan), "infinite or no numbers"),
+        (True, lambda v: np.full_like(v, np.inf), "infinite or no numbers"),
+        (True, lambda v: v[np.newaxis], r"has the shape \(1, 1"),
+    ],
+)
+def test_a_file_that_answers_otherwise_is_not_written(
+    pairs, tmp_path, answer_otherwise, int8, value, message
+):
+    answer_otherwise(value)
+    with pytest.raises(InputError, match=message):
+        export(pairs, "pairs", tmp_path / "export", "litert", int8=int8)
     assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_choices_that_differ_are_counted(tmp_path, answer_otherwise):
+    weights = served_models.write_folder("multiple_choice", tmp_path / "model")
+    answer_otherwise(lambda v: v + (v.dtype.kind == "i"))
+    path = export(weights, "multiple_choice", tmp_path / "export", "litert")
+    rows = len(portable.SAMPLE_LENGTHS)
+    assert facts_of(path)["choices"] == {"different": rows, "compared": rows}
+    card = (pathlib.Path(path) / "README.md").read_text()
+    assert f"{rows} of {rows} differed" in card

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import small
 import tensorflow as tf
-from small_heads import OPTIMIZER, make_batch, make_trainer, take_steps, tensors
+from small_heads import OPTIMIZER, Batches, make_batch, make_trainer, take_steps, tensors
 
 from bert_tf import bert_encoder, distribution, loss_scaling
 from bert_tf.checkpoints import CheckpointFolder
@@ -188,6 +188,56 @@ def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches,
     run(half(tmp_path / "killed"), batches, tmp_path / "killed", steps=40)
     for name, value in tensors_of(tmp_path / "killed", 40).items():
         np.testing.assert_array_equal(value, end[name], name)
+
+
+BEYOND, WITHIN = 2.0**120, 2.0**10  # of float16, for gradients of any size that these have
+
+
+def test_skipped_steps_do_not_count_in_the_bias_correction():
+    """The first update of weights that begin at 0 is as long as the rate, whenever it comes."""
+    optimizer = dataclasses.replace(OPTIMIZER, bias_correction=True)
+    trainer = make_trainer("classes", SHALLOW, optimizer=optimizer, precision="float16")
+    batch = make_batch("classes", ROWS)
+    trainer.step.loss_scale.scale.assign(BEYOND)
+    assert take_steps(trainer, batch, 3)["kept_steps"] == 0
+    trainer.step.loss_scale.scale.assign(WITHIN)
+    assert not tensors(trainer)["output_bias"].any()
+    iterator = iter(trainer._distributed(Batches(batch, 1), start=0))
+    assert trainer.run_steps(iterator, 3, 4)["kept_steps"] == 1
+    rate = float(optimizer.schedule(3))
+    assert np.abs(tensors(trainer)["output_bias"]) == pytest.approx(rate, rel=1e-3)
+
+
+def test_two_replicas_are_one_in_float16(two_replicas):
+    """They skip the same steps, and keep the same scale."""
+    batch = make_batch("pretraining", ROWS)
+    means = []
+    for strategy, parts in ((None, 1), (two_replicas, 3)):
+        trainer = make_trainer(
+            "pretraining",
+            SHALLOW,
+            strategy=strategy,
+            precision="float16",
+            gradient_accumulation_steps=parts,
+            xla=False,
+        )
+        scale = trainer.step.loss_scale
+        before = tensors(trainer)
+        scale.scale.assign(BEYOND)
+        assert take_steps(trainer, batch, 2)["kept_steps"] == 0
+        for name, value in tensors(trainer).items():
+            np.testing.assert_array_equal(value, before[name], name)
+        scale.scale.assign(WITHIN)
+        means.append(take_steps(trainer, batch, 3))
+        for variable, expected in (
+            (scale.scale, WITHIN),
+            (scale.good_steps, 3),
+            (scale.skipped_steps, 2),
+        ):
+            copies = trainer.strategy.experimental_local_results(variable)
+            assert [copy.numpy() for copy in copies] == [expected] * len(copies)
+    assert means[0]["kept_steps"] == 3
+    assert means[1] == pytest.approx(means[0], rel=1e-2)
 
 
 def test_when_no_scale_helps(batches, tmp_path):

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import importlib
+import io
 import itertools
 import pathlib
 import random
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from served_models import TOKENIZER
 
 import bert_tf
+from bert_tf import files
 from bert_tf import predictor as predictor_module
 from bert_tf.errors import InputError
 from bert_tf.predictor import Predictor, batches
@@ -365,6 +367,11 @@ def test_a_checkpoint_answers_as_its_export(folder, exported):
         ("export/1", {"version": 2}, "version 2 of "),
         ("model", {"version": 1}, "a folder with versions"),
         ("export", {"pairs": True}, "chosen when it was made"),
+        ("export", {"vocab_file": "vocab.txt"}, "chosen when it was made"),
+        ("export", {"do_lower_case": False}, "chosen when it was made"),
+        ("model", {"do_lower_case": False}, "do_lower_case False"),
+        ("model", {"top_k": 3}, "--top_k"),
+        ("model", {"max_seq_length": 0}, "max_seq_length 0"),
         ("export", {"batch_size": 0}, "a batch_size of 0"),
         ("model", {"task": "fill_mask"}, "cls/predictions"),
         ("export/11", {}, "export/11"),
@@ -374,6 +381,20 @@ def test_a_checkpoint_answers_as_its_export(folder, exported):
 def test_what_cannot_be_loaded_is_named(folder, path, arguments, message):
     with pytest.raises(InputError, match=message):
         Predictor(folder / path, **arguments)
+
+
+def test_what_is_not_beside_weights_is_given(folder, exported, tmp_path):
+    for path in (folder / "model").glob("model.ckpt*"):
+        shutil.copy(path, tmp_path)
+    options = {"labels": served_models.LABELS, "pairs": True, "do_lower_case": True}
+    options["max_seq_length"] = served_models.LENGTH
+    for argument, name in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt")):
+        with pytest.raises(InputError, match=f"--{argument}"):
+            Predictor(tmp_path, **options)
+        options[argument] = str(folder / "model" / name)
+    facts = Predictor(tmp_path, **options).model.facts
+    names = ("task", "texts", "options", "config", "do_lower_case")
+    assert [facts[name] for name in names] == [exported.model.facts[name] for name in names]
 
 
 def test_saved_models_of_others_are_refused(tmp_path):
@@ -437,7 +458,42 @@ def test_the_format_is_known_by_the_ending():
     assert lines.format_of(None, PAIR) == lines.format_of("a.csv", CHOICE) == "tsv"
 
 
+@pytest.mark.parametrize("read_bytes", [1, 2, 5, 1 << 20])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"a", b"a\n\nb", b"one\rtwo\r\n\r\nthree\r", b"x" * 23 + b"\n\n" + b"y" * 9],
+)
+def test_lines_of_a_file_are_those_of_a_stream(tmp_path, monkeypatch, content, read_bytes):
+    monkeypatch.setattr(files, "READ_BYTES", read_bytes)
+    (tmp_path / "in").write_bytes(content)
+    found = list(files.read_lines(str(tmp_path / "in")))
+    assert found == list(lines.lines_of(io.BytesIO(content)))
+
+
+def test_a_carriage_return_inside_a_line_is_text(tmp_path):
+    (tmp_path / "in").write_bytes(b"one\rtwo\r\n\r\nthree")
+    found = files.read_lines(str(tmp_path / "in"))
+    items = lines.read_items(found, SINGLE, input_format="text", name="in")
+    assert list(items) == ["one\rtwo", "", "three"]
+
+
+def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    blocks = [b"one\nt"]
+
+    def read(*_):
+        if blocks:
+            return blocks.pop()
+        raise tf.errors.DataLossError(None, None, "a bad sector")
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
+    found = files.read_lines(str(tmp_path / "in"))
+    assert next(found) == b"one\n"
+    with pytest.raises(InputError, match="a bad sector"):
+        next(found)
+
+
 def test_a_file_that_is_none_is_named(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(InputError, match=str(path)):
-            list(lines.read_lines(str(path)))
+            list(files.read_lines(str(path)))

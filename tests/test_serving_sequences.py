@@ -133,6 +133,8 @@ def test_columns_that_are_padding_in_every_row_are_taken_off():
     assert longest < small.S
     for name in FEATURE_NAMES:
         np.testing.assert_array_equal(cut[name], features[name][:, :longest])
+    wider = sequences.without_padding(given_features, most=small.S, least=longest + 1)
+    assert {value.shape[1] for value in wider.values()} == {longest + 1}
 
 
 def test_features_of_different_shapes_or_too_long_are_refused():

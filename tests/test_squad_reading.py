@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.squad import reading
+from bert_tf.squad import evaluation, reading
 from bert_tf.squad.reading import Answer, SquadExample
 
 CONTEXT = "It was founded in 1386 (see below)."
@@ -60,6 +60,26 @@ def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
 )
 def test_the_data_say_which_version_they_are(fields, questions, version_2):
     assert reading.parse_squad(content_of(*questions, **fields), "x").version_2 == version_2
+
+
+@pytest.mark.parametrize(
+    ("questions", "has_golds"),
+    [
+        ([question(), question()], False),  # a test set
+        ([question(answers=[]), question()], False),
+        ([question(), question(answers=[answer("1386", 18)])], True),
+        ([question(is_impossible=True)], True),
+    ],
+)
+def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        file = reading.parse_squad(content_of(*questions), "x")
+    assert file.has_golds == has_golds
+    mixed = len({bool(one.answers) for one in file.examples}) == 2
+    assert ("1 of 2 questions have no answers" in caplog.text) == mixed
+    if not has_golds:
+        with pytest.raises(InputError, match="no answers to compare with"):
+            evaluation.evaluate(file, {"q1": "1386"})
 
 
 def test_unanswerable_with_or_without_the_fields():

@@ -8,6 +8,8 @@ import pytest
 import small
 import tensorflow as tf
 from small_heads import (
+    CHOICES,
+    CLASSES,
     HEADS,
     OPTIMIZER,
     largest_difference,
@@ -19,8 +21,13 @@ from small_heads import (
 
 from bert_tf import distribution, losses
 from bert_tf.errors import InputError
+from bert_tf.fine_tuning import Batching, write_records
 from bert_tf.optimization import AdamWeightDecay, Lamb, Schedule
+from bert_tf.orders import FileOrder
+from bert_tf.records import Record, RecordBatches, RecordFiles
+from bert_tf.squad.window_records import squad_record
 from bert_tf.step import Computation
+from bert_tf.tasks.features import classifier_record
 from bert_tf.training import Trainer
 
 ROWS = 12
@@ -57,7 +64,7 @@ def test_less_memory_and_the_same_result(at_once, computation):
 
 @pytest.mark.parametrize("head", ["pretraining", "classes", "multiple_choice", "span"])
 def test_two_replicas_in_parts_are_one(head, two_replicas):
-    """With dropout, clipping and LAMB's norms, in two parts each."""
+    """With dropout, clipping and LAMB's norms, in two parts each, blocks computed again."""
     lamb = Lamb(schedule=OPTIMIZER.schedule, clip_norm=0.1)
     batch = make_batch(head, ROWS)
     one = make_trainer(head, SHALLOW, optimizer=lamb, xla=False)
@@ -67,6 +74,7 @@ def test_two_replicas_in_parts_are_one(head, two_replicas):
         optimizer=lamb,
         strategy=two_replicas,
         gradient_accumulation_steps=2,
+        recompute=True,
         xla=False,
     )
     means = take_steps(one, batch, 2)
@@ -151,16 +159,52 @@ def intermediate_code(function, *arguments) -> str:
     return function.experimental_get_compiler_ir(*tensors)(stage="hlo")
 
 
+def record_of(head: str) -> Record:
+    """What the scripts write for the head."""
+    if head == "pretraining":
+        return small.RECORD
+    if head == "span":
+        return squad_record(max_seq_length=small.S, is_training=True)
+    choices = CHOICES if head == "multiple_choice" else 1
+    return classifier_record(
+        max_seq_length=small.S, head=head, num_labels=CLASSES, num_choices=choices
+    )
+
+
+def batches_on_a_tpu(head: str, path: str) -> list[dict[str, tf.TensorSpec]]:
+    """Of training and of what comes after it, as the scripts make them without length buckets."""
+    record, rows = record_of(head), 4
+    ones = {feature.name: [1] * feature.size for feature in record.features}
+    write_records(path, record, [ones] * rows)
+    files = RecordFiles(path, record)
+    vocab_size = SHALLOW.vocab_size
+    if head == "pretraining":
+        order = FileOrder(rows)
+        batches = [RecordBatches(files, order, batch_size=rows, vocab_size=vocab_size)]
+    else:
+        batching = Batching(vocab_size=vocab_size, max_seq_length=small.S, bucket_by_length=False)
+        batches = [
+            batching.training(files, batch_size=rows, num_train_steps=2, seed=1),
+            batching.once(files, batch_size=rows),
+        ]
+    return [one.dataset().element_spec for one in batches]
+
+
 @pytest.mark.parametrize("head", list(HEADS))
-def test_steps_compile_to_static_shapes(head):
+def test_steps_compile_to_static_shapes(head, tmp_path):
     """As near to a TPU as one comes without: the whole step is one program of static shapes."""
     # The largest of what there is, on one head: parts in a loop, blocks again, half precision.
     extra = {"gradient_accumulation_steps": 2, "recompute": True, "precision": "bfloat16"}
     trainer = make_trainer(head, SHALLOW, **(extra if head == "pretraining" else {}))
-    batch = make_batch(head, 4)
+    first, *others = batches_on_a_tpu(head, str(tmp_path / "records"))
+    assert all(spec.shape.is_fully_defined() for spec in first.values())
+    assert all(spec == first for spec in others)
+    batch = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in first.items()}
     training = intermediate_code(trainer.step._replica_fn, batch, 0)
     evaluation = intermediate_code(trainer._eval_part, batch)
-    for code in (training, evaluation):
+    logits = [name for name in trainer.model.output if name.endswith("logits")]
+    prediction = intermediate_code(trainer._predict_part(logits), batch)
+    for code in (training, evaluation, prediction):
         assert " dot(" in code
         found = [word for word in NOT_FOR_A_TPU if word in code]
         assert not found

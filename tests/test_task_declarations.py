@@ -180,6 +180,38 @@ def test_labels_as_when_the_model_was_trained():
     assert get_task("csv", labels=["x", "y"]).labels.names == ("x", "y")
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "names"),
+    [
+        ("mrpc", ["equivalent", "NOT_EQUIVALENT"], ("1", "0")),
+        ("sst-2", ["NEGATIVE", "POSITIVE"], ("0", "1")),
+        ("mnli", ["ENTAILMENT", "neutral", "contradiction"], None),
+        ("csv", ["b", "a"], ("b", "a")),
+    ],
+)
+def test_the_labels_of_a_model_in_its_order(name, own, names):
+    task = get_task(name).with_labels_of_model(own, source="a/model")
+    assert task.labels.names == (names or ("entailment", "neutral", "contradiction"))
+
+
+def test_labels_of_a_model_that_are_others():
+    with pytest.raises(InputError, match="a model of the labels LABEL_X, LABEL_Y"):
+        get_task("mrpc").with_labels_of_model(["LABEL_X", "LABEL_Y"], source="a/model")
+
+
+@pytest.mark.parametrize("is_originals", [True, False])
+def test_classes_without_names(caplog, is_originals):
+    """The original's checkpoints have the order of the task, others perhaps not."""
+    task = get_task("mnli")
+    with caplog.at_level("WARNING", logger="absl"):
+        found = task.with_labels_of_model(None, source="a/model", is_originals=is_originals)
+    assert found.labels.names == ("contradiction", "entailment", "neutral")
+    warned = "a/model does not name its classes. They are taken to be, in this order: contra"
+    assert (warned in caplog.text) != is_originals
+    with pytest.raises(InputError, match="does not say the names of its classes"):
+        get_task("csv").with_labels_of_model(None, source="a/model")
+
+
 @pytest.mark.parametrize(("head", "label", "least"), [("classes", "a", 2), ("multi_label", (), 1)])
 def test_too_few_labels(head, label, least):
     task = get_task("csv", head=head)

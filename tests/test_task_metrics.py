@@ -107,6 +107,14 @@ def test_evaluate():
     assert found["eval_entity_recall"] == 0.5
 
 
+def test_f1_is_of_the_label_1_whatever_the_order_of_a_model():
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
+    gold = ["0", "1", "0"]
+    usual = evaluate(("f1", "accuracy"), Labels(names=("0", "1")), gold, probabilities)
+    turned = evaluate(("f1", "accuracy"), Labels(names=("1", "0")), gold, probabilities[:, ::-1])
+    assert usual == turned == {"eval_f1": pytest.approx(2 / 3), "eval_accuracy": 2 / 3}
+
+
 def test_a_library_that_is_not_installed(monkeypatch):
     for module in [m for m in sys.modules if m.split(".")[0] == "seqeval"]:
         monkeypatch.delitem(sys.modules, module)

@@ -79,6 +79,8 @@ def test_labeled_words(path):
 def test_submission(path):
     outputs.write_submission(str(path), CLASSES, ["0", "1"], ROWS)
     assert path.read_text() == "index\tprediction\n0\tyes\n1\tno\n"
+    outputs.write_submission(str(path), CLASSES, ["10", "9"], ROWS)
+    assert path.read_text() == "index\tprediction\n9\tno\n10\tyes\n"
     labels = Labels(head="regression", limits=(0.0, 5.0))
     outputs.write_submission(str(path), labels, ["0", "1"], np.array([[-0.5], [3.14159]]))
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t3.142\n"

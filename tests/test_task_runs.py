@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, distribution
 from bert_tf.checkpoints import checkpoint_name
+from bert_tf.errors import InputError
 from bert_tf.fine_tuning import Batching
 from bert_tf.formats.base import ModelFacts, Weights
 from bert_tf.tasks.declarations import get_task
@@ -176,6 +177,20 @@ def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, 
     assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-6)
     assert results["loss"] == results["eval_loss"] == pytest.approx(loss, rel=1e-5)
     assert results["eval_accuracy"] == pytest.approx(accuracy)
+
+
+def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
+    (task, examples), run = own_task(), runs[1]
+    predict = run.trainer.predict
+
+    def broken(*args):
+        for rows, outputs in predict(*args):
+            yield rows, {"logits": np.where(np.arange(3) == 1, np.nan, outputs["logits"])}
+
+    monkeypatch.setattr(run.trainer, "predict", broken)
+    data = SplitData(task.split("dev"), examples)
+    with pytest.raises(InputError, match=f"logits that are infinite .* {ROWS} of {ROWS} records"):
+        run.predict(data, batch_size=4)
 
 
 def test_no_batch_is_longer_than_its_data_need(runs):

@@ -70,17 +70,43 @@ def test_by_hand():
     assert losses.numpy() == pytest.approx([math.log(4), math.log(4 / 3)])
 
 
-def test_half_precision_is_summed_in_single():
-    x, table, bias = inputs()
-    half = [tf.cast(value, tf.bfloat16) for value in (x, table, bias)]
+HALF = {"bfloat16": 0.05, "float16": 0.02}  # and how exact gradients of a few units are in it
+
+
+def in_half(precision: str, *, scale: float = 1.0):
+    """Inputs in half precision, and their logits float64: the product is rounded, nothing else."""
+    x, table, bias = (tf.cast(value, precision) for value in inputs(scale=scale))
+    scores = tf.matmul(x, tf.transpose(table))
+    assert scores.dtype == precision
+    logits = tf.cast(scores, tf.float64) + tf.cast(bias, tf.float64)
+    return [x, table, bias], logits.numpy()
+
+
+@pytest.mark.parametrize("precision", HALF)
+def test_half_precision_is_summed_in_single(precision):
+    half, logits = in_half(precision)
     with tf.GradientTape() as tape:
         tape.watch(half)
         losses = tied_cross_entropy(*half, tf.constant(LABELS))
         total = tf.reduce_sum(losses)
     assert losses.dtype == tf.float32
+    golden_losses = -reference.log_softmax(logits)[range(M), LABELS]
+    np.testing.assert_allclose(losses, golden_losses, atol=1e-5)
     rounded = [tf.cast(value, tf.float32).numpy() for value in half]
-    golden_losses, golden_gradients = expected(*rounded, np.ones(M))
-    np.testing.assert_allclose(losses, golden_losses, atol=0.05)
+    _, golden_gradients = expected(*rounded, np.ones(M))
     for gradient, golden in zip(tape.gradient(total, half), golden_gradients, strict=True):
-        assert gradient.dtype == tf.bfloat16
-        np.testing.assert_allclose(tf.cast(gradient, tf.float32), golden, atol=0.1)
+        assert gradient.dtype == precision
+        np.testing.assert_allclose(tf.cast(gradient, tf.float32), golden, atol=HALF[precision])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("precision", HALF)
+def test_no_loss_below_zero_in_half_precision(precision, compiled):
+    """Where the label has all the probability: both terms are of the same rounded score."""
+    half, logits = in_half(precision, scale=30.0)
+    assert np.abs(logits).max() > 100
+    labels = tf.constant(logits.argmax(axis=1), tf.int32)
+    function = tf.function(tied_cross_entropy, jit_compile=True) if compiled else tied_cross_entropy
+    losses = function(*half, labels).numpy()
+    assert losses.min() > -1e-4
+    assert losses.min() < 1e-4  # there are such

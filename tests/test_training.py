@@ -242,6 +242,41 @@ def test_a_run_that_is_asked_to_end_saves_first(undisturbed, at_the_start, batch
         np.testing.assert_array_equal(tensors_of(folder, 6)[name], value, name)
 
 
+@pytest.mark.parametrize("comes", ["before it", "within it"])
+def test_sigterm_about_an_evaluation(at_the_start, batches, comes):
+    """What had not begun is left to the run that goes on; what had is the last thing done."""
+    trainer, folder = at_the_start.trainer, at_the_start.folder
+    evaluated: list[int] = []
+    to_come = [comes]  # once only
+
+    def at(step, place):
+        if step == 3 and place in to_come:
+            to_come.remove(place)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def evaluate(step):
+        at(step, "within it")
+        evaluated.append(step)
+        return {"loss": 0.0}
+
+    pace = dataclasses.replace(EVERY_STEP, eval_steps=3)
+    with pytest.raises(Interrupted) as caught:
+        train(
+            trainer,
+            batches,
+            folder,
+            pace=pace,
+            evaluate=evaluate,
+            on_stop=lambda step, means: at(step, "before it"),
+        )
+    assert caught.value.step == 3
+    assert evaluated == ([0] if comes == "before it" else [0, 3])
+    assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-3"
+    evaluated.clear()
+    assert list(train(trainer, batches, folder, pace=pace, evaluate=evaluate)) == [4, 5, 6]
+    assert evaluated == [3, 6]
+
+
 def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
     trainer, folder = at_the_start.trainer, at_the_start.folder
     train(trainer, batches, folder, steps=1)

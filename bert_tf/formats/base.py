@@ -25,6 +25,14 @@ class ModelFacts:
     architecture: str | None = None  # Hugging Face's name of the class, such as BertForMaskedLM
     labels: tuple[str, ...] | None = None  # names of the classes of a head, by number
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
+    task: str | None = None  # a kind of bert_tf.serving.kinds, where the architecture has several
+    # As the model was trained:
+    pairs: bool | None = None  # on pairs of texts
+    num_choices: int | None = None  # sequences of a record of multiple choice
+    max_seq_length: int | None = None  # pieces of a sequence at most
+    doc_stride: int | None = None  # how far each window of a context began behind the one before
+    max_query_length: int | None = None  # pieces of a question at most
+    version_2_with_negative: bool | None = None  # on questions that may have no answer
 
     def to_json_string(self) -> str:
         """The text of a model_facts.json: what is known."""

@@ -34,6 +34,14 @@ from bert_tf.formats.tensor_files import INDEX, PICKLE, SAFETENSORS, open_tensor
 
 CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"
+# transformers keeps what it does not know, so what only we know is in a config.json under this key.
+OWN_FACTS_KEY = "bert_tf"
+OWN_FACTS = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
+             "version_2_with_negative")  # fmt: skip
+# A head for any number of labels has the class of one for a single label, and this beside it.
+SEQUENCE_CLASSIFIER = "BertForSequenceClassification"
+PROBLEM_TYPE, MULTI_LABEL_PROBLEM = "problem_type", "multi_label_classification"
+MULTI_LABEL = "multi_label"  # the same as a task of ours
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLE, f"{PICKLE}{INDEX}")
 
 # ---------------------------------------------------------------------------- names
@@ -136,7 +144,7 @@ def architecture_of(names: Iterable[str]) -> str:
     if "cls/squad/output_weights" in names:
         return "BertForQuestionAnswering"
     if "output_weights" in names:
-        return "BertForSequenceClassification"
+        return SEQUENCE_CLASSIFIER
     if "cls/predictions/output_bias" in names:
         both = "cls/seq_relationship/output_weights" in names
         return "BertForPreTraining" if both else "BertForMaskedLM"
@@ -166,6 +174,11 @@ def write_config(
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     if facts.null_score_diff_threshold is not None:  # ours; transformers keeps what it knows not
         values[NULL_THRESHOLD] = facts.null_score_diff_threshold
+    if facts.task == MULTI_LABEL:
+        values[PROBLEM_TYPE] = MULTI_LABEL_PROBLEM
+    own = {name: getattr(facts, name) for name in OWN_FACTS}
+    if known := {name: value for name, value in own.items() if value is not None}:
+        values[OWN_FACTS_KEY] = known
     return values
 
 
@@ -187,13 +200,30 @@ def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFac
     labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
     if labels == _nameless(len(labels)):
         labels = ()
-    architectures = values.get("architectures") or [None]
+    architecture = (values.get("architectures") or [None])[0]
+    own = _read_own_facts(values, source)
+    is_multi_label = values.get(PROBLEM_TYPE) == MULTI_LABEL_PROBLEM
+    if is_multi_label and architecture in (None, SEQUENCE_CLASSIFIER):
+        own = {"task": MULTI_LABEL} | own
     return ModelFacts(
         do_lower_case=read_case(folder),
-        architecture=architectures[0],
+        architecture=architecture,
         labels=labels or None,
         null_score_diff_threshold=_read_threshold(values, source),
+        **own,
     )
+
+
+def _read_own_facts(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What `write_config` has put there."""
+    own = values.get(OWN_FACTS_KEY, {})
+    if not isinstance(own, dict) or not own.keys() <= set(OWN_FACTS):
+        raise InputError(
+            received=f"{source} with {OWN_FACTS_KEY} {own!r:.80}",
+            expected=f"an object with no other keys than {', '.join(OWN_FACTS)}",
+            remedy=f"correct {OWN_FACTS_KEY}, or take it out",
+        )
+    return own
 
 
 def _read_threshold(values: Mapping[str, Any], source: str) -> float | None:

@@ -19,6 +19,9 @@ SQUARE_PASSES = 6  # soft-max: in for maximum, sum and result, out; dropout: in,
 # Weights, two moments in and out, the gradient in twice: for the norm, and for the update.
 UPDATE_PASSES = 8
 UPDATE_FLOPS = 16  # of a weight, about
+# LAMB's norms come before its step: the update out and in again, and the weight in once more.
+LAMB_PASSES = 3
+LAMB_FLOPS = 4  # two squares, added up
 PHASES = ("forward", "backward", "recompute", "update")
 
 
@@ -97,6 +100,8 @@ def step_parts(workload: Workload) -> list[Part]:
     parts = [Part(*part[:2], *(steps * amount for amount in part[2:])) for part in parts]
     size = FLOAT32 * parameters(work)
     moved = UPDATE_PASSES * size + (3 * size * steps if steps > 1 else 0)  # adding gradients up
+    if work.optimizer == "lamb":
+        moved += LAMB_PASSES * size
     return [*parts, Part("update", "update", 0, 0, moved)]
 
 
@@ -141,5 +146,6 @@ def total_flops(workload: Workload) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in step_parts(workload):
         found[part.phase] = found.get(part.phase, 0) + part.matmul_flops
-    found["update"] = UPDATE_FLOPS * parameters(workload)
+    of_weight = UPDATE_FLOPS + (LAMB_FLOPS if workload.optimizer == "lamb" else 0)
+    found["update"] = of_weight * parameters(workload)
     return {phase: workload.num_replicas * flops for phase, flops in found.items()}

@@ -6,6 +6,7 @@ name of its own; they must come from this page; and they must be JSON, for which
 this server first.
 """
 
+import errno
 import http.server
 import importlib.resources
 import ipaddress
@@ -24,6 +25,9 @@ MOST_BYTES_OF_BODY = 1 << 20
 SECONDS_TO_READ = 20  # that a connection may be silent
 SECONDS_TO_WAIT = 60  # for the requests before
 JSON_TYPE = "application/json; charset=utf-8"
+HTTP_PORT = 80
+# An address of no network card, or of a protocol that the system does not have.
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 _FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -62,7 +66,7 @@ class Server(http.server.ThreadingHTTPServer):
           port: 0 for one that is free.
 
         Raises:
-          InputError: the address is of no loopback, or is taken.
+          InputError: the address is of no loopback, this machine has none such, or it is taken.
         """
         address = _loopback(host)
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -75,6 +79,12 @@ class Server(http.server.ThreadingHTTPServer):
         try:
             super().__init__((str(address), port), Handler)
         except (OSError, OverflowError) as error:
+            if getattr(error, "errno", None) in _NO_SUCH_ADDRESS:
+                raise InputError(
+                    received=f"--host={host} ({error})",
+                    expected="a loopback address that this machine has",
+                    remedy="leave out --host, or give another one",
+                ) from None
             raise InputError(
                 received=f"port {port} ({error})",
                 expected="a free port that this user may listen on",
@@ -83,11 +93,17 @@ class Server(http.server.ThreadingHTTPServer):
         shown = f"[{address}]" if address.version == 6 else str(address)
         port = self.server_address[1]
         self.url = f"http://{shown}:{port}/"
-        self.hosts = {f"{name}:{port}" for name in (shown, "localhost")}
+        self.hosts = names_of(shown, port)
 
     def handle_error(self, *_: Any) -> None:
         """A connection that broke off is no event."""
         logging.debug("A connection ended early.", exc_info=True)
+
+
+def names_of(address: str, port: int) -> set[str]:
+    """What a browser calls this server; it leaves out the port that http has by itself."""
+    names = {address, "localhost"}
+    return {f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set())
 
 
 def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -46,7 +46,12 @@ class EmbeddingTask(TextTask):
                 "num_pieces": tf.reduce_sum(mask, 1),
             }
 
-        return {"tokens": Signature({"text": TEXT}, tokens)}
+        outputs = {
+            "pieces": "string [B, S], [CLS] and [SEP] included; empty beyond num_pieces",
+            "vectors": "float [B, S, D]; 0 beyond num_pieces",
+            "num_pieces": "int32 [B]",
+        }
+        return {"tokens": Signature({"text": TEXT}, tokens, outputs)}
 
     def options(self) -> dict[str, Any]:
         """With the size of the vectors."""

@@ -21,12 +21,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import files
+from bert_tf import files, hosts
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.formats.base import VOCAB_FILE, Weights, folder_of, vocabulary_text
+from bert_tf.formats.base import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.serving import model_card, portable, warm_up
-from bert_tf.serving.inference import ACTIVATIONS
+from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.task import DEFAULT, ServingTask
 from bert_tf.tokenization import FullTokenizer
@@ -85,18 +85,29 @@ def export_task(
         version = _next_version(export_dir)
         temporary = tf.io.gfile.join(export_dir, f"incomplete-{version}")
         final = tf.io.gfile.join(export_dir, str(version))
-        try:
-            if tf.io.gfile.exists(temporary):  # of a process that was killed
-                tf.io.gfile.rmtree(temporary)
-            if file_format == SAVED_MODEL:
-                _write(task, temporary, origin, model_name)
-            else:
-                _write_portable(task, temporary, origin, file_format, int8=int8)
+        _remove(temporary)  # of a process that was killed
+    try:
+        if file_format == SAVED_MODEL:
+            _write_saved_model(task, temporary, model_name)
+            facts = model_card.facts_of(task, origin)
+            card = model_card.model_card(facts, task.title)
+        else:
+            converted = _write_portable(task, temporary, file_format, int8=int8)
+            facts = model_card.portable_facts_of(task, origin, converted)
+            card = model_card.portable_model_card(facts, task.title)
+        with files.path_errors(export_dir, "written"):
+            files.write_text(tf.io.gfile.join(temporary, FACTS), model_card.facts_text(facts))
+            files.write_text(tf.io.gfile.join(temporary, MODEL_CARD), card)
             tf.io.gfile.rename(temporary, final)
-        finally:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.rmtree(temporary)
+    finally:
+        with files.path_errors(export_dir, "written"):
+            _remove(temporary)
     return final
+
+
+def _remove(folder: str) -> None:
+    if tf.io.gfile.exists(folder):
+        tf.io.gfile.rmtree(folder)
 
 
 def export_checkpoint(
@@ -113,7 +124,7 @@ def export_checkpoint(
     """Writes a checkpoint as the task that it was trained for.
 
     Args:
-      source: the checkpoint. Metrics are those of the eval_results.txt beside it, or one folder up.
+      source: the checkpoint. Metrics are those of its eval_results.txt (`model_card.metrics_of`).
       config: of its model.
       tokenizer: with its vocabulary.
       export_dir: of all versions of this model.
@@ -127,10 +138,9 @@ def export_checkpoint(
     Raises:
       InputError: the checkpoint is of no such task, something does not fit, or cannot be written.
     """
-    activations = ACTIVATIONS if file_format == SAVED_MODEL else portable.ACTIVATIONS
+    activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     task = make_task(source, config, tokenizer, options, activations)
-    folder = source.path if tf.io.gfile.isdir(source.path) else folder_of(source.path)
-    metrics = model_card.metrics_beside(folder) or model_card.metrics_beside(folder_of(folder))
+    metrics = model_card.metrics_of(source.path)
     origin = model_card.Origin(source.path, tuple(commands), metrics)
     name = export_dir.rstrip("/").rpartition("/")[2] or task.name
     return export_task(
@@ -146,8 +156,10 @@ def export_run(
     export_dir: str,
     *,
     options: ServingOptions,
-) -> str:
+) -> str | None:
     """Writes the best checkpoint in the folder of a run, or `source` if the run has none.
+
+    Of several processes the chief writes, and the others wait for it.
 
     Args:
       output_dir: the folder of the run.
@@ -155,19 +167,22 @@ def export_run(
       config, tokenizer, export_dir, options: as for `export_checkpoint`.
 
     Returns:
-      The folder of the version.
+      The folder of the version; None in a process that is not the chief.
 
     Raises:
       InputError: it cannot be written.
     """
-    for folder in (tf.io.gfile.join(output_dir, files.BEST), output_dir):
-        if tf.io.gfile.exists(tf.io.gfile.join(folder, "checkpoint")):
-            source = open_weights(folder)
-            break
+    if not hosts.is_chief():
+        logging.info("Waiting for the chief, which exports the model to %s", export_dir)
+        hosts.wait_for_all()
+        return None
+    if tf.io.gfile.exists(tf.io.gfile.join(output_dir, "checkpoint")):
+        source = open_weights(output_dir)
     command = shlex.join(["python", *sys.argv])
     path = export_checkpoint(
         source, config, tokenizer, export_dir, options=options, commands=[command]
     )
+    hosts.wait_for_all()
     logging.info("Exported %s to %s", source.path, path)
     return path
 
@@ -177,35 +192,30 @@ def _next_version(export_dir: str) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=0) + 1
 
 
-def _write(task: ServingTask, folder: str, origin: model_card.Origin, model_name: str) -> None:
-    facts = model_card.facts_of(task, origin)
-    with tempfile.TemporaryDirectory() as assets:
+def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
+    with _without_chatter():
+        functions = concrete_functions(task)
+    records = warm_up.warm_up_records(warm_up_requests(task), model_name=model_name)
+    # What fails before has to do with the model, and not with the folder.
+    with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as assets:
         vocab_file = tf.io.gfile.join(assets, VOCAB_FILE)
         files.write_text(vocab_file, _vocabulary(task))
-        module = _Exported(task, vocab_file)
         with _without_chatter():
-            tf.saved_model.save(module, folder, signatures=concrete_functions(task))
-    extra = tf.io.gfile.join(folder, EXTRA)
-    tf.io.gfile.makedirs(extra)
-    records = warm_up.warm_up_records(warm_up_requests(task), model_name=model_name)
-    warm_up.write_warm_up(tf.io.gfile.join(extra, warm_up.FILE), records)
-    files.write_text(tf.io.gfile.join(folder, FACTS), model_card.facts_text(facts))
-    card = model_card.model_card(facts, task.title)
-    files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+            tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
+        extra = tf.io.gfile.join(folder, EXTRA)
+        tf.io.gfile.makedirs(extra)
+        warm_up.write_warm_up(tf.io.gfile.join(extra, warm_up.FILE), records)
 
 
 def _write_portable(
-    task: ServingTask, folder: str, origin: model_card.Origin, file_format: str, *, int8: bool
-) -> None:
-    assets = tf.io.gfile.join(folder, "assets")
-    tf.io.gfile.makedirs(assets)
-    files.write_text(tf.io.gfile.join(assets, VOCAB_FILE), _vocabulary(task))
+    task: ServingTask, folder: str, file_format: str, *, int8: bool
+) -> dict[str, Any]:
+    with files.path_errors(folder, "written"):
+        assets = tf.io.gfile.join(folder, "assets")
+        tf.io.gfile.makedirs(assets)
+        files.write_text(tf.io.gfile.join(assets, VOCAB_FILE), _vocabulary(task))
     with _without_chatter():
-        converted = portable.write_portable(task, folder, name=file_format, int8=int8)
-    facts = model_card.portable_facts_of(task, origin, converted)
-    files.write_text(tf.io.gfile.join(folder, FACTS), model_card.facts_text(facts))
-    card = model_card.portable_model_card(facts, task.title)
-    files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+        return portable.write_portable(task, folder, name=file_format, int8=int8)
 
 
 def _vocabulary(task: ServingTask) -> str:

@@ -29,6 +29,31 @@ Tensors = Mapping[str, np.ndarray]
 Activations = Mapping[str, Callable[[tf.Tensor], tf.Tensor]]
 
 
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+    """The tanh form."""
+    return 0.5 * x * (1.0 + tf.tanh(_SQRT_2_OF_PI * (x + 0.044715 * (x * x * x))))
+
+
+def _gelu_erf(x: tf.Tensor) -> tf.Tensor:
+    """The exact form, written as sessions with oneDNN fuse it with the product before it."""
+    return (tf.math.erf(x * _SQRT_HALF) + 1.0) * 0.5 * x
+
+
+ACTIVATIONS: Activations = {
+    "gelu": _gelu,
+    "gelu_erf": _gelu_erf,
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "linear": lambda x: x,
+}
+# The exact form as LiteRT's converter knows it for its own operation. It does not know the other
+# one, and the sessions not this one.
+PORTABLE_ACTIVATIONS: Activations = {
+    **ACTIVATIONS,
+    "gelu_erf": lambda x: (x * 0.5) * (tf.math.erf(x * _SQRT_HALF) + 1.0),
+}
+
+
 def tensors_of(model: keras.Model) -> dict[str, np.ndarray]:
     """The weights of one of `bert_tf.models` by the original's names."""
     return {checkpoint_name(v): np.asarray(v.value) for v in model.trainable_variables}
@@ -100,7 +125,7 @@ class InferenceModel(tf.Module):
         *,
         head: str,
         pooler: bool = True,
-        activations: Activations | None = None,
+        activations: Activations = ACTIVATIONS,
     ):
         """Takes over the weights.
 
@@ -110,13 +135,12 @@ class InferenceModel(tf.Module):
           head: sequence for logits of the pooled vector, tokens for logits of each token, spans
             for start and end, masked_lm for logits of pieces, vectors for the encoder alone.
           pooler: for vectors: whether there is a pooler.
-          activations: by name; None: ACTIVATIONS.
+          activations: by name; how they are written decides what a converter makes of them.
         """
         super().__init__()
         if head not in HEADS:
             raise ValueError(f"received the head {head!r}, expected one of {HEADS}")
         self._config, self._head = config, head
-        activations = activations or ACTIVATIONS
         self._activation = activations[config.hidden_act]
         scope = "bert/embeddings"
         self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"])
@@ -223,22 +247,3 @@ def _query_key_value(tensors: Tensors, config: BertConfig, scope: str) -> Dense:
     ]
     kernel, bias = (np.concatenate([query * scale, *rest], -1) for query, *rest in parts)
     return Dense(kernel, bias)
-
-
-def _gelu(x: tf.Tensor) -> tf.Tensor:
-    """The tanh form."""
-    return 0.5 * x * (1.0 + tf.tanh(_SQRT_2_OF_PI * (x + 0.044715 * (x * x * x))))
-
-
-def _gelu_erf(x: tf.Tensor) -> tf.Tensor:
-    """The exact form, written as sessions with oneDNN fuse it with the product before it."""
-    return (tf.math.erf(x * _SQRT_HALF) + 1.0) * 0.5 * x
-
-
-ACTIVATIONS: Activations = {
-    "gelu": _gelu,
-    "gelu_erf": _gelu_erf,
-    "relu": tf.nn.relu,
-    "tanh": tf.tanh,
-    "linear": lambda x: x,
-}

@@ -1,7 +1,7 @@
 """A checkpoint -> the task that it is exported as.
 
 What a checkpoint is for is in its model_facts.json, or shows in the names of its weights; what
-neither says, the caller does.
+neither says, the caller does. What the caller says goes before what the files say.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import keras
 from bert_tf import models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.formats.base import FACTS_FILE
 from bert_tf.serving import inference
 from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, RegressionTask
 from bert_tf.serving.embeddings import EmbeddingTask
@@ -28,31 +29,39 @@ from bert_tf.weights import ENCODER, Weights, load_checkpoint
 
 _HEAD = r"output_(weights|bias)"
 _CLASSIFIER = f"bert/|{_HEAD}"
+_QUESTION_OPTIONS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length",
+                     "version_2_with_negative", "null_score_diff_threshold", "top_k")  # fmt: skip
+DEFAULT_CHOICES = 4  # sequences of a record of multiple choice, as SWAG has them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingOptions:
-    """What can be chosen at export; names are those of the flags. None: as the checkpoint says.
+    """What can be chosen at export; names are those of the flags.
+
+    None is for what was not chosen: then it is as the files of the checkpoint say, or, where they
+    do not, or are of a model for another task, as it says here.
 
     Attributes:
-      task: one of KINDS.
-      labels: names of the classes, in order.
-      pairs: the model was trained on pairs of texts.
-      num_choices: sequences in a record of multiple choice.
-      max_seq_length: most pieces of a sequence; None: 384 for questions, else all that the model
-        can take.
-      doc_stride, max_query_length, n_best_size, max_answer_length, version_2_with_negative,
-      null_score_diff_threshold: as for run_squad.py.
+      task: one of KINDS; else what the weights show.
+      labels: names of the classes, in order; else numbers.
+      pairs: the model was trained on pairs of texts; else it was not.
+      num_choices: sequences in a record of multiple choice; else 4.
+      max_seq_length: most pieces of a sequence; else 384 for questions, and for the rest all that
+        the model can take.
+      doc_stride, max_query_length: as for run_squad.py; else 128 and 64.
+      n_best_size, max_answer_length: likewise.
+      version_2_with_negative: likewise; else whether there is a threshold.
+      null_score_diff_threshold: likewise; else 0.
       top_k: pieces for each [MASK], or answers to a question, that are listed.
     """
 
     task: str | None = None
     labels: tuple[str, ...] | None = None
-    pairs: bool = False
-    num_choices: int = 4
+    pairs: bool | None = None
+    num_choices: int | None = None
     max_seq_length: int | None = None
-    doc_stride: int = 128
-    max_query_length: int = 64
+    doc_stride: int | None = None
+    max_query_length: int | None = None
     n_best_size: int = 20
     max_answer_length: int = 30
     version_2_with_negative: bool | None = None
@@ -70,6 +79,7 @@ class Kind:
       head: of the model that answers.
       required: a pattern of the weights that must be in the checkpoint.
       arguments: of weights and options, what `make_task` wants beside the usual.
+      options: that have an effect on it, beside those that all kinds have.
     """
 
     make_task: Callable[..., ServingTask]
@@ -77,6 +87,7 @@ class Kind:
     head: str
     required: str
     arguments: Callable[[Weights, ServingOptions], dict[str, Any]]
+    options: tuple[str, ...]
 
 
 def make_task(
@@ -93,17 +104,13 @@ def make_task(
       config: of its model.
       tokenizer: with its vocabulary.
       options: what is not in the checkpoint.
-      activations: by name; how they are written decides what a converter makes of them.
+      activations: as for `InferenceModel`.
 
     Raises:
       InputError: the checkpoint is of no such task, or something does not fit.
     """
-    name = options.task or kind_of(source)
-    kind = KINDS[name]
-    length = options.max_seq_length or config.max_position_embeddings
-    if name == QuestionAnsweringTask.name:
-        length = options.max_seq_length or min(WindowSizes.max_seq_length, length)
-    options = dataclasses.replace(options, task=name, max_seq_length=length)
+    options = _completed(source, config, options)
+    kind = KINDS[options.task]
     arguments = kind.arguments(source, options)
     model = kind.make_model(config, _num_classes(source))
     load_checkpoint(model, source, required=kind.required)
@@ -118,8 +125,66 @@ def make_task(
     return kind.make_task(answering, tokenizer, config, **arguments)
 
 
+def check_options(source: Weights, options: ServingOptions) -> None:
+    """Refuses what a caller has chosen and has no effect on the task of a checkpoint.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    name = _kind_name(source, options)
+    known = ("task", "max_seq_length", *KINDS[name].options)
+    for field in dataclasses.fields(options):
+        if getattr(options, field.name) != field.default and field.name not in known:
+            raise InputError(
+                received=f"--{field.name} for {source.path} as {name}",
+                expected=f"what has an effect there: {', '.join(f'--{one}' for one in known)}",
+                remedy=f"leave out --{field.name}, or say with --task what the model is for",
+            )
+    threshold = options.null_score_diff_threshold
+    if threshold is not None and options.version_2_with_negative is False:
+        raise InputError(
+            received=f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative",
+            expected="one of them: without questions that have no answer it has no effect",
+            remedy="leave out one of the two",
+        )
+
+
+def _kind_name(source: Weights, options: ServingOptions) -> str:
+    """The kind that a checkpoint is to be: as chosen, else as its files say, else as it looks."""
+    for name, place in ((options.task, "--task"), (source.facts.task, f"task in {FACTS_FILE}")):
+        if name is not None and name not in KINDS:
+            raise InputError(
+                received=f"{name!r} as {place}, for {source.path}",
+                expected=f"one of {', '.join(KINDS)}",
+                remedy="correct it, or leave it out",
+            )
+    return options.task or source.facts.task or kind_of(source)
+
+
+def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> ServingOptions:
+    """The options, with what the files of the checkpoint say, or the defaults, where none are."""
+    name = _kind_name(source, options)
+    length = config.max_position_embeddings
+    if name == QuestionAnsweringTask.name:
+        length = min(WindowSizes.max_seq_length, length)
+    defaults = {
+        "pairs": False,
+        "num_choices": DEFAULT_CHOICES,
+        "max_seq_length": length,
+        "doc_stride": WindowSizes.doc_stride,
+        "max_query_length": WindowSizes.max_query_length,
+    }
+    is_own = name == _kind_name(source, ServingOptions())  # what it was trained for
+    chosen = {}
+    for key, default in defaults.items():
+        known = getattr(source.facts, key) if is_own else None
+        values = (getattr(options, key), known, default)
+        chosen[key] = next(value for value in values if value is not None)
+    return dataclasses.replace(options, task=name, **chosen)
+
+
 def kind_of(source: Weights) -> str:
-    """The kind of task that a checkpoint is for."""
+    """The kind of task that a checkpoint looks like, by its architecture and its weights."""
     architecture, shapes = source.facts.architecture, source.shapes
     for name, known in _ARCHITECTURES.items():
         if architecture in known:
@@ -141,7 +206,7 @@ def _num_classes(source: Weights) -> int:
 def _labels(source: Weights, options: ServingOptions) -> tuple[str, ...]:
     """The names given, or the model's own, or numbers."""
     own = source.facts.labels or tuple(map(str, range(_num_classes(source))))
-    return options.labels or own
+    return own if options.labels is None else options.labels
 
 
 def _length(options: ServingOptions) -> dict[str, Any]:
@@ -194,6 +259,8 @@ def _of_questions(source: Weights, options: ServingOptions) -> dict[str, Any]:
     given = options.null_score_diff_threshold
     threshold = stored if given is None else given
     negative = options.version_2_with_negative
+    if negative is None and given is None:
+        negative = source.facts.version_2_with_negative
     return {
         "window_sizes": WindowSizes(
             options.max_seq_length, options.doc_stride, options.max_query_length
@@ -214,17 +281,37 @@ def _classifier(config: BertConfig, num_classes: int) -> keras.Model:
 
 KINDS: Mapping[str, Kind] = {
     ClassifierTask.name: Kind(
-        ClassifierTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_labels
+        ClassifierTask,
+        _classifier,
+        inference.SEQUENCE,
+        _CLASSIFIER,
+        _of_labels,
+        ("pairs", "labels"),
     ),
     MultiLabelTask.name: Kind(
-        MultiLabelTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_labels
+        MultiLabelTask,
+        _classifier,
+        inference.SEQUENCE,
+        _CLASSIFIER,
+        _of_labels,
+        ("pairs", "labels"),
     ),
     RegressionTask.name: Kind(
-        RegressionTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_regression
+        RegressionTask,
+        _classifier,
+        inference.SEQUENCE,
+        _CLASSIFIER,
+        _of_regression,
+        ("pairs",),
     ),
     # Each ending by itself, so that there may be any number of them.
     MultipleChoiceTask.name: Kind(
-        MultipleChoiceTask, _classifier, inference.SEQUENCE, _CLASSIFIER, _of_choices
+        MultipleChoiceTask,
+        _classifier,
+        inference.SEQUENCE,
+        _CLASSIFIER,
+        _of_choices,
+        ("num_choices",),
     ),
     TokenLabelsTask.name: Kind(
         TokenLabelsTask,
@@ -232,6 +319,7 @@ KINDS: Mapping[str, Kind] = {
         inference.TOKENS,
         f"{ENCODER}|{_HEAD}",
         _of_tokens,
+        ("labels",),
     ),
     QuestionAnsweringTask.name: Kind(
         QuestionAnsweringTask,
@@ -239,6 +327,7 @@ KINDS: Mapping[str, Kind] = {
         inference.SPANS,
         f"{ENCODER}|cls/squad/",
         _of_questions,
+        _QUESTION_OPTIONS,
     ),
     EmbeddingTask.name: Kind(
         EmbeddingTask,
@@ -246,6 +335,7 @@ KINDS: Mapping[str, Kind] = {
         inference.VECTORS,
         ENCODER,
         _of_vectors,
+        ("pairs",),
     ),
     MaskedLmTask.name: Kind(
         MaskedLmTask,
@@ -253,6 +343,7 @@ KINDS: Mapping[str, Kind] = {
         inference.MASKED_LM,
         f"{ENCODER}|cls/predictions/",
         _of_masks,
+        ("top_k",),
     ),
 }
 KIND_OF_HEAD = {  # the heads of bert_tf.tasks

@@ -12,9 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
-import tensorflow as tf
-
-from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.task import DEFAULT
 
@@ -27,19 +24,6 @@ def format_of(path: str | None, facts: Mapping[str, Any]) -> str:
         if path and path.endswith(ending):
             return name
     return "text" if len(facts["texts"]) == 1 else "tsv"
-
-
-def read_lines(path: str) -> Iterator[bytes]:
-    """The lines of a file, local or remote, one at a time.
-
-    Raises:
-      InputError: it cannot be read.
-    """
-    with files.path_errors(path):
-        if tf.io.gfile.isdir(path):  # reads as an empty file
-            raise OSError("it is a folder")
-        with tf.io.gfile.GFile(path, "rb") as file:
-            yield from iter(file.readline, b"")
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:

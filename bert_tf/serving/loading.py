@@ -20,12 +20,12 @@ from bert_tf.errors import InputError
 from bert_tf.formats.base import VOCAB_FILE, Weights
 from bert_tf.serving import model_card, portable
 from bert_tf.serving.export import FACTS
-from bert_tf.serving.kinds import ServingOptions, make_task
+from bert_tf.serving.kinds import ServingOptions, check_options, make_task
 from bert_tf.serving.task import DEFAULT
 from bert_tf.tokenization import FullTokenizer  # it also registers the operations of exports
 from bert_tf.weights import config_of, open_weights, tokenizer_of
 
-SAVED_MODEL = "saved_model.pb"
+SAVED_MODEL_FILE = "saved_model.pb"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -92,6 +92,9 @@ def open_model(
     *,
     version: int | None = None,
     options: ServingOptions | None = None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
 ) -> ServedModel:
     """Loads an export or a checkpoint.
 
@@ -99,17 +102,18 @@ def open_model(
       path: of an export, of the folder of its versions, or of weights; local or remote.
       version: of the export; None: the greatest.
       options: what the files of a checkpoint do not say.
+      bert_config_file, vocab_file, do_lower_case: likewise; None: what is beside it, or they say.
 
     Raises:
       InputError: there is none, or something does not fit.
     """
     path = os.fspath(path).rstrip("/")
     with files.path_errors(path):
-        versions = _versions(path, SAVED_MODEL)
+        versions = _versions(path, SAVED_MODEL_FILE)
         if not versions:
             _refuse_other_formats(path)
     if versions:
-        if options is not None:
+        if not all(one is None for one in (options, bert_config_file, vocab_file, do_lower_case)):
             raise InputError(
                 received=f"options for the export {path}",
                 expected="none: they were chosen when it was made",
@@ -119,8 +123,11 @@ def open_model(
     if version is not None:
         _chosen(path, versions, version)
     source = open_weights(path)
-    config = config_of(source)
-    return of_weights(source, config, tokenizer_of(source, config), options or ServingOptions())
+    options = options or ServingOptions()
+    check_options(source, options)
+    config = config_of(source, bert_config_file)
+    tokenizer = tokenizer_of(source, config, vocab_file, do_lower_case)
+    return of_weights(source, config, tokenizer, options)
 
 
 def _versions(path: str, file: str) -> dict[int | None, str]:

@@ -8,7 +8,14 @@ import tensorflow as tf
 from bert_tf.errors import InputError
 from bert_tf.fill_mask import MASK
 from bert_tf.serving.piece_names import piece_names
-from bert_tf.serving.sequences import FEATURE_NAMES, Features, Runs, runs_of
+from bert_tf.serving.sequences import (
+    FEATURE_NAMES,
+    Features,
+    Runs,
+    checked,
+    runs_of,
+    without_padding,
+)
 from bert_tf.serving.task import Answers, ServingTask
 
 
@@ -72,6 +79,32 @@ class MaskedLmTask(ServingTask):
         splits = tf.gather(joined.row_splits, parts.row_splits)
         runs = runs_of(tf.RaggedTensor.from_row_splits(joined.values, splits, validate=False))
         return runs._replace(lengths=runs.lengths - 1)  # without the one behind the last part
+
+    def accepted(self, features: Features) -> Features:
+        """As for `ServingTask`; columns are kept up to the last one that is asked for."""
+        rows, width = tf.unstack(tf.shape(features["input_ids"]))
+        positions = features["masked_lm_positions"]
+        fits = tf.reduce_all((positions >= 0) & (positions < width))
+        features = checked(
+            features,
+            fits & (tf.shape(positions)[0] == rows),
+            "masked_lm_positions must have a row for each of input_ids, and be 0 or more and below "
+            "their width",
+        )
+        positions = tf.reshape(features["masked_lm_positions"], [-1])
+        return without_padding(
+            features,
+            most=self.sequences.config.max_position_embeddings,
+            least=tf.reduce_max(tf.concat([positions, [0]], 0)) + 1,
+        )
+
+    def id_outputs(self) -> dict[str, str]:
+        """For each of P positions."""
+        return {
+            "pieces": "string [B, P, k], the likeliest first",
+            "piece_ids": "int32 [B, P, k]",
+            "probabilities": "float [B, P, k]",
+        }
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S], masked_lm_positions [B, P] -> pieces, their ids and probabilities.

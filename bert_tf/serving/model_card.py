@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import files
+from bert_tf import checkpoints, files
+from bert_tf.formats.base import folder_of, join
 from bert_tf.serving.task import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingTask
 
 VERSIONS_OF = ("bert-tf", "tensorflow", "tensorflow-text", "keras")
@@ -29,9 +30,23 @@ class Origin:
     metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def metrics_beside(folder: str) -> dict[str, str]:
+def metrics_of(path: str) -> dict[str, str]:
+    """The eval_results.txt of a checkpoint: beside it, or of a best one in the folder of its run.
+
+    Where it says another step it is of another checkpoint, and none are known.
+    """
+    folder = path if tf.io.gfile.isdir(path) else folder_of(path)
+    metrics = _metrics_beside(folder)
+    if not metrics and folder.rpartition("/")[2] == files.BEST:
+        metrics = _metrics_beside(folder_of(folder))
+    step = checkpoints.step_of(path)
+    said = metrics.get(checkpoints.GLOBAL_STEP)
+    return {} if step and said not in (None, str(step)) else metrics
+
+
+def _metrics_beside(folder: str) -> dict[str, str]:
     """The lines of the eval_results.txt in a folder, none where there is no such file."""
-    path = tf.io.gfile.join(folder, files.EVAL_RESULTS)
+    path = join(folder, files.EVAL_RESULTS)
     if not tf.io.gfile.exists(path):
         return {}
     pairs = (line.partition(" = ") for line in files.read_text(path).splitlines())
@@ -40,14 +55,16 @@ def metrics_beside(folder: str) -> dict[str, str]:
 
 def facts_of(task: ServingTask, origin: Origin) -> dict[str, Any]:
     """All that the card says, for programs."""
+    signatures = task.signatures()
     return {
         "task": task.name,
         "texts": dict(task.texts),
         "outputs": dict(task.outputs),
         "signatures": {
             name: {key: _spec(spec) for key, spec in signature.inputs.items()}
-            for name, signature in task.signatures().items()
+            for name, signature in signatures.items()
         },
+        "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
         **_common_facts(task, origin),
     }
 
@@ -73,8 +90,6 @@ def _common_facts(task: ServingTask, origin: Origin) -> dict[str, Any]:
 
 def model_card(facts: Mapping[str, Any], title: str) -> str:
     """The README.md of an export."""
-    texts = [f"- `{name}`: {text}" for name, text in facts["texts"].items()]
-    outputs = [f"- `{name}`: {text}" for name, text in facts["outputs"].items()]
     further = [n for n in facts["signatures"] if n not in (DEFAULT, FROM_IDS, FROM_EXAMPLES)]
     lines = [
         f"# {facts['task']}",
@@ -87,22 +102,43 @@ def model_card(facts: Mapping[str, Any], title: str) -> str:
         "",
         "Takes strings in UTF-8 (bytes that are not are skipped), each [B] unless it says more:",
         "",
-        *texts,
+        *_listed(facts["texts"]),
         "",
         "Gives:",
         "",
-        *outputs,
+        *_listed(facts["outputs"]),
         "",
-        "## Further signatures",
+        f"## `{FROM_IDS}` and `{FROM_EXAMPLES}`",
         "",
-        f"- `{FROM_IDS}`: {', '.join(facts['signatures'][FROM_IDS])}, int32 as in the records that "
-        "the model was trained on.",
-        f"- `{FROM_EXAMPLES}`: `examples`, string [B], serialized tf.Examples of such records.",
-        *(f"- `{name}`: takes {', '.join(facts['signatures'][name])}." for name in further),
+        f"`{FROM_IDS}` takes features as in the records that the model was trained on, padded to",
+        f"one width (null: any size); `{FROM_EXAMPLES}` takes serialized tf.Examples of such",
+        "records, of any lengths:",
         "",
+        *_tensors(facts["signatures"][FROM_IDS]),
+        *_tensors(facts["signatures"][FROM_EXAMPLES]),
+        "",
+        "Both give, with S as long as the longest row asked (columns that are padding in every row",
+        "are left out):",
+        "",
+        *_listed(facts["answers"][FROM_IDS]),
+        "",
+        *(line for name in further for line in _signature_lines(facts, name)),
         *_common_lines(facts),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _signature_lines(facts: Mapping[str, Any], name: str) -> list[str]:
+    """What a signature of one kind alone takes and gives."""
+    takes, gives = facts["signatures"][name], facts["answers"][name]
+    return [
+        *(f"## `{name}`", "", "Takes (null: any size):", "", *_tensors(takes), ""),
+        *("Gives, with S as long as the longest row asked:", "", *_listed(gives), ""),
+    ]
+
+
+def _listed(texts: Mapping[str, str]) -> list[str]:
+    return [f"- `{name}`: {text}" for name, text in texts.items()]
 
 
 def portable_model_card(facts: Mapping[str, Any], title: str) -> str:
@@ -125,10 +161,21 @@ def portable_model_card(facts: Mapping[str, Any], title: str) -> str:
         "",
         "Greatest difference from the model that it was made of, in float32, on drawn ids: "
         f"{facts['greatest_difference']:.1e}.",
+        *_choice_lines(facts["choices"]),
         "",
         *_common_lines(facts),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _choice_lines(choices: Mapping[str, int]) -> list[str]:
+    """Of answers that are no floating-point numbers, if there are any."""
+    if not choices["compared"]:
+        return []
+    return [
+        "Of the answers that name a label, a piece or an ending, or say whether a label applies, "
+        f"{choices['different']} of {choices['compared']} differed."
+    ]
 
 
 def _tensors(specs: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.sequences import FEATURE_NAMES, Features
+from bert_tf.serving.sequences import FEATURE_NAMES, Features, checked, parse_records
 from bert_tf.serving.task import TEXT, Answers, ServingTask
 
 ENDINGS = tf.TensorSpec([None, None], tf.string)
@@ -62,12 +62,30 @@ class MultipleChoiceTask(ServingTask):
         }
 
     def parse(self, serialized: tf.Tensor) -> Features:
-        """A record holds its C sequences one after the other."""
+        """A record holds its C sequences one after the other, equally long.
+
+        Records need not be so; what a sequence lacks of the longest is 0.
+
+        Raises (when it runs):
+          InvalidArgumentError: a record's length is no multiple of C; or as for `parse_records`.
+        """
         count = self.num_choices
-        return {
-            name: tf.reshape(value, [-1, count, tf.maximum(tf.shape(value)[1] // count, 1)])
-            for name, value in super().parse(serialized).items()
-        }
+        records = parse_records(serialized)
+        lengths = records["input_ids"].row_lengths()  # [B]
+        records = checked(
+            records,
+            tf.reduce_all(lengths % count == 0),
+            f"the length of a record must be a multiple of {count}, its number of sequences",
+        )
+        each = tf.reshape(tf.tile((lengths // count)[:, tf.newaxis], [1, count]), [-1])  # [B * C]
+        longest = tf.reduce_max(tf.concat([each, [1]], 0))  # S
+
+        def in_sequences(record: tf.RaggedTensor) -> tf.Tensor:
+            rows = tf.RaggedTensor.from_row_lengths(record.values, each, validate=False)
+            dense = tf.cast(rows.to_tensor(shape=tf.stack([-1, longest])), tf.int32)
+            return tf.reshape(dense, [-1, count, tf.cast(longest, tf.int32)])
+
+        return {name: in_sequences(record) for name, record in records.items()}
 
     def samples(self) -> list[dict[str, Any]]:
         """Endings of different lengths."""

@@ -6,7 +6,8 @@
 
 The `ids` signature without its strings: features of records in, every answer that is a number out.
 Making ids of texts is left to the caller. Each file is run once beside the model that it was made
-of, and is not written if its answers are others.
+of, and is not written if its answers are others. Only those that are floating-point numbers decide
+that: of two pieces that are equally likely, either may be the likeliest.
 
 LiteRT has one row of fixed length, the shape that its kernels are made for; ONNX has any number of
 rows of any length.
@@ -15,23 +16,25 @@ Shapes: B rows, S sequence, P masked positions.
 """
 
 import dataclasses
-import math
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.serving import inference
 from bert_tf.serving.task import Answers, ServingTask
 
 Arrays = dict[str, np.ndarray]
+Answer = Callable[[Arrays], Arrays]
 ONNX_OPSET = 18
 MASKED_POSITIONS = 20  # P of a LiteRT file
+THREADS = 2  # that a file is compared with
 TOLERANCE = 1e-4  # between a file of float32 and the model
 SAMPLE_LENGTHS = (1.0, 0.4, 0.05)  # real pieces of the rows that are compared, as shares of S
 
@@ -43,14 +46,16 @@ class PortableFormat:
     Attributes:
       file_name: in the folder of the export.
       fixed: whether it has one shape.
+      modules: that converting and running it need, with the name of the package of each.
       convert: of a task, its signature and whether weights are to be int8, the file's bytes.
-      run: of the file's path and features, its answers.
+      load: of the file's path and the number of threads, a function of features.
     """
 
     file_name: str
     fixed: bool
+    modules: Mapping[str, str]
     convert: Callable[[ServingTask, tf.types.experimental.ConcreteFunction, bool], bytes]
-    run: Callable[[str, Arrays], Arrays]
+    load: Callable[[str, int], Answer]
 
 
 def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> dict[str, Any]:
@@ -63,33 +68,31 @@ def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> 
       int8: weights as int8 with a scale for each channel.
 
     Returns:
-      What export.json says of it: file, inputs, answers, and the greatest difference from the
-      model in float32.
+      What export.json says of it: file, inputs, answers, the greatest difference from the model in
+      float32, and how many choices differ.
 
     Raises:
-      InputError: the extra is not installed, or the file does not answer as the model does.
+      InputError: the extra is not installed, the file does not answer as the model does, or cannot
+        be written.
     """
     file_format = FORMATS[name]
+    _check_installed(name)
     shapes = input_shapes(task, fixed=file_format.fixed)
     signature = _traced(task, shapes)
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, file_format.file_name)
-        with open(path, "wb") as file:
-            file.write(file_format.convert(task, signature, int8))
-        difference = _greatest_difference(path, file_format, signature, task, shapes)
-        size = os.path.getsize(path)
-        tf.io.gfile.copy(path, tf.io.gfile.join(folder, file_format.file_name))
-    logging.info(
-        "%s: %.1f MB, greatest difference from the model %.1e",
-        file_format.file_name, size / 1e6, difference,
-    )  # fmt: skip
-    if not int8 and difference > TOLERANCE:
-        raise InputError(
-            received=f"answers of the converted model that differ by {difference:.1e}",
-            expected=f"at most {TOLERANCE:.0e}",
-            remedy="report it with the versions of tensorflow and of the converter; the "
-            "SavedModel (--format=saved_model) does not depend on it",
-        )
+        _write(path, file_format.convert(task, signature, int8))
+        found = compare(file_format.load(path, THREADS), signature, task, shapes)
+        logging.info(
+            "%s: %.1f MB, greatest difference from the model %.1e, %d of %d choices differ",
+            file_format.file_name, os.path.getsize(path) / 1e6, *found,
+        )  # fmt: skip
+        if not int8 and not found.greatest_difference <= TOLERANCE:
+            raise _refused(
+                f"that differ by {found.greatest_difference:.1e}", f"at most {TOLERANCE:.0e}"
+            )
+        with files.path_errors(folder, "written"):
+            tf.io.gfile.copy(path, tf.io.gfile.join(folder, file_format.file_name))
     return {
         "file": file_format.file_name,
         "int8_weights": int8,
@@ -98,7 +101,8 @@ def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> 
             key: {"dtype": value.dtype.name, "shape": value.shape.as_list()}
             for key, value in signature.structured_outputs.items()
         },
-        "greatest_difference": float(difference),
+        "greatest_difference": found.greatest_difference,
+        "choices": {"different": found.different_choices, "compared": found.choices},
     }
 
 
@@ -130,18 +134,74 @@ def _traced(
     return tf.function(numbers, autograph=False).get_concrete_function(*specs)
 
 
-def _greatest_difference(
-    path: str, file_format: PortableFormat, signature, task: ServingTask, shapes: Mapping
-) -> float:
-    """Over rows of several lengths, one at a time."""
-    greatest = 0.0
+def _write(path: str, content: bytes) -> None:
+    with files.path_errors(path, "written"), open(path, "wb") as file:
+        file.write(content)
+
+
+def _check_installed(name: str) -> None:
+    for module, package in FORMATS[name].modules.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise InputError(
+                received=f"--format={name}, but {package} is not installed",
+                expected=f"{package}, which converts or checks the model",
+                remedy=f"pip install 'bert-tf[{name}]'",
+            ) from error
+
+
+class Comparison(NamedTuple):
+    """A file beside its model.
+
+    Attributes:
+      greatest_difference: of answers that are floating-point numbers.
+      different_choices, choices: how many of the others differ, and how many there are.
+    """
+
+    greatest_difference: float
+    different_choices: int
+    choices: int
+
+
+def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Comparison:
+    """Answers of a file and of its model to rows of several lengths, one at a time.
+
+    Raises:
+      InputError: they are of different shapes, or not finite.
+    """
+    greatest, different, choices = 0.0, 0, 0
     for features in sample_features(task, shapes):
         wanted = signature(*(tf.constant(features[name]) for name in shapes))
-        found = file_format.run(path, features)
+        answers = answer(features)
         for name, value in wanted.items():
-            both = np.asarray(found[name], np.float64), np.asarray(value, np.float64)
+            found, value = np.asarray(answers[name]), value.numpy()
+            if found.shape != value.shape:
+                raise _refused(f"whose {name} has the shape {found.shape}", f"{value.shape}")
+            if value.dtype.kind != "f":
+                different += int(np.count_nonzero(found != value))
+                choices += value.size
+                continue
+            if not np.isfinite(value).all():
+                raise InputError(
+                    received=f"a model whose {name} are infinite or no numbers",
+                    expected="numbers: its training has gone wrong, or its weights are damaged",
+                    remedy="give another checkpoint",
+                )
+            if not np.isfinite(found).all():
+                raise _refused(f"whose {name} are infinite or no numbers", "those of the model")
+            both = found.astype(np.float64), value.astype(np.float64)
             greatest = max(greatest, float(np.abs(np.subtract(*both)).max()))
-    return greatest
+    return Comparison(greatest, different, choices)
+
+
+def _refused(received: str, expected: str) -> InputError:
+    return InputError(
+        received=f"answers of the converted model {received}",
+        expected=expected,
+        remedy="report it with the versions of tensorflow and of the converter; the SavedModel "
+        "(--format=saved_model) does not depend on it",
+    )
 
 
 def sample_features(task: ServingTask, shapes: Mapping) -> list[Arrays]:
@@ -151,14 +211,17 @@ def sample_features(task: ServingTask, shapes: Mapping) -> list[Arrays]:
     fixed = input_shapes(task, fixed=True)
     rows = []
     for share in SAMPLE_LENGTHS:
-        real = (np.arange(length) < max(2, round(share * length))).astype(np.int32)
-        drawn = {
-            "input_ids": lambda shape, real=real: rng.integers(0, config.vocab_size, shape) * real,
-            "input_mask": lambda shape, real=real: np.broadcast_to(real, shape),
-            "segment_ids": lambda shape, real=real: (rng.random(shape) < 0.5) * real,
-            "masked_lm_positions": lambda shape, real=real: rng.integers(0, real.sum(), shape),
+        count = max(2, round(share * length))
+        real = (np.arange(length) < count).astype(np.int32)  # [S]
+        one = fixed["input_ids"]
+        features = {
+            "input_ids": rng.integers(0, config.vocab_size, one) * real,
+            "input_mask": np.broadcast_to(real, one),
+            "segment_ids": rng.integers(0, 2, one) * real,
         }
-        rows.append({name: drawn[name](fixed[name]).astype(np.int32) for name in shapes})
+        if "masked_lm_positions" in shapes:
+            features["masked_lm_positions"] = rng.integers(0, count, fixed["masked_lm_positions"])
+        rows.append({name: features[name].astype(np.int32) for name in shapes})
     return rows
 
 
@@ -172,12 +235,11 @@ def _to_litert(task: ServingTask, signature, int8: bool) -> bytes:
     return converter.convert()
 
 
-def _run_litert(path: str, features: Arrays) -> Arrays:
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise _missing("ai-edge-litert", "litert") from error
-    return Interpreter(path).get_signature_runner()(**features)
+def _load_litert(path: str, num_threads: int) -> Answer:
+    from ai_edge_litert.interpreter import Interpreter
+
+    run = Interpreter(path, num_threads=num_threads).get_signature_runner()
+    return lambda features: run(**features)
 
 
 # ---------------------------------------------------------------------------- ONNX
@@ -185,10 +247,8 @@ def _run_litert(path: str, features: Arrays) -> Arrays:
 
 def _to_onnx(task: ServingTask, signature, int8: bool) -> bytes:
     del task  # the weights are frozen into the signature's graph
-    try:
-        import tf2onnx
-    except ImportError as error:
-        raise _missing("tf2onnx", "onnx") from error
+    import tf2onnx
+
     function = tf.function(lambda *features: signature(*features), autograph=False)
     specs = [tf.TensorSpec(t.shape, t.dtype, t.name.split(":")[0]) for t in signature.inputs
              if t.dtype != tf.resource]  # fmt: skip
@@ -206,31 +266,29 @@ def _with_int8_weights(model) -> bytes:
             return file.read()
 
 
-def _run_onnx(path: str, features: Arrays) -> Arrays:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise _missing("onnxruntime", "onnx") from error
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+def _load_onnx(path: str, num_threads: int) -> Answer:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, features), strict=True))
+    return lambda features: dict(zip(names, session.run(names, features), strict=True))
 
 
-def _missing(package: str, extra: str) -> InputError:
-    return InputError(
-        received=f"--format={extra}, but {package} is not installed",
-        expected=f"{package}, which converts or checks the model",
-        remedy=f"pip install 'bert-tf[{extra}]'",
-    )
-
-
-def _gelu_erf(x: tf.Tensor) -> tf.Tensor:
-    """The exact form, as LiteRT's converter knows it for its own operation; ONNX has no erfc."""
-    return (x * 0.5) * (tf.math.erf(x * math.sqrt(0.5)) + 1.0)
-
-
-ACTIVATIONS = {**inference.ACTIVATIONS, "gelu_erf": _gelu_erf}
 FORMATS: Mapping[str, PortableFormat] = {
-    "litert": PortableFormat("model.tflite", True, _to_litert, _run_litert),
-    "onnx": PortableFormat("model.onnx", False, _to_onnx, _run_onnx),
+    "litert": PortableFormat(
+        "model.tflite",
+        fixed=True,
+        modules={"ai_edge_litert": "ai-edge-litert"},
+        convert=_to_litert,
+        load=_load_litert,
+    ),
+    "onnx": PortableFormat(
+        "model.onnx",
+        fixed=False,
+        modules={"tf2onnx": "tf2onnx", "onnxruntime": "onnxruntime"},
+        convert=_to_onnx,
+        load=_load_onnx,
+    ),
 }

@@ -121,6 +121,13 @@ class QuestionAnsweringTask(ServingTask):
             "nbest_ends": nbest.end[:, : self.top_k],
         } | (odds if self.version_2_with_negative else {})
 
+    def id_outputs(self) -> dict[str, str]:
+        """Of every piece of a window."""
+        return {
+            "start_logits": "float [B, S], that the answer begins with this piece",
+            "end_logits": "float [B, S], that it ends with it",
+        }
+
     def answer_ids(self, features: Features) -> Answers:
         """Features of windows [B, S] -> start_logits, end_logits [B, S]."""
         start_logits, end_logits = self._logits(features)

@@ -150,10 +150,10 @@ class Sequences:
 # ---------------------------------------------------------------------------- records
 
 
-def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES) -> Features:
-    """Serialized tf.Examples [N] -> features int32 [N, S], S the length of the longest record.
-
-    Records need not be equally long; what a record lacks of the longest is 0.
+def parse_records(
+    serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
+) -> dict[str, tf.RaggedTensor]:
+    """Serialized tf.Examples [N] -> features int64 [N, (length of the record)].
 
     Raises (when it runs):
       InvalidArgumentError: one is no tf.Example, or has no input_ids, or not as many of its mask
@@ -162,11 +162,19 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
     parsed = tf.io.parse_example(serialized, spec)
     lengths = tf.stack([parsed[name].row_lengths() for name in FEATURE_NAMES])  # [3, N]
-    parsed = checked(
+    return checked(
         parsed,
         tf.reduce_all((lengths == lengths[:1]) & (lengths > 0)),
         f"a tf.Example must have {', '.join(FEATURE_NAMES)}, equally many and at least one",
     )
+
+
+def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES) -> Features:
+    """Serialized tf.Examples [N] -> features int32 [N, S], S the length of the longest record.
+
+    Records need not be equally long; what a record lacks of the longest is 0.
+    """
+    parsed = parse_records(serialized, names)
     size = tf.reduce_max(tf.concat([parsed["input_ids"].row_lengths(), [1]], 0))
     widths = {name: size if name in FEATURE_NAMES else -1 for name in names}
     return {
@@ -175,8 +183,8 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
     }
 
 
-def without_padding(features: Features, *, most: int) -> Features:
-    """Features [N, S] cut to the longest row; at least one column is left.
+def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1) -> Features:
+    """Features [N, S] cut to the longest row, but to no fewer columns than `least`.
 
     Raises (when it runs):
       InvalidArgumentError: the shapes differ, or a row is longer than `most`.
@@ -189,7 +197,7 @@ def without_padding(features: Features, *, most: int) -> Features:
     )
     positions = tf.range(1, shapes[0][-1] + 1)
     ends = tf.where(features["input_mask"] != 0, positions, 1)
-    longest = tf.reduce_max(tf.concat([tf.reshape(ends, [-1]), [1]], 0))
+    longest = tf.reduce_max(tf.concat([tf.reshape(ends, [-1]), [least]], 0))
     features = checked(
         features, longest <= most, f"a row has more than {most} pieces, the most of this model"
     )

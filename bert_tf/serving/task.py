@@ -35,10 +35,12 @@ class Signature:
     Attributes:
       inputs: types and shapes by name.
       function: takes them by name, gives the answers by name.
+      outputs: what each answer is, with its type and shape.
     """
 
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Answers]
+    outputs: Mapping[str, str]
 
     def traced(self) -> tf.types.experimental.ConcreteFunction:
         """The function as a graph, for any batch size and length."""
@@ -62,7 +64,7 @@ class ServingTask:
     name: str
     title: str  # a line for the model card
     texts: Mapping[str, str]  # the text inputs: what each is
-    outputs: Mapping[str, str]  # the answers: what each is, with its shape
+    outputs: Mapping[str, str]  # the answers: what each is, with its type and shape
     feature_names: Sequence[str] = FEATURE_NAMES
 
     def __init__(
@@ -104,6 +106,10 @@ class ServingTask:
         """Some requests of different lengths: a value for each text input."""
         raise NotImplementedError
 
+    def id_outputs(self) -> Mapping[str, str]:
+        """The answers to features, as `outputs`; S columns are those of the longest row asked."""
+        return self.outputs
+
     def options(self) -> dict[str, Any]:
         """What was chosen at export and belongs in the model card."""
         return {"max_seq_length": self.sequences.max_seq_length}
@@ -133,18 +139,25 @@ class ServingTask:
             return self.answer(**texts)
 
         def of_ids(**features):
-            most = self.sequences.config.max_position_embeddings
-            return self.answer_ids(without_padding(features, most=most))
+            return self.answer_ids(self.accepted(features))
 
         def of_examples(examples):
             return of_ids(**self.parse(examples))
 
         return {
-            DEFAULT: Signature(self.text_specs(), of_texts),
-            FROM_IDS: Signature(self.id_specs(), of_ids),
-            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples),
+            DEFAULT: Signature(self.text_specs(), of_texts, self.outputs),
+            FROM_IDS: Signature(self.id_specs(), of_ids, self.id_outputs()),
+            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, self.id_outputs()),
             **self.further_signatures(),
         }
+
+    def accepted(self, features: Features) -> Features:
+        """Features as they are given -> without the columns that are padding in every row.
+
+        Raises (when it runs):
+          InvalidArgumentError: they do not fit each other or the model.
+        """
+        return without_padding(features, most=self.sequences.config.max_position_embeddings)
 
     def parse(self, serialized: tf.Tensor) -> Features:
         """Serialized tf.Examples [B] -> the features of their records."""

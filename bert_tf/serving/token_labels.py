@@ -87,6 +87,13 @@ class TokenLabelsTask(ServingTask):
             "num_words": words.counts,
         }
 
+    def id_outputs(self) -> dict[str, str]:
+        """Of every piece."""
+        return {
+            "label_ids": "int32 [B, S], the number of the likeliest label of each piece",
+            "probabilities": "float [B, S, L], of all labels",
+        }
+
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> label_ids [B, S] and probabilities [B, S, L] of every position."""
         probabilities = tf.nn.softmax(self.outputs_of(features)["logits"])

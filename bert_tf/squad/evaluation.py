@@ -113,7 +113,8 @@ def evaluate(
       na_prob_thresh: above it an answer is taken as "", in all scores but the best ones.
 
     Raises:
-      InputError: there are no questions, or na_probs do not cover a prediction.
+      InputError: there are no questions, nothing says what their answers are, or na_probs do not
+        cover a prediction.
     """
     if not file.examples:
         raise InputError(
@@ -121,10 +122,25 @@ def evaluate(
             expected="at least one",
             remedy="give another file",
         )
+    check_golds(file)
     _warn_of_missing(file, predictions)
     if not file.version_2:
         return _evaluate_v1(file, predictions)
     return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
+
+
+def check_golds(file: SquadFile) -> None:
+    """Refuses a file that says nothing about answers, such as a test set.
+
+    Raises:
+      InputError: it is one.
+    """
+    if not file.has_golds:
+        raise InputError(
+            received=f"{file.source}, whose questions have no answers to compare with",
+            expected="answers, or is_impossible, in it",
+            remedy="give a file with answers, or leave out the evaluation",
+        )
 
 
 def _warn_of_missing(file: SquadFile, predictions: Mapping[str, str]) -> None:

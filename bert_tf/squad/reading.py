@@ -66,11 +66,13 @@ class SquadFile:
       version_2: whether the file is of SQuAD v2.0's kind, in which some have no answer: its version
         or any question says so.
       source: the path, for messages.
+      has_golds: whether it says anything about answers, so that predictions can be scored.
     """
 
     examples: list[SquadExample]
     version_2: bool
     source: str
+    has_golds: bool = True
 
 
 # ---------------------------------------------------------------------------- files
@@ -100,7 +102,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
-    examples = []
+    examples, decided = [], False
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
         title = str(_get(article, "title", place, ""))
@@ -109,10 +111,22 @@ def parse_squad(content: Any, source: str) -> SquadFile:
             context = _get(paragraph, "context", place, kind=str)
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
                 example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
-                version_2 = version_2 or "is_impossible" in qa or not example.answers
+                decided = decided or "is_impossible" in qa
                 examples.append(example)
     _warn_of_equal_ids(examples, source)
-    return SquadFile(examples, version_2, source)
+    unanswered = sum(not example.answers for example in examples)
+    if not version_2 and not decided and 0 < unanswered < len(examples):
+        logging.warning(
+            "%s: %d of %d questions have no answers, and nothing says that it is of SQuAD v2.0's "
+            "kind: they are taken as questions that cannot be answered.",
+            *(source, unanswered, len(examples)),
+        )
+    return SquadFile(
+        examples,
+        version_2 or decided or unanswered > 0,
+        source,
+        has_golds=decided or unanswered < len(examples),
+    )
 
 
 def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExample:

@@ -19,6 +19,8 @@ from bert_tf.squad.answers import Prediction, best_non_null, decide
 from bert_tf.squad.evaluation import best_thresholds, evaluate
 from bert_tf.squad.reading import SquadFile
 
+LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
+
 
 def decided(
     predictions: Sequence[Prediction], *, null_score_diff_threshold: float = 0.0
@@ -66,16 +68,38 @@ def scores(
 def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
     """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
 
-    It begins with each question's best answer that is one; "" is what the threshold decides.
+    It begins with each question's best answer that is one; "" is what the threshold decides. The
+    official search says 0 where no answer at all is best; a threshold that does so is below all
+    null odds.
     """
     entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
     answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
     odds = {one.qas_id: one.null_odds for one in predictions}
     found = best_thresholds(file.examples, answers, odds)
+    without = 100.0 * sum(not one.answers for one in file.examples) / len(file.examples)
+    lowest = min(odds.values(), default=0.0)
+    for metric in ("exact", "f1"):
+        if found[metric] == without and lowest <= 0.0:
+            found[f"{metric}_thresh"] = lowest - 1.0
     return {f"best_{name}": value for name, value in found.items()}
 
 
-def threshold_to_keep(file: SquadFile, results: Mapping[str, float]) -> float | None:
-    """The best threshold for F1, if these questions can tell: some have an answer, others not."""
+def threshold_to_keep(
+    file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
+) -> float | None:
+    """The best threshold for F1, if these questions can tell: some have an answer, others not.
+
+    The official search gives the null odds of one question, which another computer may round to
+    the other side. The one to keep is half-way to the next greater ones, but no further than
+    LARGEST_STEP, and so decides these questions alike:
+
+        null odds        -8.0   -2.0          -1.4   4.0
+        best_f1_thresh          -2.0
+        to keep                        -1.7
+    """
     kinds = {bool(example.answers) for example in file.examples}
-    return results.get("best_f1_thresh") if len(kinds) == 2 else None
+    best = results.get("best_f1_thresh")
+    if len(kinds) < 2 or best is None:
+        return None
+    gaps = [one.null_odds - best for one in predictions if one.null_odds > best]
+    return best + min([0.5 * min(gaps, default=0.0), LARGEST_STEP])

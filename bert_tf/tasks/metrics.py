@@ -145,9 +145,13 @@ def evaluate(
         tags = [[labels.spell(i) for i in labels.decide(rows)] for rows in probabilities]
         return compute_metrics(names, list(gold), tags)
     numbers = np.asarray([labels.ids(label) for label in gold])
+    decided = labels.decide(np.asarray(probabilities))
     if labels.head != "multi_label":
         numbers = numbers.reshape(len(gold))
-    return compute_metrics(names, numbers, labels.decide(np.asarray(probabilities)))
+    if labels.head == "classes":  # "1" is the second label for F1, also of a model with 1, 0
+        ranks = np.argsort(np.argsort(labels.names))
+        numbers, decided = ranks[numbers], ranks[decided]
+    return compute_metrics(names, numbers, decided)
 
 
 def check_libraries(names: Sequence[str]) -> None:

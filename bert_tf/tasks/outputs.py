@@ -101,9 +101,10 @@ def write_submission(
       guids: ids of the examples; the server's are the numbers from 0.
       probabilities: [N, L], of regression the scores [N, 1].
     """
-    lines = [_row(["index", "prediction"])]
-    for guid, prediction in zip(guids, labels.decide(probabilities), strict=True):
-        lines.append(_row([guid, labels.spell(prediction)]))
+    rows = [*zip(guids, map(labels.spell, labels.decide(probabilities)), strict=True)]
+    if all(guid.isdecimal() for guid in guids):  # a dataset may have them in another order
+        rows.sort(key=lambda row: int(row[0]))
+    lines = [_row(["index", "prediction"]), *map(_row, rows)]
     _write(path, lines)
 
 

@@ -13,10 +13,12 @@ from absl import logging
 
 from bert_tf import checkpoints
 from bert_tf.errors import InputError
+from bert_tf.files import digest_of
 from bert_tf.fine_tuning import Batching, predictions_in_order, write_records
 from bert_tf.formats.base import ModelFacts
 from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.records import RecordFiles
+from bert_tf.serving.kinds import KIND_OF_HEAD
 from bert_tf.step import Computation
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.features import Features, classifier_record, join_words, make_features
@@ -46,6 +48,7 @@ class SplitData:
       files: its records, once they are written.
       guids: of each record; the windows of a long sentence share one.
       label_ids: of each record, as in it.
+      digest: of the file of records.
       probabilities: of each example, once they were predicted: [N, L], or [W, L] of each sentence.
     """
 
@@ -55,6 +58,7 @@ class SplitData:
     guids: list[str] = dataclasses.field(default_factory=list)
     label_ids: list[list] = dataclasses.field(default_factory=list)
     probabilities: Sequence[np.ndarray] = ()
+    digest: str = ""
 
 
 class Run:
@@ -91,6 +95,7 @@ class Run:
         )
         self.train_files: RecordFiles | None = None
         self.num_train_examples = 0
+        self.train_digest = ""
         self.trainer: Trainer | None = None  # with the model that is evaluated
         self.step = 0  # of that model
 
@@ -104,6 +109,7 @@ class Run:
         logging.info("%s: %d records of %d examples", path, count, len(examples))
         self.train_files = RecordFiles(path, self.record)
         self.num_train_examples = len(examples)
+        self.train_digest = digest_of(path)
 
     def _features(self, examples: Sequence[AnyExample]) -> Iterator[Features]:
         length = self.batching.max_seq_length
@@ -130,7 +136,13 @@ class Run:
         count = write_records(path, self.record, rows())
         logging.info("%s: %d records of %d examples", path, count, len(data.examples))
         data.files = RecordFiles(path, self.record)
+        data.digest = digest_of(path)
         return data.files
+
+    def digest_of(self, data: SplitData) -> str:
+        """A hash of the records of a part of the data."""
+        self._prepare(data)
+        return data.digest
 
     # ------------------------------------------------------------------------ the model
 
@@ -175,6 +187,10 @@ class Run:
             do_lower_case=self.model.tokenizer.do_lower_case,
             architecture=ARCHITECTURES[self.task.head],
             labels=self.task.labels.names or None,
+            task=KIND_OF_HEAD[self.task.head],
+            pairs=self.task.has_pairs,
+            num_choices=self.task.num_choices,
+            max_seq_length=self.batching.max_seq_length,
         )
 
     def write_model_files(self, folder: str) -> None:

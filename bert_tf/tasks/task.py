@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.errors import InputError
 from bert_tf.tasks.labels import Labels
@@ -178,12 +179,15 @@ class Task:
             )
         return dataclasses.replace(self, labels=found)
 
-    def with_labels_of_model(self, names: Sequence[str] | None, *, source: str) -> "Task":
+    def with_labels_of_model(
+        self, names: Sequence[str] | None, *, source: str, is_originals: bool = False
+    ) -> "Task":
         """This task with the labels of a trained model, in the order of its classes.
 
         Args:
           names: as the model's files say them; None if they do not.
           source: where the model is, for messages.
+          is_originals: whether it may be of the original, which has the task's order.
 
         Raises:
           InputError: neither says them, or the two are not the same labels.
@@ -192,13 +196,19 @@ class Task:
             return self
         if not names:
             if self.labels.are_found:
+                if not is_originals:
+                    logging.warning(
+                        "%s does not name its classes. They are taken to be, in this order: %s. "
+                        "If they are others, name them in its config.json (id2label).",
+                        *(source, ", ".join(self.labels.names)),
+                    )
                 return self
             raise InputError(
                 received=f"{source}, which does not say the names of its classes",
                 expected="labels in a model_facts.json or config.json beside the weights",
                 remedy="give the folder that the model was trained in, or name them with --labels",
             )
-        known = {name.lower(): name for name in self.labels.names}
+        known = {**self.labels.synonyms, **{name.lower(): name for name in self.labels.names}}
         own = tuple(known.get(name.lower(), name) for name in names)
         if self.labels.are_found and set(own) != set(self.labels.names):
             raise InputError(

@@ -39,6 +39,11 @@ class Settings:
     early_stopping: int = 0  # ends after so many evaluations without a better one; 0: never
     eval_batch_size: int = 8
 
+    @property
+    def choose(self) -> bool:
+        """Whether the dev data decide which model is kept."""
+        return bool(self.pace.eval_steps) or len(self.learning_rates) * len(self.seeds) > 1
+
 
 def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
     """Trains every combination and leaves the best model in the run and its folder.
@@ -50,8 +55,10 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
     """
     grid = [(rate, seed) for rate in settings.learning_rates for seed in settings.seeds]
     if len(grid) == 1:
+        _refuse_best_of_others(run.output_dir, is_kept=settings.pace.eval_steps > 0)
         _train(run, settings, Trial(*grid[0], run.output_dir), dev)
         return
+    _refuse_best_of_others(run.output_dir, is_kept=False)
     trials = []
     for rate, seed in grid:
         folder = tf.io.gfile.join(run.output_dir, f"learning_rate_{rate!r}_seed_{seed}")
@@ -65,14 +72,30 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
             checkpoints.CheckpointFolder(folder).clear()
 
 
+def _refuse_best_of_others(folder: str, *, is_kept: bool) -> None:
+    """A best checkpoint that this run does not look after would be taken for its own."""
+    path = tf.io.gfile.join(folder, BEST)
+    if not is_kept and tf.io.gfile.exists(tf.io.gfile.join(path, "checkpoint")):
+        raise InputError(
+            received=f"{path}, the best checkpoint of a run with --eval_steps",
+            expected="a single run with --eval_steps that goes on there, or a folder without it",
+            remedy=f"add --eval_steps, choose another --output_dir, or remove {path}",
+        )
+
+
 def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData]) -> Trial:
     """A trial that is finished is not run again."""
     path = tf.io.gfile.join(trial.folder, RESULTS)
     schedule = dataclasses.replace(settings.schedule, learning_rate=trial.learning_rate)
-    facts = _facts(run, settings, schedule, trial)
+    facts = _facts(run, settings, schedule, trial, dev)
+    latest = checkpoints.CheckpointFolder(trial.folder).latest()
     if tf.io.gfile.exists(path):
         _refuse_other_facts(read_json(path)["facts"], facts, trial.folder)
-    else:
+    elif latest:
+        reader = checkpoints.open_checkpoint(latest)
+        old = checkpoints.read_run_facts(reader, prefix=latest)
+        _refuse_other_facts(old, facts, trial.folder)
+    if not tf.io.gfile.exists(path):
         logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
         _train(run, settings, trial, dev)
         found = run.evaluate(dev[0], batch_size=settings.eval_batch_size)
@@ -110,7 +133,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
         num_train_steps=num_train_steps,
         seed=trial.seed,
     )
-    facts = _facts(run, settings, schedule, trial)
+    facts = _facts(run, settings, schedule, trial, dev)
     best = None
     if dev and settings.pace.eval_steps:
         best = _Best(run, settings, trial, dev, facts)
@@ -163,7 +186,8 @@ class _Best:
         results = self._run.evaluate(self._data, batch_size=self._settings.eval_batch_size)
         earlier = [value for at, value in self.values.items() if at < step]
         value = results[self._metric]
-        if step and (not earlier or value > max(earlier)):
+        # Agreed on: sums may differ in the last bit from one machine to another.
+        if step and hosts.any_of(not earlier or value > max(earlier)):
             self.folder.save(step, self._run.trainer.state(step, self._facts))
         if step:
             self.values = {at: v for at, v in self.values.items() if at < step} | {step: value}
@@ -176,12 +200,23 @@ class _Best:
         patience, values = self._settings.early_stopping, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
-        return max(values[-patience:]) <= max(values[:-patience])
+        return hosts.any_of(max(values[-patience:]) <= max(values[:-patience]))
 
 
-def _facts(run: Run, settings: Settings, schedule: FineTuningSchedule, trial: Trial) -> dict:
+def _facts(
+    run: Run,
+    settings: Settings,
+    schedule: FineTuningSchedule,
+    trial: Trial,
+    dev: Sequence[SplitData],
+) -> dict:
     """What decides how a trial ends."""
     return {
+        "train_data": run.train_digest,
+        "dev_data": run.digest_of(dev[0]) if dev and settings.choose else None,
+        "labels": list(run.task.labels.names),
+        "eval_steps": settings.pace.eval_steps,
+        "early_stopping": settings.early_stopping,
         **dataclasses.asdict(schedule),
         "optimizer": settings.optimizer,
         "bias_correction": settings.bias_correction,
@@ -201,12 +236,11 @@ def _keep(run: Run, best: Trial) -> None:
     logging.info("The best trial: learning rate %g, seed %d", best.learning_rate, best.seed)
     own = checkpoints.CheckpointFolder(run.output_dir)
     if own.latest() and checkpoints.CheckpointFolder(best.folder).latest() is None:
+        _refuse_other_winner(own, best)
         run.model = dataclasses.replace(run.model, source=open_weights(own.latest()))
         run.restore()  # all was done before
         return
-    inside = tf.io.gfile.join(best.folder, BEST)
-    source = inside if tf.io.gfile.exists(tf.io.gfile.join(inside, "checkpoint")) else best.folder
-    prefix = checkpoints.CheckpointFolder(source).latest()
+    prefix = checkpoints.find_checkpoint(best.folder)
     reader = checkpoints.open_checkpoint(prefix)
     tensors = {
         name: checkpoints.read_tensor(reader, name, prefix=prefix)
@@ -215,3 +249,18 @@ def _keep(run: Run, best: Trial) -> None:
     saved = own.save(checkpoints.step_of(prefix), tensors)
     run.model = dataclasses.replace(run.model, source=open_weights(saved))
     run.restore()
+
+
+def _refuse_other_winner(own: checkpoints.CheckpointFolder, best: Trial) -> None:
+    """A grid without the trial that won an earlier one has a best whose weights are gone."""
+    reader = checkpoints.open_checkpoint(own.latest())
+    facts = checkpoints.read_run_facts(reader, prefix=own.latest())
+    kept = facts.get("learning_rate"), facts.get("seed")
+    if kept != (best.learning_rate, best.seed):
+        raise InputError(
+            received=f"{own.path}, which keeps the model of learning rate {kept[0]}, seed "
+            f"{kept[1]}; the best of these trials had {best.learning_rate} and {best.seed}, and "
+            "its model was not kept",
+            expected="trials among which is that one",
+            remedy=f"add it, or remove {best.folder} to train that one again",
+        )

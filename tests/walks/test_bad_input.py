@@ -69,6 +69,10 @@ NO_MASK = file("no_mask.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
 OTHER = checkpoint("other", wte=np.zeros([3, 2], np.float32))
 CASES = (
     Case("neither train nor eval", PRETRAIN, "--do_train", {"do_train": None}),
+    Case(
+        "a TPU of another machine", PRETRAIN, "the TPU node-1 and the local --output_dir=",
+        {"strategy": None, "tpu": "node-1"},
+    ),
     Case("no such file", PRETRAIN, "matches no file", {"input_file": "{}/nothing*"}),
     Case("empty records", PRETRAIN, "empty file", {"input_file": "{}/empty"}, EMPTY),
     Case(
@@ -91,6 +95,10 @@ CASES = (
     Case(
         "vocabulary beyond the table", PRETRAIN, "vocab_size", {"vocab_file": "{}/long.txt"},
         lambda folder: write_vocabulary(folder / "long.txt", TINY["vocab_size"] + 1),
+    ),
+    Case(
+        "case not told", PRETRAIN, "--nodo_lower_case",
+        {"vocab_file": "{}/vocab.txt", "export_dir": "{}/serving"},
     ),
     Case(
         "unknown key", PRETRAIN, "hiden_size", {"bert_config_file": "{}/odd.json"},

@@ -142,8 +142,11 @@ def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
             ({"top_k": 21}, "--top_k=21"),
             ({"max_seq_length": 30}, "max_seq_length 30"),
             ({"max_query_length": 40}, "max_query_length=40"),
-            ({"task": "fill_mask"}, "cls/predictions"),
-            ({"task": "classification"}, "output_weights"),
+            ({"task": "fill_mask", "max_query_length": None}, "cls/predictions"),
+            ({"task": "classification", "max_query_length": None}, "output_weights"),
+            ({"task": "classification"}, "--max_query_length"),
+            ({"pairs": True}, "--pairs"),
+            ({"max_seq_length": 0}, "max_seq_length=0"),
         ):
             flags = {"init_checkpoint": questions / "model", "max_query_length": 4}
             flags["export_dir"] = tmp_path / "none"

@@ -101,18 +101,15 @@ def numbers_in(path: pathlib.Path) -> list[float]:
     return numbers
 
 
-def run_undisturbed(count: int, given: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    flags = pretraining_flags(given) | {"output_dir": folder / "run"}
-    with Processes(count, folder, "run_pretraining.py", **flags) as processes:
-        assert processes.wait() == [0] * count, processes.all_said()
-        assert " step 160/160 " in processes.said(count - 1)  # they all say how it goes
-    return folder / "run"
-
-
 @pytest.fixture(scope="module")
 def two(given, tmp_path_factory) -> pathlib.Path:
     """What two processes make of it that nobody disturbs."""
-    return run_undisturbed(2, given, tmp_path_factory.mktemp("two"))
+    folder = tmp_path_factory.mktemp("two")
+    flags = pretraining_flags(given) | {"output_dir": folder / "run"}
+    with Processes(2, folder, "run_pretraining.py", **flags) as processes:
+        assert processes.wait() == [0, 0], processes.all_said()
+        assert " step 160/160 " in processes.said(1)  # they all say how it goes
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
@@ -124,25 +121,16 @@ def one(given, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def check_is_one(several: pathlib.Path, one: pathlib.Path) -> None:
-    assert_same_weights(one / f"model.ckpt-{EARLY}.index", several / f"model.ckpt-{EARLY}.index")
-    # The chief alone has written: the same files, and no others.
-    names = [{n for n in contents(f) if "tfevents" not in n} for f in (several, one)]
-    assert names[0] == names[1]
-    events = [n for n in contents(several) if "tfevents" in n]
-    assert len(events) == 2  # of training and evaluation
-    results = numbers_in(several / "eval_results.txt")
-    assert results == pytest.approx(numbers_in(one / "eval_results.txt"), rel=1e-3)
-
-
 def test_two_processes_are_one(one, two):
     """With dropout, clipping and parts."""
-    check_is_one(two, one)
-
-
-@pytest.mark.skipif(not os.environ.get("BERT_TF_SLOW"), reason="slow; set BERT_TF_SLOW to run it")
-def test_three_processes_are_one(one, given, tmp_path):
-    check_is_one(run_undisturbed(3, given, tmp_path), one)
+    assert_same_weights(one / f"model.ckpt-{EARLY}.index", two / f"model.ckpt-{EARLY}.index")
+    # The chief alone has written: the same files, and no others.
+    names = [{n for n in contents(f) if "tfevents" not in n} for f in (two, one)]
+    assert names[0] == names[1]
+    events = [n for n in contents(two) if "tfevents" in n]
+    assert len(events) == 2  # of training and evaluation
+    results = numbers_in(two / "eval_results.txt")
+    assert results == pytest.approx(numbers_in(one / "eval_results.txt"), rel=1e-3)
 
 
 def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
@@ -208,23 +196,48 @@ OWN = {  # flags of each script, and what it writes to compare
 }
 
 
+def fine_tuning_flags(script: str, given: pathlib.Path) -> dict:
+    flags = FINE_TUNING | OWN[script][0] | {"init_checkpoint": given}
+    if script == "run_squad.py":
+        return flags | {"train_file": given / "train.json", "predict_file": given / "dev.json"}
+    return flags | {"data_dir": given}
+
+
+def assert_same_end(script: str, one: pathlib.Path, other: pathlib.Path) -> None:
+    """Weights, and the numbers in what is written at the end."""
+    assert_same_weights(one, other)
+    for name in OWN[script][1] if script in OWN else ("eval_results.txt",):
+        ours, theirs = (numbers_in(folder / name) for folder in (other, one))
+        assert len(theirs) > 2
+        assert ours == pytest.approx(theirs, abs=1e-4), name
+
+
 @pytest.mark.parametrize("script", list(OWN))
 def test_fine_tuning_in_two_processes_and_on_four_devices(script, given, tmp_path):
     """Training with length buckets, evaluation, prediction of every row once and in order."""
-    own, files = OWN[script]
-    flags = FINE_TUNING | own | {"init_checkpoint": given}
-    if script == "run_squad.py":
-        flags |= {"train_file": given / "train.json", "predict_file": given / "dev.json"}
-    else:
-        flags |= {"data_dir": given}
+    flags = fine_tuning_flags(script, given)
     with in_process(script) as main:
         main(**flags, strategy="one", output_dir=tmp_path / "one")
     with Processes(2, tmp_path / "logs", script, **flags, output_dir=tmp_path / "two") as processes:
         assert processes.wait() == [0, 0], processes.all_said()
     run(script, **flags, num_cpu_devices=4, output_dir=tmp_path / "four")
     for folder in ("two", "four"):
-        assert_same_weights(tmp_path / "one", tmp_path / folder)
-        for name in files:
-            ours, theirs = (numbers_in(tmp_path / f / name) for f in (folder, "one"))
-            assert len(theirs) > 2
-            assert ours == pytest.approx(theirs, abs=1e-4), name
+        assert_same_end(script, tmp_path / "one", tmp_path / folder)
+
+
+@pytest.mark.skipif(not os.environ.get("BERT_TF_SLOW"), reason="slow; set BERT_TF_SLOW to run it")
+@pytest.mark.parametrize("script", ["run_pretraining.py", *OWN])
+def test_three_processes_are_one(script, given, tmp_path):
+    """At the end of a short run, with batches that three can share in two parts each."""
+    if script == "run_pretraining.py":
+        flags = pretraining_flags(given) | {"num_train_steps": EARLY}
+    else:
+        flags = fine_tuning_flags(script, given)
+        flags |= {"train_batch_size": 12, "predict_batch_size": 6}
+        flags |= {"eval_batch_size": 6} if "eval_batch_size" in flags else {}
+    with in_process(script) as main:
+        main(**flags, strategy="one", output_dir=tmp_path / "one")
+    output_dir = tmp_path / "three"
+    with Processes(3, tmp_path / "logs", script, **flags, output_dir=output_dir) as processes:
+        assert processes.wait() == [0, 0, 0], processes.all_said()
+    assert_same_end(script, tmp_path / "one", output_dir)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from walking import SIZES, run, write_config, write_records, write_vocabulary
+from walking import SIZES, read_tensors, run, write_config, write_records, write_vocabulary
 
 import bert_tf
 from bert_tf.progress import read_curves
@@ -120,6 +120,10 @@ def guesses_as_exported(folder) -> None:
     assert facts["options"]["max_seq_length"] == 128
     assert "masked_lm_accuracy" in facts["metrics"]
     assert "run_pretraining.py" in facts["commands"][0]
+    known = json.loads((folder / "run" / "model_facts.json").read_text())
+    assert known == {
+        "architecture": "BertForPreTraining", "do_lower_case": True, "max_seq_length": 128
+    }  # fmt: skip
 
 
 def test_one_and_four_devices_then_the_other_scripts(tmp_path):
@@ -182,9 +186,14 @@ def test_masked_lm_only(tmp_path):
         num_warmup_steps=1,
         optimizer="lamb",
         bias_correction=True,
+        clip_per_replica=True,
         max_eval_steps=2,
         **SIZES,
     )
     keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert set(results(tmp_path / "run")) == keys
     assert not any("seq_relationship" in name for name in weights(tmp_path / "run"))
+    # What decides how it ends is noted, to be compared when it is gone on with.
+    facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
+    noted = ("masked_lm_only", "clip_per_replica", "num_replicas", "hidden_dropout_prob")
+    assert [facts[name] for name in noted] == [True, True, 1, 0.1]

@@ -111,9 +111,13 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     assert f"<dt>best_f1</dt><dd>{results['best_f1']:,.3f}</dd>" in page
 
     # The best threshold is stored with the model, and is what later answers are decided by.
-    threshold = results["best_f1_thresh"]
     facts = json.loads((tmp_path / "model_facts.json").read_text())
-    assert facts["null_score_diff_threshold"] == threshold
+    threshold = facts["null_score_diff_threshold"]
+    assert results["best_f1_thresh"] <= threshold <= results["best_f1_thresh"] + 0.5
+    assert decided(nbest, null_odds, threshold) == decided(
+        nbest, null_odds, results["best_f1_thresh"]
+    )
+    assert facts["doc_stride"] == flags["doc_stride"]
     (tmp_path / "eval_results.txt").unlink()
     ended = run("run_squad.py", predict_batch_size=3, **flags)
     again = read_files(tmp_path)
@@ -138,6 +142,7 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     )
     third = read_files(tmp_path)
     assert third[0] == predictions
+    assert json.loads((tmp_path / "model_facts.json").read_text()) == facts  # its own threshold
     assert list(third[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
     again = read_results(tmp_path)
     assert again.keys() == results.keys()

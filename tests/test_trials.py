@@ -1,0 +1,139 @@
+"""The protocol of several trials: early stopping, the best checkpoint, what is refused."""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+
+from bert_tf import checkpoints
+from bert_tf.errors import InputError
+from bert_tf.fine_tuning import Batching, FineTuningSchedule
+from bert_tf.pace import Pace, StopTraining
+from bert_tf.step import Computation
+from bert_tf.tasks import trials
+from bert_tf.tasks.declarations import get_task
+from bert_tf.tasks.reports import Trial
+
+
+class Run:
+    """Stands in for a run whose model has the accuracies that are given, one after the other."""
+
+    def __init__(self, folder, accuracies=()):
+        self.output_dir = str(folder)
+        self.task = get_task("rte")
+        self.computation = Computation()
+        self.batching = Batching(vocab_size=11, max_seq_length=7)
+        self.model = types.SimpleNamespace(source=types.SimpleNamespace(path="begun/with"))
+        self.train_digest, self.train_files, self.num_train_examples = "t1", range(64), 64
+        self.trainer, self.accuracies, self.step = self, [*accuracies], 0
+        self.files_written = []
+
+    def digest_of(self, data):
+        return f"digest of {data}"
+
+    def evaluate(self, data, *, batch_size):
+        return {"eval_accuracy": self.accuracies.pop(0), "loss": 0.5}
+
+    def state(self, step, facts):
+        notes = np.array(json.dumps(facts, sort_keys=True))
+        return {"w": np.full([3], step, np.float32), checkpoints.RUN_FACTS: notes}
+
+    def write_model_files(self, folder):
+        self.files_written.append(folder)
+
+
+def settings(**changes) -> trials.Settings:
+    fixed = {
+        "schedule": FineTuningSchedule(train_batch_size=8),
+        "learning_rates": (3e-5,),
+        "seeds": (5,),
+        "pace": Pace(eval_steps=10),
+        "early_stopping": 2,
+    }
+    return trials.Settings(**fixed | changes)
+
+
+def best_of(run, **changes) -> trials._Best:
+    trial = Trial(3e-5, 5, run.output_dir)
+    return trials._Best(run, settings(**changes), trial, ["dev"], {"seed": 5})
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "last", "best"),
+    [
+        ([0.5, 0.5, 0.5, 0.9], 30, 10),  # equal is not better
+        ([0.5, 0.4, 0.6, 0.6, 0.5, 0.9], 50, 30),
+        ([0.5, 0.6, 0.55, 0.7, 0.69, 0.68, 0.9], 60, 40),
+    ],
+)
+def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best):
+    looking = best_of(Run(tmp_path, accuracies))
+    for step in range(10, last, 10):
+        looking(step)
+    with pytest.raises(StopTraining, match="2 evaluations without a better eval_accuracy"):
+        looking(last)
+    assert looking.folder.latest() == f"{tmp_path}/best/model.ckpt-{best}"
+    assert checkpoints.find_checkpoint(str(tmp_path)) == looking.folder.latest()
+
+
+def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
+    looking = best_of(Run(tmp_path, [0.5, 0.6, 0.4]))
+    for step in (10, 20, 30):
+        looking.look(step)
+    again = best_of(Run(tmp_path, [0.6]))
+    assert again.values == {10: 0.5, 20: 0.6, 30: 0.4}
+    again.forget_after(10)
+    again.look(20)
+    assert again.values == {10: 0.5, 20: 0.6}
+    assert again.folder.latest().endswith("model.ckpt-20")
+    assert not again.has_stopped
+
+
+def facts(run, chosen=None, dev=("dev",)) -> dict:
+    chosen = chosen or settings()
+    schedule = dataclasses.replace(chosen.schedule, learning_rate=3e-5)
+    return trials._facts(run, chosen, schedule, Trial(3e-5, 5, run.output_dir), dev)
+
+
+def test_facts_say_what_a_trial_depends_on(tmp_path):
+    run = Run(tmp_path)
+    first = facts(run)
+    assert first["dev_data"] == "digest of dev"
+    assert facts(run, settings(pace=Pace(eval_steps=0)))["dev_data"] is None
+    others = {
+        "train_data": {"train_digest": "t2"},
+        "labels": {"task": dataclasses.replace(run.task, labels=get_task("cola").labels)},
+    }
+    for name, changed in others.items():
+        other = Run(tmp_path)
+        vars(other).update(changed)
+        assert facts(other)[name] != first[name]
+    assert facts(run, settings(early_stopping=3))["early_stopping"] != first["early_stopping"]
+
+
+def test_an_unfinished_trial_of_other_data_is_refused(tmp_path):
+    run = Run(tmp_path)
+    folder = checkpoints.CheckpointFolder(str(tmp_path / "trial"))
+    folder.save(4, run.state(4, facts(run)))
+    run.train_digest = "t2"
+    with pytest.raises(InputError, match="a trial with another train_data"):
+        trials._run_or_read(run, settings(), Trial(3e-5, 5, folder.path), ["dev"])
+
+
+@pytest.mark.parametrize("rates", [(3e-5,), (3e-5, 2e-5)])
+def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path, rates):
+    run = Run(tmp_path, [0.5])
+    best_of(run).look(10)
+    with pytest.raises(InputError, match=r"add --eval_steps, .*or remove .*best"):
+        trials.run_all(run, settings(pace=Pace(), learning_rates=rates), ["dev"])
+
+
+def test_a_grid_without_the_earlier_winner_is_refused(tmp_path):
+    run = Run(tmp_path)
+    own = checkpoints.CheckpointFolder(str(tmp_path))
+    own.save(9, run.state(9, {"learning_rate": 3e-5, "seed": 5}))
+    (tmp_path / "trial").mkdir()
+    with pytest.raises(InputError, match="keeps the model of learning rate 3e-05, seed 5"):
+        trials._keep(run, Trial(2e-5, 5, str(tmp_path / "trial")))
