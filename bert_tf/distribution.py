@@ -26,30 +26,38 @@ def make_strategy(
     """The `tf.distribute` strategy of that name. To be called before TensorFlow uses a device.
 
     Args:
-      name: one of `STRATEGIES`. auto is tpu if `tpu` is given, multiworker if TF_CONFIG names
-        several processes, mirrored if there are several GPUs or logical CPU devices, and else one.
-      tpu: the TPU's name, its grpc:// address, or local.
+      name: one of `STRATEGIES`. auto is multiworker if TF_CONFIG names several processes, mirrored
+        if there are several GPUs or logical CPU devices, and else one.
+      tpu: of the strategy tpu, the TPU's name, its grpc:// address, or local, that of this machine.
       tpu_zone: the zone of the TPU, where the metadata server does not tell.
       gcp_project: the project of the TPU, likewise.
-      num_cpu_devices: logical devices to split the CPU into.
+      num_cpu_devices: logical devices to split the CPU into, for mirrored.
 
     Raises:
       InputError: the devices are not to be had, or TF_CONFIG is none.
     """
+    if name == "multiworker" or (name == "auto" and os.environ.get(CLUSTER)):
+        name = "multiworker" if num_processes() > 1 else "auto"
     if num_cpu_devices > 1:
+        _refuse_cpu_devices(name, num_cpu_devices)
         _split_cpu(num_cpu_devices)
-    if name == "multiworker" or (name == "auto" and not tpu and os.environ.get(CLUSTER)):
-        if num_processes() > 1:
-            return _multi_worker_strategy()
-        name = "auto"
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if name == "auto":
-        name = "tpu" if tpu else "mirrored" if len(devices) > 1 else "one"
+    if name == "multiworker":
+        return _multi_worker_strategy()
     if name == "tpu":
         return _tpu_strategy(tpu, zone=tpu_zone, project=gcp_project)
-    if name == "mirrored":
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if name == "mirrored" or (name == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.get_strategy()  # the default one: this process's first device
+
+
+def _refuse_cpu_devices(name: str, num_devices: int) -> None:
+    if name not in ("auto", "mirrored"):
+        raise InputError(
+            received=f"--num_cpu_devices={num_devices} with the strategy {name}",
+            expected="it with mirrored, which alone runs on several devices of a CPU",
+            remedy="leave out --num_cpu_devices, or use --strategy=mirrored",
+        )
 
 
 def _split_cpu(num_devices: int) -> None:
@@ -109,16 +117,33 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 def _tpu_strategy(
     tpu: str | None, *, zone: str | None, project: str | None
 ) -> tf.distribute.Strategy:
+    """What names no device runs in this process, also where the TPU is of another machine."""
+    resolvers = tf.distribute.cluster_resolver
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(
-            tpu, zone=zone, project=project
-        )
+        if tpu == "local":
+            return tf.distribute.TPUStrategy(resolvers.TPUClusterResolver.connect(tpu))
+        resolver = resolvers.TPUClusterResolver(tpu, zone=zone, project=project)
+        tf.config.experimental_connect_to_cluster(resolver, make_master_device_default=False)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:  # the resolver's errors have no common class
         raise InputError(
             received=f"the TPU {tpu or '(none named)'}, which does not answer: "
             f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            expected="the name or grpc:// address of a TPU, or `local` on a TPU virtual machine",
-            remedy="check --tpu (and --tpu_zone, --gcp_project), or leave them out to run on this "
-            "machine's own devices",
+            expected="the name or grpc:// address of a TPU, or `local` on a TPU virtual machine, "
+            "with a TensorFlow that was built for TPUs",
+            remedy="check --tpu, --tpu_zone and --gcp_project, or leave out --tpu, --use_tpu and "
+            "--strategy=tpu to run on this machine's other devices",
         ) from None
+
+
+def remote_hosts(strategy: tf.distribute.Strategy) -> list[str]:
+    """The CPU beside each replica's device, if the devices are of other processes; else none."""
+    try:
+        devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    except RuntimeError:  # the default strategy, this process's first device, has no such list
+        return []
+    here = tf.DeviceSpec.from_string(tf.constant(0).device)
+    if (devices[0].job, devices[0].task) == (here.job, here.task):
+        return []
+    return [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]

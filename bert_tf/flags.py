@@ -13,7 +13,6 @@ from absl import flags, logging
 
 from bert_tf import distribution
 from bert_tf.errors import InputError
-from bert_tf.files import BEST
 from bert_tf.pace import Pace
 from bert_tf.running import run  # noqa: F401  (scripts call it as flags.run)
 from bert_tf.step import PRECISIONS, Computation
@@ -160,7 +159,7 @@ def define_fine_tuning() -> None:
     flags.DEFINE_bool(
         "bucket_by_length",
         True,
-        "Batches of alike lengths, cut to the longest; no work on padding.",
+        "Batches of alike lengths, cut to the longest; no work on padding. Not on a TPU.",
     )
     flags.DEFINE_float(
         "layerwise_lr_decay",
@@ -189,7 +188,7 @@ def define_devices() -> None:
         "names several processes, mirrored with several GPUs, else one device.",
     )
     flags.DEFINE_integer(
-        "num_cpu_devices", 1, "Logical devices to split the CPU into (for trying mirrored)."
+        "num_cpu_devices", 1, "Logical devices to split the CPU into, for trying mirrored."
     )
     flags.DEFINE_enum(
         "precision",
@@ -205,10 +204,15 @@ def define_devices() -> None:
         "one was lost; then, or with 0, it ends.",
     )
     flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")
-    flags.DEFINE_string("tpu_name", None, "The TPU: its name, grpc://address, or local.")
+    flags.DEFINE_string(
+        "tpu_name",
+        None,
+        "The TPU: local, that of this machine; or the name or grpc://address of another machine's. "
+        "This process reads for it, batch by batch, so local is faster.",
+    )
     flags.DEFINE_string("tpu", None, "The same as --use_tpu --tpu_name=TPU.")
-    flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
-    flags.DEFINE_string("gcp_project", None, "The cloud project of the TPU.")
+    flags.DEFINE_string("tpu_zone", None, "The zone of a TPU that is given by name.")
+    flags.DEFINE_string("gcp_project", None, "The cloud project of a TPU that is given by name.")
     flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
     flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for the original's commands; no effect.")
 
@@ -217,22 +221,20 @@ def begin_with(*, is_training: bool) -> str:
     """The path of the model that a fine-tuning script begins with.
 
     Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
-    model of --output_dir if there is one, its best one if it has such.
+    model of --output_dir if there is one.
     """
     values = flags.FLAGS
     if is_training:
         return values.init_checkpoint or values.output_dir
-    inside = tf.io.gfile.join(values.output_dir, BEST)
-    for folder in (inside, values.output_dir):
-        if tf.io.gfile.exists(tf.io.gfile.join(folder, "checkpoint")):
-            if values.init_checkpoint:
-                logging.warning(
-                    "Using the model in %s, not --init_checkpoint=%s; for that one give another "
-                    "--output_dir.",
-                    folder,
-                    values.init_checkpoint,
-                )
-            return folder
+    if tf.io.gfile.exists(tf.io.gfile.join(values.output_dir, "checkpoint")):
+        if values.init_checkpoint:
+            logging.warning(
+                "Using the model in %s, not --init_checkpoint=%s; for that one give another "
+                "--output_dir.",
+                values.output_dir,
+                values.init_checkpoint,
+            )
+        return values.output_dir
     return values.init_checkpoint or values.output_dir
 
 
@@ -250,48 +252,65 @@ def open_pretrained() -> PretrainedModel:
     return PretrainedModel(source, config, tokenizer)
 
 
-# What the TPU's own machine reads or writes; the rest is read here.
-_PATHS_OF_TPU = ("output_dir", "input_file", "eval_input_file", "init_checkpoint")
+def make_strategy() -> tf.distribute.Strategy:
+    """What the flags of `define_devices` say to run on. On a TPU it turns --bucket_by_length off.
+
+    Raises:
+      InputError: it is not to be had, flags contradict others, or a path is local here and the TPU
+        is another machine's.
+    """
+    values = flags.FLAGS
+    name, tpu = values.strategy, values.tpu or values.tpu_name
+    if values.use_tpu or values.tpu or name == "tpu":
+        if name not in ("auto", "tpu"):
+            raise InputError(
+                received=f"--strategy={name} with {'--use_tpu' if values.use_tpu else '--tpu'}",
+                expected="auto or tpu, to run on a TPU",
+                remedy="leave out one of the two",
+            )
+        check_tpu_paths(tpu)
+        take_one_length()
+        name = "tpu"
+    return distribution.make_strategy(
+        name,
+        tpu=tpu,
+        tpu_zone=values.tpu_zone,
+        gcp_project=values.gcp_project,
+        num_cpu_devices=values.num_cpu_devices,
+    )
+
+
+# What a run reads again and again or leaves behind.
+_PATHS_OF_TPU = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
 
 def check_tpu_paths(tpu: str | None) -> None:
-    """Refuses local paths for a TPU that is elsewhere.
+    """Refuses local paths for a TPU of another machine, before anything is connected.
 
     Raises:
-      InputError: naming the flag.
+      InputError: naming the first flag with such a path.
     """
     if tpu == "local":
         return
     for name in _PATHS_OF_TPU:
         value = flags.FLAGS[name].value if name in flags.FLAGS else None
         for path in (value or "").split(","):
-            if path and "://" not in path:
+            if path and not path.startswith("gs://"):
                 raise InputError(
-                    received=f"--{name}={path}, a local path, with the TPU {tpu}",
-                    expected="a path that begins with gs://: the TPU is another machine, which "
-                    "cannot read local files",
+                    received=f"--{name}={path} with the TPU {tpu or '(none named)'}",
+                    expected="a path that begins with gs://: the TPU is of another machine, and a "
+                    "TPU worker cannot read a local path",
                     remedy=f"copy it to a bucket and give --{name}=gs://..., or run on the TPU "
                     "virtual machine itself with --tpu=local",
                 )
 
 
-def make_strategy() -> tf.distribute.Strategy:
-    """What the flags of `define_devices` say to run on.
-
-    Raises:
-      InputError: it is not to be had; or it is a TPU, and a flag names a local path.
-    """
-    values = flags.FLAGS
-    tpu = values.tpu or (values.tpu_name if values.use_tpu else None)
-    if values.use_tpu or values.strategy == "tpu" or (values.strategy == "auto" and tpu):
-        check_tpu_paths(tpu)
-    return distribution.make_strategy(
-        "tpu" if values.use_tpu else values.strategy,
-        tpu=tpu,
-        tpu_zone=values.tpu_zone,
-        gcp_project=values.gcp_project,
-        num_cpu_devices=values.num_cpu_devices,
-    )
+def take_one_length() -> None:
+    """Turns --bucket_by_length off: a TPU's program is for batches of one shape."""
+    name = "bucket_by_length"
+    if name in flags.FLAGS and flags.FLAGS[name].value:
+        logging.info("--no%s: on a TPU all batches are of --max_seq_length.", name)
+        flags.FLAGS[name].value = False
 
 
 INFINITY = float("inf")

@@ -125,6 +125,7 @@ class TrainingStep:
         self._replica_fn = computation.jit(self._on_replica) if one_replica else self._on_replica
         self._jit_inner = (lambda function: function) if one_replica else computation.jit
         self.run = tf.function(self._run)
+        self.add_losses = tf.function(self._add_losses)
 
     @property
     def loss_names(self) -> list[str]:
@@ -136,20 +137,32 @@ class TrainingStep:
         return zip(self.names, self.weights, self._moments_m, self._moments_v, strict=True)
 
     def _run(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
-        """`num_steps` updates; the mean of each loss over them.
+        """`num_steps` updates; the mean of each loss over them."""
+        totals = self.no_losses()
+        for i in tf.range(num_steps):
+            totals = self._add_losses(totals, next(iterator), first_step + i)
+        return self.means(totals, num_steps)
+
+    def no_losses(self) -> tf.Tensor:
+        """Totals of no steps: of each loss and, with float16, of steps that were not skipped."""
+        return tf.zeros([len(self.loss_names) + (self.loss_scale is not None)])
+
+    def _add_losses(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        """One update; `totals` with its losses."""
+        names = self.loss_names + (["kept_steps"] if self.loss_scale else [])
+        losses = self.strategy.run(self._replica_fn, args=(batch, step))
+        return totals + tf.stack([first_replica(self.strategy, losses[name]) for name in names])
+
+    def means(self, totals: tf.Tensor, num_steps: tf.Tensor) -> Sums:
+        """The mean of each loss over steps.
 
         With float16 that is over the steps that were not skipped, whose number is `kept_steps`.
         """
-        names = self.loss_names + (["kept_steps"] if self.loss_scale else [])
-        totals = tf.zeros([len(names)])
-        for i in tf.range(num_steps):
-            losses = self.strategy.run(self._replica_fn, args=(next(iterator), first_step + i))
-            totals += tf.stack([first_replica(self.strategy, losses[name]) for name in names])
         if self.loss_scale is None:
             means = tf.unstack(totals / tf.cast(num_steps, tf.float32))
-            return dict(zip(names, means, strict=True))
+            return dict(zip(self.loss_names, means, strict=True))
         means = tf.unstack(totals / tf.maximum(totals[-1], 1.0))
-        return dict(zip(names, means, strict=True)) | {"kept_steps": totals[-1]}
+        return dict(zip(self.loss_names, means[:-1], strict=True)) | {"kept_steps": totals[-1]}
 
     def _on_replica(self, batch: Batch, step: tf.Tensor) -> Sums:
         """One update; returns the losses of the whole batch and the norm of its gradients."""
@@ -248,18 +261,21 @@ class TrainingStep:
     def _update(self, strategy: tf.distribute.Strategy, gradients, step, is_finite) -> None:
         """Updates every weight and its moments, on every device; cross-replica context."""
         skips = self.loss_scale is not None  # else what is not finite ends the run
+        skipped = self.loss_scale.skipped_steps if skips else 0
         for name, weight, m, v in self.named_variables():
             if name not in gradients:
                 continue
             options = {"decays": self.optimizer.decays(name), "scale": self._scales[name]}
 
-            def update(weight, m, v, gradient, step, is_finite, options=options):
-                variables = (weight, m, v)
-                new = self.optimizer.updated(*variables, gradient, step=step, **options)
+            def update(weight, m, v, gradient, step, is_finite, skipped, options=options):
+                variables, skipped = (weight, m, v), tf.cast(skipped, tf.int32)
+                new = self.optimizer.updated(
+                    *variables, gradient, step=step, skipped=skipped, **options
+                )
                 for variable, value in zip(variables, new, strict=True):
                     variable.assign(tf.where(is_finite, value, variable) if skips else value)
 
-            args = (m, v, gradients[name], step, is_finite)
+            args = (m, v, gradients[name], step, is_finite, skipped)
             strategy.extended.update(weight, update, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints, hosts
+from bert_tf import checkpoints, distribution, hosts
 from bert_tf.errors import InputError
 from bert_tf.losses import Batch, Objective, Sums
 from bert_tf.optimization import AdamWeightDecay, trained_names
@@ -62,6 +62,7 @@ class Trainer:
         self.objective = objective
         self.optimizer = optimizer
         self.computation = computation or Computation()
+        self._hosts = distribution.remote_hosts(strategy)
         with strategy.scope(), self.computation.policy():
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
@@ -81,7 +82,7 @@ class Trainer:
             )
         self._frozen = frozen
         self._eval_part = self.computation.jit(self._sums_of_part)
-        self._eval_step = tf.function(self._eval_step_fn)
+        self._eval_step = self._there(tf.function(self._eval_step_fn))
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
 
     # ------------------------------------------------------------------ evaluation
@@ -163,12 +164,8 @@ class Trainer:
     def _predict_step(self, names: tuple[str, ...]) -> Callable:
         """Kept, so that what was compiled for one evaluation serves the next."""
 
-        def compute(batch):
-            outputs = self.model(model_inputs(self.model, batch), training=False)
-            return {name: tf.cast(outputs[name], tf.float32) for name in names}
-
         def on_replica(part):
-            outputs = self.computation.jit(compute)(part)
+            outputs = self._predict_part(names)(part)
             if not hosts.are_several():
                 return outputs
             context = tf.distribute.get_replica_context()
@@ -177,12 +174,24 @@ class Trainer:
         def step(batch):
             return self.strategy.run(on_replica, args=(batch,))
 
-        return self._predict_steps.setdefault(names, tf.function(step))
+        return self._predict_steps.setdefault(names, self._there(tf.function(step)))
+
+    def _predict_part(self, names: Sequence[str]) -> Callable:
+        """Those outputs of a replica's rows."""
+
+        def compute(batch):
+            outputs = self.model(model_inputs(self.model, batch), training=False)
+            return {name: tf.cast(outputs[name], tf.float32) for name in names}
+
+        return self.computation.jit(compute)
 
     # ------------------------------------------------------------------ the outer loop
 
     def _distributed(self, batches: RecordBatches, *, start: int):
         replicas = self.strategy.num_replicas_in_sync
+        if self._hosts:
+            here = batches.dataset(start=start, num_parts=replicas, parts_here=replicas)
+            return self._sent(iter(here))
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
             here = replicas // context.num_input_pipelines
@@ -198,6 +207,31 @@ class Trainer:
             return parts.apply(tf.data.experimental.assert_cardinality(endless))
 
         return self.strategy.distribute_datasets_from_function(dataset)
+
+    def _sent(self, parts: Iterator[Batch]) -> Iterator[Batch]:
+        """Batches of parts that are made here, each sent to the machine of its replica."""
+
+        def send(context: tf.distribute.experimental.ValueContext) -> Batch:
+            part = next(parts)
+            with tf.device(self._hosts[context.replica_id_in_sync_group]):
+                return {name: tf.identity(value) for name, value in part.items()}
+
+        while True:
+            yield self.strategy.experimental_distribute_values_from_function(send)
+
+    def _there(self, function: Callable) -> Callable:
+        """The function, run on the machine of the devices, where its tensors must be.
+
+        Not here: that machine answers this one, but may have no way to ask it for a value.
+        """
+        if not self._hosts:
+            return function
+
+        def run(*args):
+            with tf.device(self._hosts[0]):
+                return function(*args)
+
+        return run
 
     def train(
         self,
@@ -252,8 +286,10 @@ class Trainer:
                 saves = pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps
                 if saves:
                     folder.save(step, self.state(step, run_facts))
-                reason = self._evaluate_on_the_way(progress, step, evaluate, pace)
-                interrupted = hosts.any_of(sigterm_came())
+                reason, interrupted = None, hosts.any_of(sigterm_came())
+                if not interrupted:  # else the run that goes on evaluates here
+                    reason = self._evaluate_on_the_way(progress, step, evaluate, pace)
+                    interrupted = hosts.any_of(sigterm_came())
                 if (reason or interrupted) and not saves:
                     folder.save(step, self.state(step, run_facts))
                 if interrupted:
@@ -271,12 +307,24 @@ class Trainer:
         """The updates of steps `step` to `stop` - 1; the mean of each loss over them.
 
         Args:
-          iterator: of a distributed dataset, at the batch of `step`.
+          iterator: of what `_distributed` gives, at the batch of `step`.
           step: number of updates made.
           stop: number of updates afterwards.
         """
-        losses = self.step.run(iterator, tf.constant(step), tf.constant(stop - step))
+        if self._hosts:
+            losses = self._run_each(iterator, step, stop)
+        else:
+            losses = self.step.run(iterator, tf.constant(step), tf.constant(stop - step))
         return {name: float(value) for name, value in losses.items()}
+
+    def _run_each(self, iterator, step: int, stop: int) -> Sums:
+        """As `TrainingStep.run`, by a call for each batch."""
+        totals = self._there(self.step.no_losses)()
+        for number in range(step, stop):
+            batch = next(iterator)  # made here
+            with tf.device(self._hosts[0]):
+                totals = self.step.add_losses(totals, batch, tf.constant(number))
+        return self._there(self.step.means)(totals, stop - step)
 
     def _checked_steps(self, iterator, step: int, stop: int, batches, folder):
         """The mean losses of steps that were not skipped, and how many those are."""
