@@ -19,6 +19,9 @@ as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
     examples     drawn bytes in place of tf.Examples               must be refused
     missing      an input is left out                              must be refused
 
+Texts of 1 MB come first, some of each kind: the greatest of them, a context that is cut into 300,000
+windows, decides how much memory the process keeps. From then on it must be flat.
+
 Printed are how many of each were answered and refused, the seconds, and the memory as it goes on.
 An answer must have a row for each row asked, and finite numbers. Ends with an error if a request
 was answered that must be refused or the other way round, if memory grew by more than --growth
@@ -42,6 +45,7 @@ TESTS = pathlib.Path(__file__).parents[1] / "tests"
 SENTENCE = "Ruprecht I. gründete 1386 die Universität Heidelberg — 海德堡大学 — 😀. "
 REFUSED = ("unequal", "wrong_rank", "wrong_type", "examples", "missing")
 LONG = 1_000_000  # bytes
+LONG_FIRST = 80  # requests of 1 MB before the others, about as many as among them
 # glibc gives freed memory back at once, so that what the process has is what it needs.
 GIVE_BACK = {
     "MALLOC_ARENA_MAX": "1",
@@ -100,6 +104,9 @@ def run(client: "Client", facts: dict, options) -> list[str]:
     counts: dict = collections.Counter()
     seconds: dict = collections.Counter()
     faults, memory = [], []
+    print(f"at the beginning: {client.memory() / 2**20:.0f} MB")
+    for _ in range(LONG_FIRST):
+        client.ask(*drawn(rng, facts, "long")[1:3])
     for number in range(options.requests):
         if number % max(options.requests // 20, 1) == 0:
             memory.append(client.memory())
@@ -135,14 +142,16 @@ def run(client: "Client", facts: dict, options) -> list[str]:
 # -------------------------------------------------------------------------------- requests
 
 
-def drawn(rng: random.Random, facts: dict) -> tuple[str, str, dict[str, np.ndarray], bool]:
-    """Kind, signature, inputs, and whether it must be refused."""
+def drawn(
+    rng: random.Random, facts: dict, kind: str | None = None
+) -> tuple[str, str, dict[str, np.ndarray], bool]:
+    """Kind, signature, inputs, and whether it must be refused; of a drawn kind if none is given."""
     names = list(facts["texts"])
     ranks = ranks_of(facts)
     kinds = [*MAKERS] * OFTEN + ["long"] * SELDOM
     kinds += ["empty", "no_rows", "wrong_rank", "wrong_type", "ids", "examples", "missing"] * OFTEN
     kinds += ["unequal"] * OFTEN if len(names) > 1 else []
-    kind = rng.choice(kinds)
+    kind = kind or rng.choice(kinds)
     if kind == "examples":
         rows = [rng.randbytes(rng.randint(1, 200)) for _ in range(rng.randint(1, 3))]
         return kind, "examples", {"examples": as_bytes(rows)}, True
