@@ -19,7 +19,7 @@ as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
     examples     drawn bytes in place of tf.Examples               must be refused
     missing      an input is left out                              must be refused
 
-Texts of 1 MB come first, some of each kind: the greatest of them, a context that is cut into 300,000
+Texts of 1 MB come first, some of each kind: the greatest of them, a context cut into 300,000
 windows, decides how much memory the process keeps. From then on it must be flat.
 
 Printed are how many of each were answered and refused, the seconds, and the memory as it goes on.
