@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
         computation=shared_flags.make_computation(),
     )
     if FLAGS.do_train:
-        begin(run)
+        begin(run, len(train_examples))
         run.write_records("train", train_examples)
         trials.run_all(run, make_settings(), dev)
     elif FLAGS.do_eval or FLAGS.do_predict:
@@ -220,12 +220,14 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     )
 
 
-def begin(run: Run) -> None:
+def begin(run: Run, num_examples: int) -> None:
     """Makes the folder a whole model; one with a model of another kind is refused."""
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir)
-    if folder.latest():
+    if latest := folder.latest():
         config, tokenizer = run.model.config, run.model.tokenizer
         weights.refuse_other_model(folder.path, config, tokenizer, run.facts())
+        if checkpoints.step_of(latest) >= make_settings().schedule.num_train_steps(num_examples):
+            return  # trained already, with what is noted there
     run.write_model_files(folder.path)
 
 

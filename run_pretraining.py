@@ -23,7 +23,7 @@ from bert_tf import (
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results, write_text
-from bert_tf.formats.base import ModelFacts
+from bert_tf.formats.base import FACTS_FILE, ModelFacts
 from bert_tf.losses import PretrainingObjective
 from bert_tf.serving.export import export_run
 from bert_tf.serving.kinds import ServingOptions
@@ -86,8 +86,8 @@ def main(argv: Sequence[str]) -> None:
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
     trainer = make_trainer(config, strategy)
     load_first_weights(trainer, folder)
-    write_model_files(config, tokenizer, facts, folder)
     if FLAGS.do_train:
+        write_model_files(config, tokenizer, facts, folder)
         trainer.train(
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
@@ -133,9 +133,23 @@ def make_facts() -> ModelFacts:
 
 
 def case_of_text() -> bool | None:
-    """The data's do_lower_case, as the flag or the vocabulary tells; None if neither does."""
+    """The do_lower_case of the data: as the flag, the folder or the vocabulary tells; or None."""
     given = FLAGS.do_lower_case
+    noted = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}").do_lower_case
+    if None not in (given, noted) and given != noted:
+        raise InputError(
+            received=f"do_lower_case {given} with {FLAGS.output_dir}, whose model has {noted}",
+            expected="the case that the data were made with, the same as long as a run goes on",
+            remedy="leave out the flag, or choose another --output_dir",
+        )
+    given = noted if given is None else given
     if not FLAGS.vocab_file:
+        if FLAGS.do_lower_case is not None:
+            raise InputError(
+                received="--do_lower_case without --vocab_file",
+                expected="the vocabulary, beside which the case is noted",
+                remedy="add --vocab_file, or leave out --do_lower_case",
+            )
         return given
     cased = vocabulary_checks.is_cased(read_vocabulary(FLAGS.vocab_file))
     if cased is not None and given is cased:

@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
         if FLAGS.do_eval:
             results = score(questions, predictions, threshold, step_of(model, folder))
             best = thresholds.threshold_to_keep(questions, predictions, results)
-            keep_threshold(best, model, folder)
+            keep_threshold(best, folder)
         if FLAGS.report:
             write_report(questions, predictions, threshold, results)
     if FLAGS.export_dir:
@@ -368,18 +368,16 @@ def step_of(model: PretrainedModel, folder: checkpoints.CheckpointFolder) -> int
     return checkpoints.step_of(folder.latest() if FLAGS.do_train else model.source.path)
 
 
-def keep_threshold(
-    threshold: float | None, model: PretrainedModel, folder: checkpoints.CheckpointFolder
-) -> None:
+def keep_threshold(threshold: float | None, folder: checkpoints.CheckpointFolder) -> None:
     """Stores the best threshold with the model, if that is the one of --output_dir and has none.
 
-    After training it belongs to the new weights. Without, one that was found before stays: these
-    questions may be those of a test.
+    One that was found for these weights before stays: these questions may be those of a test.
     """
     if threshold is None:
         return
-    stored = model.source.facts.null_score_diff_threshold
-    if stored is not None and not FLAGS.do_train:
+    facts = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}")
+    stored = facts.null_score_diff_threshold
+    if stored is not None and folder.latest():
         logging.info(
             "The best null_score_diff_threshold of these questions is %s; the model's own stays "
             "%s. To store another one, write it into %s.",
@@ -393,7 +391,6 @@ def keep_threshold(
             threshold,
         )
         return
-    facts = facts_of(model) if FLAGS.do_train else model.source.facts
     facts = dataclasses.replace(facts, null_score_diff_threshold=threshold)
     write_text(f"{FLAGS.output_dir}/{FACTS_FILE}", facts.to_json_string())
     logging.info("Stored null_score_diff_threshold %s in %s", threshold, FACTS_FILE)

@@ -58,10 +58,10 @@ def find_checkpoint(path: str) -> str:
             return prefix
         is_folder = tf.io.gfile.isdir(path)
     if is_folder:
-        best = tf.io.gfile.join(str(path), BEST)
-        state = _read_state(best) or _read_state(str(path))
-        if state and tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
-            return state.model_checkpoint_path
+        for folder in (tf.io.gfile.join(str(path), BEST), str(path)):
+            state = _read_state(folder)
+            if state and tf.io.gfile.exists(f"{state.model_checkpoint_path}.index"):
+                return state.model_checkpoint_path
         found = [p[: -len(".index")] for p in tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))]
         if len(found) == 1:
             return found[0]
@@ -75,6 +75,12 @@ def find_checkpoint(path: str) -> str:
         expected="a prefix such as bert_model.ckpt beside its .index and .data files, or a folder",
         remedy="check the path",
     )
+
+
+def is_of_run(folder: str) -> bool:
+    """Whether a run has left checkpoints in a folder, if only its best one so far."""
+    names = ("checkpoint", f"{BEST}/checkpoint")
+    return any(tf.io.gfile.exists(tf.io.gfile.join(folder, name)) for name in names)
 
 
 def _read_state(folder: str):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import distribution
+from bert_tf import checkpoints, distribution
 from bert_tf.errors import InputError
 from bert_tf.pace import Pace
 from bert_tf.running import run  # noqa: F401  (scripts call it as flags.run)
@@ -226,7 +226,7 @@ def begin_with(*, is_training: bool) -> str:
     values = flags.FLAGS
     if is_training:
         return values.init_checkpoint or values.output_dir
-    if tf.io.gfile.exists(tf.io.gfile.join(values.output_dir, "checkpoint")):
+    if checkpoints.is_of_run(values.output_dir):
         if values.init_checkpoint:
             logging.warning(
                 "Using the model in %s, not --init_checkpoint=%s; for that one give another "
@@ -298,8 +298,8 @@ def check_tpu_paths(tpu: str | None) -> None:
             if path and not path.startswith("gs://"):
                 raise InputError(
                     received=f"--{name}={path} with the TPU {tpu or '(none named)'}",
-                    expected="a path that begins with gs://: the TPU is of another machine, and a "
-                    "TPU worker cannot read a local path",
+                    expected="a path that begins with gs://: the TPU is of another machine. A TPU "
+                    "worker cannot read a local path, nor can who goes on with the run elsewhere",
                     remedy=f"copy it to a bucket and give --{name}=gs://..., or run on the TPU "
                     "virtual machine itself with --tpu=local",
                 )

@@ -42,8 +42,8 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
         if sigterm_came():
             _end(
                 0,
-                f"\n{sys.argv[0]}: ended by SIGTERM. Another process of this run was lost, so no "
-                "checkpoint was written; the same command goes on from the last one.",
+                f"\n{sys.argv[0]}: ended by SIGTERM. Another process of this run was lost; "
+                "the same command goes on from the latest checkpoint.",
             )
         hosts.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
     if hosts.are_several():

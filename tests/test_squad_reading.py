@@ -69,6 +69,8 @@ def test_the_data_say_which_version_they_are(fields, questions, version_2):
         ([question(answers=[]), question()], False),
         ([question(), question(answers=[answer("1386", 18)])], True),
         ([question(is_impossible=True)], True),
+        ([question(is_impossible=False)], False),
+        ([], True),  # another complaint
     ],
 )
 def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog):

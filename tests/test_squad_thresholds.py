@@ -99,7 +99,7 @@ def test_v1_has_no_threshold():
 
 
 def test_only_questions_of_both_kinds_tell_a_threshold():
-    results = {"best_f1_thresh": -8.0}
+    results = {"best_f1": 99.0, "best_f1_thresh": -8.0}
     assert thresholds.threshold_to_keep(FILE, PREDICTIONS, results) == -7.5
     for half in (FILE.examples[::2], FILE.examples[1::2]):
         file = dataclasses.replace(FILE, examples=half)
@@ -111,29 +111,33 @@ def test_only_questions_of_both_kinds_tell_a_threshold():
     [
         ([-8.0, -2.0, -1.4, 4.0], -2.0, -1.7),  # the drawn example
         ([-8.0, -2.0, 0.5, 4.0], -2.0, -1.5),
-        ([-8.0, -2.0, 0.5, 4.0], 4.0, 4.0),
+        ([-8.0, -2.0, 0.5, 4.0], 4.0, 4.5),
     ],
 )
 def test_the_threshold_that_is_kept_is_not_that_of_a_question(odds, best, kept):
     predictions = [prediction(i, "a", value) for i, value in zip(ROWS, odds, strict=True)]
-    found = thresholds.threshold_to_keep(FILE, predictions, {"best_f1_thresh": best})
+    results = {"best_f1": 99.0, "best_f1_thresh": best}
+    found = thresholds.threshold_to_keep(FILE, predictions, results)
     assert found == pytest.approx(kept)
     answers = thresholds.decided(predictions, null_score_diff_threshold=best)
     assert thresholds.decided(predictions, null_score_diff_threshold=found) == answers
 
 
 @pytest.mark.parametrize(
-    ("odds", "threshold"),
-    [((-2.0, -1.0, 3.0), -3.0), ((0.0, 1.0, 3.0), -1.0), ((2.0, 5.0, 3.0), 0.0)],
+    ("odds", "kept"),
+    [((-2.0, -1.0, 3.0), -2.5), ((0.0, 1.0, 3.0), -0.5), ((2.0, 5.0, 3.0), 0.5)],
 )
-def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, threshold):
+def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
     golds = (None, "1386", None)  # the answer to the second is wrong
     file = small.squad_file(*(question(f"q{i}", gold) for i, gold in enumerate(golds)))
     file = dataclasses.replace(file, version_2=True)
     predictions = [prediction(f"q{i}", "1196", value) for i, value in enumerate(odds)]
     found = thresholds.scores(file, predictions)
     assert found["best_f1"] == found["at_best_f1_f1"] == pytest.approx(200 / 3)
-    assert found["best_f1_thresh"] == found["best_exact_thresh"] == threshold
+    assert found["best_f1_thresh"] == found["best_exact_thresh"] == 0.0  # the official one
+    assert thresholds.threshold_to_keep(file, predictions, found) == kept
+    answers = thresholds.decided(predictions, null_score_diff_threshold=kept)
+    assert set(answers.values()) == {""}
 
 
 # ---------------------------------------------------------------------------- with the model

@@ -126,7 +126,7 @@ def test_an_unfinished_trial_of_other_data_is_refused(tmp_path):
 def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path, rates):
     run = Run(tmp_path, [0.5])
     best_of(run).look(10)
-    with pytest.raises(InputError, match=r"add --eval_steps, .*or remove .*best"):
+    with pytest.raises(InputError, match=r"or remove .*best; for that run add --eval_steps"):
         trials.run_all(run, settings(pace=Pace(), learning_rates=rates), ["dev"])
 
 
@@ -137,3 +137,14 @@ def test_a_grid_without_the_earlier_winner_is_refused(tmp_path):
     (tmp_path / "trial").mkdir()
     with pytest.raises(InputError, match="keeps the model of learning rate 3e-05, seed 5"):
         trials._keep(run, Trial(2e-5, 5, str(tmp_path / "trial")))
+
+
+def test_of_equal_trials_the_one_whose_model_is_there_wins(tmp_path):
+    run = Run(tmp_path)
+    equal = [Trial(rate, 5, f"{tmp_path}/{rate}", {"eval_accuracy": 0.5}) for rate in (2e-5, 3e-5)]
+    better = [Trial(4e-5, 5, f"{tmp_path}/4e-5", {"eval_accuracy": 0.6})]
+    assert trials._winner(run, equal, "eval_accuracy") is equal[0]
+    own = checkpoints.CheckpointFolder(str(tmp_path))
+    own.save(9, run.state(9, {"learning_rate": 3e-5, "seed": 5}))
+    assert trials._winner(run, equal, "eval_accuracy") is equal[1]
+    assert trials._winner(run, equal + better, "eval_accuracy") is better[0]

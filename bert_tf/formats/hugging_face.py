@@ -36,6 +36,7 @@ CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"
 # transformers keeps what it does not know, so what only we know is in a config.json under this key.
 OWN_FACTS_KEY = "bert_tf"
+KIND_KEY = "of"  # in it: the kind of model that it was said of
 OWN_FACTS = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
              "version_2_with_negative")  # fmt: skip
 # A head for any number of labels has the class of one for a single label, and this beside it.
@@ -178,8 +179,13 @@ def write_config(
         values[PROBLEM_TYPE] = MULTI_LABEL_PROBLEM
     own = {name: getattr(facts, name) for name in OWN_FACTS}
     if known := {name: value for name, value in own.items() if value is not None}:
-        values[OWN_FACTS_KEY] = known
+        values[OWN_FACTS_KEY] = known | {KIND_KEY: _kind(values)}
     return values
+
+
+def _kind(values: Mapping[str, Any]) -> list[str | None]:
+    """What a model is, as transformers says it."""
+    return [(values.get("architectures") or [None])[0], values.get(PROBLEM_TYPE)]
 
 
 def _nameless(num_labels: int) -> tuple[str, ...]:
@@ -217,13 +223,15 @@ def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFac
 def _read_own_facts(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """What `write_config` has put there."""
     own = values.get(OWN_FACTS_KEY, {})
-    if not isinstance(own, dict) or not own.keys() <= set(OWN_FACTS):
+    if not isinstance(own, dict) or not own.keys() <= {KIND_KEY, *OWN_FACTS}:
         raise InputError(
             received=f"{source} with {OWN_FACTS_KEY} {own!r:.80}",
             expected=f"an object with no other keys than {', '.join(OWN_FACTS)}",
             remedy=f"correct {OWN_FACTS_KEY}, or take it out",
         )
-    return own
+    if own.get(KIND_KEY) != _kind(values):
+        return {}  # transformers has made another model of it since
+    return {name: value for name, value in own.items() if name != KIND_KEY}
 
 
 def _read_threshold(values: Mapping[str, Any], source: str) -> float | None:

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import files, hosts
+from bert_tf import checkpoints, files, hosts
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import VOCAB_FILE, Weights, vocabulary_text
@@ -176,7 +176,7 @@ def export_run(
         logging.info("Waiting for the chief, which exports the model to %s", export_dir)
         hosts.wait_for_all()
         return None
-    if tf.io.gfile.exists(tf.io.gfile.join(output_dir, "checkpoint")):
+    if checkpoints.is_of_run(output_dir):
         source = open_weights(output_dir)
     command = shlex.join(["python", *sys.argv])
     path = export_checkpoint(

@@ -102,7 +102,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
-    examples, decided = [], False
+    examples, decided, has_golds = [], False, False
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
         title = str(_get(article, "title", place, ""))
@@ -112,6 +112,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
                 example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
                 decided = decided or "is_impossible" in qa
+                has_golds = has_golds or qa.get("is_impossible", False) or bool(example.answers)
                 examples.append(example)
     _warn_of_equal_ids(examples, source)
     unanswered = sum(not example.answers for example in examples)
@@ -125,7 +126,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
         examples,
         version_2 or decided or unanswered > 0,
         source,
-        has_golds=decided or unanswered < len(examples),
+        has_golds=has_golds or not examples,
     )
 
 

@@ -44,7 +44,8 @@ def scores(
     null_score_diff_threshold       which it was
     best_exact, best_exact_thresh   the best that any threshold gives, and the threshold
     best_f1, best_f1_thresh         the same for F1
-    at_best_f1_exact, at_best_f1_f1, at_best_f1_HasAns_exact, ...     all scores under that one
+    at_best_f1_exact, at_best_f1_f1, at_best_f1_HasAns_exact, ...     all scores under that one, or
+                                                                      without any answer if best
 
     Without null odds there are the first only.
 
@@ -56,7 +57,8 @@ def scores(
     if any(one.null_odds is None for one in predictions):
         return result
     found = search(file, predictions)
-    at_best = decided(predictions, null_score_diff_threshold=found["best_f1_thresh"])
+    best = _best_threshold(file, predictions, found)
+    at_best = decided(predictions, null_score_diff_threshold=best)
     return {
         **result,
         "null_score_diff_threshold": threshold,
@@ -68,20 +70,24 @@ def scores(
 def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
     """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
 
-    It begins with each question's best answer that is one; "" is what the threshold decides. The
-    official search says 0 where no answer at all is best; a threshold that does so is below all
-    null odds.
+    It begins with each question's best answer that is one; "" is what the threshold decides.
     """
     entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
     answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
     odds = {one.qas_id: one.null_odds for one in predictions}
     found = best_thresholds(file.examples, answers, odds)
-    without = 100.0 * sum(not one.answers for one in file.examples) / len(file.examples)
-    lowest = min(odds.values(), default=0.0)
-    for metric in ("exact", "f1"):
-        if found[metric] == without and lowest <= 0.0:
-            found[f"{metric}_thresh"] = lowest - 1.0
     return {f"best_{name}": value for name, value in found.items()}
+
+
+def _best_threshold(
+    file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
+) -> float:
+    """That of the search for F1. Where no answer at all is best, for which it says 0, below all."""
+    without = 100.0 * sum(not one.answers for one in file.examples) / len(file.examples)
+    lowest = min((one.null_odds for one in predictions), default=0.0)
+    if results["best_f1"] == without and lowest <= 0.0:
+        return lowest - 2 * LARGEST_STEP
+    return results["best_f1_thresh"]
 
 
 def threshold_to_keep(
@@ -98,8 +104,8 @@ def threshold_to_keep(
         to keep                        -1.7
     """
     kinds = {bool(example.answers) for example in file.examples}
-    best = results.get("best_f1_thresh")
-    if len(kinds) < 2 or best is None:
+    if len(kinds) < 2 or "best_f1" not in results:
         return None
+    best = _best_threshold(file, predictions, results)
     gaps = [one.null_odds - best for one in predictions if one.null_odds > best]
-    return best + min([0.5 * min(gaps, default=0.0), LARGEST_STEP])
+    return best + min(0.5 * min(gaps, default=2 * LARGEST_STEP), LARGEST_STEP)

@@ -65,8 +65,7 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
         trials.append(_run_or_read(run, settings, Trial(rate, seed, folder), dev))
     metric = run.task.metrics[0]
     write_reports(trials, task=run.task.name, metric=metric, output_dir=run.output_dir)
-    best = max(trials, key=lambda trial: trial.results[f"eval_{metric}"])
-    _keep(run, best)
+    _keep(run, _winner(run, trials, f"eval_{metric}"))
     for trial in trials:
         for folder in (trial.folder, tf.io.gfile.join(trial.folder, BEST)):
             checkpoints.CheckpointFolder(folder).clear()
@@ -77,9 +76,9 @@ def _refuse_best_of_others(folder: str, *, is_kept: bool) -> None:
     path = tf.io.gfile.join(folder, BEST)
     if not is_kept and tf.io.gfile.exists(tf.io.gfile.join(path, "checkpoint")):
         raise InputError(
-            received=f"{path}, the best checkpoint of a run with --eval_steps",
-            expected="a single run with --eval_steps that goes on there, or a folder without it",
-            remedy=f"add --eval_steps, choose another --output_dir, or remove {path}",
+            received=f"{path}, the best checkpoint of a single run with --eval_steps",
+            expected="that run, going on with --eval_steps, or a folder without it",
+            remedy=f"choose another --output_dir, or remove {path}; for that run add --eval_steps",
         )
 
 
@@ -231,6 +230,22 @@ def _facts(
     }
 
 
+def _winner(run: Run, trials: Sequence[Trial], metric: str) -> Trial:
+    """The best trial; of equal ones that whose model is kept already, else the first."""
+    greatest = max(trial.results[metric] for trial in trials)
+    equal = [trial for trial in trials if trial.results[metric] == greatest]
+    latest = checkpoints.CheckpointFolder(run.output_dir).latest()
+    kept = _kept_trial(latest) if latest else None
+    return next((one for one in equal if (one.learning_rate, one.seed) == kept), equal[0])
+
+
+def _kept_trial(prefix: str) -> tuple[float | None, int | None]:
+    """Learning rate and seed of the trial that a checkpoint is of."""
+    reader = checkpoints.open_checkpoint(prefix)
+    facts = checkpoints.read_run_facts(reader, prefix=prefix)
+    return facts.get("learning_rate"), facts.get("seed")
+
+
 def _keep(run: Run, best: Trial) -> None:
     """The winner's checkpoint into the run's folder and model."""
     logging.info("The best trial: learning rate %g, seed %d", best.learning_rate, best.seed)
@@ -253,14 +268,12 @@ def _keep(run: Run, best: Trial) -> None:
 
 def _refuse_other_winner(own: checkpoints.CheckpointFolder, best: Trial) -> None:
     """A grid without the trial that won an earlier one has a best whose weights are gone."""
-    reader = checkpoints.open_checkpoint(own.latest())
-    facts = checkpoints.read_run_facts(reader, prefix=own.latest())
-    kept = facts.get("learning_rate"), facts.get("seed")
+    kept = _kept_trial(own.latest())
     if kept != (best.learning_rate, best.seed):
         raise InputError(
             received=f"{own.path}, which keeps the model of learning rate {kept[0]}, seed "
             f"{kept[1]}; the best of these trials had {best.learning_rate} and {best.seed}, and "
             "its model was not kept",
-            expected="trials among which is that one",
-            remedy=f"add it, or remove {best.folder} to train that one again",
+            expected="trials of which that one is the best, as its model is the one that is there",
+            remedy=f"give the earlier trials again, or remove {best.folder} to train it again",
         )

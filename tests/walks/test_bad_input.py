@@ -70,7 +70,7 @@ OTHER = checkpoint("other", wte=np.zeros([3, 2], np.float32))
 CASES = (
     Case("neither train nor eval", PRETRAIN, "--do_train", {"do_train": None}),
     Case(
-        "a TPU of another machine", PRETRAIN, "the TPU node-1 and the local --output_dir=",
+        "a TPU of another machine", PRETRAIN, "with the TPU node-1",
         {"strategy": None, "tpu": "node-1"},
     ),
     Case("no such file", PRETRAIN, "matches no file", {"input_file": "{}/nothing*"}),

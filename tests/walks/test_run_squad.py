@@ -113,10 +113,11 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     # The best threshold is stored with the model, and is what later answers are decided by.
     facts = json.loads((tmp_path / "model_facts.json").read_text())
     threshold = facts["null_score_diff_threshold"]
-    assert results["best_f1_thresh"] <= threshold <= results["best_f1_thresh"] + 0.5
-    assert decided(nbest, null_odds, threshold) == decided(
-        nbest, null_odds, results["best_f1_thresh"]
-    )
+    assert threshold not in null_odds.values()
+    if results["at_best_f1_NoAns_f1"] < 100.0:
+        assert results["best_f1_thresh"] < threshold <= results["best_f1_thresh"] + 0.5
+        best = decided(nbest, null_odds, results["best_f1_thresh"])
+        assert decided(nbest, null_odds, threshold) == best
     assert facts["doc_stride"] == flags["doc_stride"]
     (tmp_path / "eval_results.txt").unlink()
     ended = run("run_squad.py", predict_batch_size=3, **flags)
