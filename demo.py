@@ -6,6 +6,7 @@ Runs the scripts as you would, on the texts in data_gen/sample_text, and shows e
 """
 
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 HERE = pathlib.Path(__file__).parent
+PYTHON = os.path.relpath(sys.executable)  # as it is typed here
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
 STEPS = flags.DEFINE_integer("num_train_steps", 7500, "Training steps; more guess better.")
 
@@ -133,9 +135,9 @@ def say_what_next(output_dir: pathlib.Path, seconds: float) -> None:
 The texts are few and partly learned by heart. With your own (a sentence a line, a blank line
 between documents) and a released vocabulary and configuration:
 
-  python create_pretraining_data.py --input_file='corpus/*.txt' --output_file=train.tfrecord \\
+  {PYTHON} create_pretraining_data.py --input_file='corpus/*.txt' --output_file=train.tfrecord \\
       --vocab_file=vocab.txt --dupe_factor=5
-  python run_pretraining.py --input_file=train.tfrecord --output_dir=model --do_train --do_eval \\
+  {PYTHON} run_pretraining.py --input_file=train.tfrecord --output_dir=model --do_train --do_eval \\
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --learning_rate=1e-4""")
 
 
@@ -147,7 +149,7 @@ def title(text: str) -> None:
 def run(script: str, *arguments: str, **values) -> None:
     """Shows a command and runs it; its failure is ours."""
     shown = [f"--{name}={value}" for name, value in values.items()] + list(arguments)
-    print(f"$ python {script} {shlex.join(shown)}\n", flush=True)
+    print(f"$ {PYTHON} {script} {shlex.join(shown)}\n", flush=True)
     code = subprocess.call([sys.executable, str(HERE / script), *shown])
     if code:
         sys.exit(code)

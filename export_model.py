@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
     shared_flags.check_limits()
     source = weights.open_weights(FLAGS.init_checkpoint)
     options = serving_options()
-    check_options(source, options)
+    check_options(source, options, ids_only=FLAGS.format != SAVED_MODEL)
     config = weights.config_of(source, FLAGS.bert_config_file)
     tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
     path = export_checkpoint(

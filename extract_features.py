@@ -50,7 +50,7 @@ def define_flags() -> None:
     flags.DEFINE_bool("use_tpu", False, "Accepted for the original's commands; has no effect.")
     flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
     flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for the original's commands; no effect.")
-    flags.DEFINE_bool("use_one_hot_embeddings", False, "Accepted likewise; no effect.")
+    flags.DEFINE_bool("use_one_hot_embeddings", False, "Accepted, has no effect.")
     flags.mark_flags_as_required(["input_file", "output_file"])
 
 

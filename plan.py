@@ -94,7 +94,7 @@ def lines(work: Workload, device: Device | None) -> Iterator[str]:
         yield from tables.parameter_lines(work, each=FLAGS.variables)
         yield from tables.memory_lines(work)
         if FLAGS.memory_gb:
-            yield tables.batch_line(work, FLAGS.memory_gb, FLAGS.reserved_gb)
+            yield from tables.batch_lines(work, FLAGS.memory_gb, FLAGS.reserved_gb)
         yield from tables.work_lines(work)
         if device:
             yield from tables.time_lines(work, device, num_train_steps=FLAGS.num_train_steps)

@@ -38,8 +38,14 @@ def main(_: Sequence[str]) -> None:
 
 def draw(curves: dict[str, Curve], picture: str) -> None:
     """Two panels side by side: losses, and accuracies on evaluation."""
-    import matplotlib.pyplot as plt
-
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise InputError(
+            received=f"no matplotlib ({error})",
+            expected="the package matplotlib, to draw",
+            remedy="pip install 'bert-tf[plot]'",
+        ) from error
     plt.switch_backend("agg")
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for name in ("loss", "masked_lm_loss", "next_sentence_loss"):

@@ -22,6 +22,7 @@ from bert_tf.serving.kinds import KIND_OF_HEAD, ServingOptions
 from bert_tf.tasks import declarations, outputs, trials
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.runs import Run, SplitData
+from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.tfds import read_tfds
 from bert_tf.weights import PretrainedModel
@@ -30,6 +31,12 @@ from bert_tf.weights import PretrainedModel
 from absl import flags, logging
 
 FLAGS = flags.FLAGS
+OWN_FILES_HELP = "Tasks csv, tsv, jsonl:"
+FILE_FLAGS = ("train_file", "dev_file", "test_file")
+OWN_FILES_FLAGS = (
+    *("text_a_column", "text_b_column", "label_column", "id_column", "has_header"),
+    *("label_kind", "labels", "label_separator", *FILE_FLAGS),
+)
 
 
 def define_flags() -> None:
@@ -41,7 +48,7 @@ def define_flags() -> None:
     shared_flags.define_export()
     flags.DEFINE_string("task_name", None, f"One of:\n{declarations.describe_tasks()}")
     flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
-    flags.DEFINE_string("tfds_name", None, "Instead: a dataset of tensorflow-datasets.")
+    flags.DEFINE_string("tfds_name", None, "A dataset of tensorflow-datasets, for --data_dir.")
     flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
     flags.DEFINE_string("xnli_language", "zh", "The language of the task xnli.")
     flags.DEFINE_integer("max_seq_length", 128, "Most pieces of an example; longer ones are cut.")
@@ -60,19 +67,22 @@ def define_flags() -> None:
         ("label_column", "label", "the label"),
         ("id_column", None, "an id"),
     ):
-        flags.DEFINE_string(name, default, f"Tasks csv, tsv, jsonl: the column of {text}.")
-    flags.DEFINE_bool("has_header", True, "Likewise: the first line names the columns.")
+        flags.DEFINE_string(name, default, f"{OWN_FILES_HELP} the column of {text}.")
+    flags.DEFINE_bool("has_header", True, f"{OWN_FILES_HELP} the first line names the columns.")
     flags.DEFINE_enum(
         "label_kind",
         "classes",
         ["classes", "regression", "multi_label"],
-        "Likewise: a name, a number, or several names with --label_separator between.",
+        f"{OWN_FILES_HELP} a label is a name, a number, or names with --label_separator between.",
     )
-    flags.DEFINE_list("labels", [], "Likewise: the names; default: those of the training data.")
-    flags.DEFINE_string("label_separator", ",", "Likewise.")
-    flags.DEFINE_string("train_file", None, "Likewise: default train.<task_name> in --data_dir.")
-    flags.DEFINE_string("dev_file", None, "Likewise.")
-    flags.DEFINE_string("test_file", None, "Likewise.")
+    flags.DEFINE_list(
+        "labels", [], f"{OWN_FILES_HELP} the labels' names; default: those of the training data."
+    )
+    flags.DEFINE_string("label_separator", ",", f"{OWN_FILES_HELP} what is between several labels.")
+    for part in ("train", "dev", "test"):
+        flags.DEFINE_string(
+            f"{part}_file", None, f"{OWN_FILES_HELP} default: {part}.<task_name> in --data_dir."
+        )
     flags.mark_flags_as_required(["task_name"])
 
 
@@ -80,9 +90,7 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> model -> task and data -> trials -> evaluation -> prediction -> export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
-    shared_flags.check_batch_sizes(
-        strategy, "train_batch_size", "eval_batch_size", "predict_batch_size"
-    )
+    shared_flags.check_batch_sizes(strategy)
     model = shared_flags.open_pretrained()
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
@@ -150,12 +158,13 @@ def check_flags(words: Sequence[str]) -> None:
 
 def make_task() -> Task:
     """The task of the flags."""
-    check = FLAGS.task_name.lower()
-    if check == "xnli":
-        task = declarations.get_task(check, language=FLAGS.xnli_language)
-    elif check in ("csv", "tsv", "jsonl"):
+    name = declarations.find_name(FLAGS.task_name)
+    refuse_without_effect(name)
+    if name == "xnli":
+        task = declarations.get_task(name, language=FLAGS.xnli_language)
+    elif name in FORMATS:
         task = declarations.get_task(
-            check,
+            name,
             text_a=FLAGS.text_a_column,
             text_b=FLAGS.text_b_column,
             label=FLAGS.label_column,
@@ -169,10 +178,28 @@ def make_task() -> Task:
             test_file=FLAGS.test_file,
         )
     else:
-        task = declarations.get_task(check)
+        task = declarations.get_task(name)
     if FLAGS.do_eval:
         check_libraries(task.metrics)
     return task
+
+
+def refuse_without_effect(task_name: str) -> None:
+    """Refuses flags that say what is not done."""
+    others = [] if task_name in FORMATS else [*OWN_FILES_FLAGS]
+    others += [] if task_name == "xnli" else ["xnli_language"]
+    others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
+    others += ["labels"] if FLAGS.label_kind == "regression" else []
+    others += ["has_header"] if task_name == "jsonl" else []
+    others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
+    for name in others:
+        if FLAGS[name].present:
+            source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
+            raise InputError(
+                received=f"--{name} for the task {task_name}{source}, where it has no effect",
+                expected="flags of this task",
+                remedy="leave it out; for your own files use the tasks csv, tsv and jsonl",
+            )
 
 
 def read(task: Task, split: Split) -> list:
@@ -211,10 +238,18 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
 
 
 def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Task:
-    """The task with its label names: its own, those of the training data, or of the model."""
-    if FLAGS.do_train:
-        return task.with_labels_of(train_examples)
+    """The task with its label names: its own, those of the training data, or of the model.
+
+    In the order of the model's classes, where it has the same.
+    """
     source = model.source
+    if FLAGS.do_train:
+        task = task.with_labels_of(train_examples)
+        is_for_it = source.facts.task in (None, KIND_OF_HEAD[task.head])
+        ordered = task.in_order_of(source.facts.labels) if is_for_it and not FLAGS.labels else task
+        if ordered != task:
+            logging.info("Labels, as %s has them: %s", source.path, ", ".join(ordered.labels.names))
+        return ordered
     return task.with_labels_of_model(
         source.facts.labels, source=source.path, is_originals=source.format == "tf1"
     )

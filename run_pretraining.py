@@ -45,7 +45,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "eval_input_file",
         None,
-        "Files to evaluate on, each example once. Without it: --input_file, as in the original.",
+        "Files to evaluate on: --max_eval_steps batches at most, each example once. Without it: "
+        "--input_file, as in the original.",
     )
     flags.DEFINE_string(
         "vocab_file", None, "The data's vocabulary; copied to output_dir for what comes after."
@@ -63,7 +64,7 @@ def define_flags() -> None:
     flags.DEFINE_bool("do_train", False, "Train.")
     flags.DEFINE_bool("do_eval", False, "Evaluate; after training, if both.")
     flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step, likewise.")
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples of a step of evaluation, all devices.")
     flags.DEFINE_integer("num_train_steps", 100000, "Steps in all; the decay ends there.")
     flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.")
     flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.")
@@ -76,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> configuration -> batches -> model -> weights -> train -> evaluate -> export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
-    shared_flags.check_batch_sizes(strategy, "train_batch_size", "eval_batch_size")
+    shared_flags.check_batch_sizes(strategy)
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     facts = make_facts()
@@ -92,7 +93,7 @@ def main(argv: Sequence[str]) -> None:
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
-            pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0),
+            pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps),
             run_facts=make_run_facts(train_batches, config, strategy),
             evaluate=lambda _: trainer.evaluate(eval_batches),
         )
@@ -115,6 +116,12 @@ def check_flags(words: Sequence[str]) -> None:
             remedy="add --do_train, --do_eval, or both",
         )
     shared_flags.check_limits()
+    if FLAGS.eval_steps and not (FLAGS.do_train and FLAGS.do_eval):
+        raise InputError(
+            received="--eval_steps without --do_train and --do_eval",
+            expected="training, and an evaluation while it goes",
+            remedy="add both, or leave out --eval_steps",
+        )
     if FLAGS.export_dir and not FLAGS.vocab_file:
         raise InputError(
             received="--export_dir without --vocab_file",

@@ -55,7 +55,9 @@ def define_flags() -> None:
     flags.DEFINE_string("train_file", None, "Questions with answers to train on, SQuAD's JSON.")
     flags.DEFINE_string("predict_file", None, "Questions to answer; with answers for --do_eval.")
     flags.DEFINE_string(
-        "tfds_name", None, "Instead: a dataset of tensorflow-datasets, such as squad or squad/v2.0."
+        "tfds_name",
+        None,
+        "A dataset of tensorflow-datasets, such as squad or squad/v2.0, for files not given.",
     )
     flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
     flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
@@ -86,8 +88,10 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> model -> questions -> training -> answers -> scores, report, export."""
     check_flags(argv[1:])
     strategy = shared_flags.make_strategy()
-    shared_flags.check_batch_sizes(strategy, "train_batch_size", "predict_batch_size")
+    shared_flags.check_batch_sizes(strategy)
     model = shared_flags.open_pretrained()
+    if not FLAGS.do_train:
+        warn_of_other_training(model.source)
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     questions = read_questions(FLAGS.predict_file, PREDICT) if FLAGS.do_predict else None
     if FLAGS.do_eval:
@@ -103,7 +107,8 @@ def main(argv: Sequence[str]) -> None:
         write_predictions(predictions, threshold)
         results = {}
         if FLAGS.do_eval:
-            results = score(questions, predictions, threshold, step_of(model, folder))
+            answering = folder.latest() if FLAGS.do_train else model.source.path
+            results = score(questions, predictions, threshold, checkpoints.step_of(answering))
             best = thresholds.threshold_to_keep(questions, predictions, results)
             keep_threshold(best, folder)
         if FLAGS.report:
@@ -119,6 +124,8 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses what makes no sense, before anything is read."""
     shared_flags.refuse_words(words)
     shared_flags.check_limits()
+    window_sizes()
+    refuse_without_effect()
     if not FLAGS.do_train and not FLAGS.do_predict:
         raise InputError(
             received="neither --do_train nor --do_predict",
@@ -139,6 +146,39 @@ def check_flags(words: Sequence[str]) -> None:
                 expected="answers to look at",
                 remedy="add --do_predict, or give a file of answers to "
                 "python -m bert_tf.squad_evaluate",
+            )
+
+
+def refuse_without_effect() -> None:
+    """Refuses flags that say what is not done; one that the original ignores is let pass."""
+    files_given = {"do_train": FLAGS.train_file, "do_predict": FLAGS.predict_file}
+    is_read = any(FLAGS[do].value and not path for do, path in files_given.items())
+    for name, has_effect, where in (
+        ("tfds_name", is_read, "with the files themselves"),
+        ("tfds_data_dir", FLAGS.tfds_name, "without --tfds_name"),
+        ("verbose_logging", FLAGS.legacy_alignment, "with --nolegacy_alignment"),
+    ):
+        if FLAGS[name].value and not has_effect:
+            raise InputError(
+                received=f"--{name} {where}, where it has no effect",
+                expected="one of the two",
+                remedy=f"leave out --{name}",
+            )
+    if FLAGS["null_score_diff_threshold"].present and not FLAGS.version_2_with_negative:
+        logging.warning(
+            "--null_score_diff_threshold has no effect without --version_2_with_negative: every "
+            "question is answered."
+        )
+
+
+def warn_of_other_training(source: Weights) -> None:
+    """Says where questions are asked otherwise than the model was trained."""
+    for name in ("version_2_with_negative", "max_seq_length", "doc_stride", "max_query_length"):
+        trained, asked = getattr(source.facts, name), FLAGS[name].value
+        if trained is not None and trained != asked:
+            logging.warning(
+                "%s was trained with %s = %s; questions are asked with %s.",
+                *(source.path, name, trained, asked),
             )
 
 
@@ -212,7 +252,7 @@ def train(
         num_train_steps=num_train_steps,
         folder=folder,
         pace=shared_flags.make_pace(eval_steps=0),
-        run_facts=run_facts(records),
+        run_facts=run_facts(records, strategy),
     )
     return trainer
 
@@ -260,7 +300,7 @@ def make_schedule() -> FineTuningSchedule:
     )
 
 
-def run_facts(records: RecordFiles) -> dict:
+def run_facts(records: RecordFiles, strategy: tf.distribute.Strategy) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
@@ -284,6 +324,8 @@ def run_facts(records: RecordFiles) -> dict:
         "init_checkpoint",
     )
     own = {"num_records": len(records), "train_data": digest_of(records.paths[0])}
+    if FLAGS.clip_per_replica:
+        own["num_replicas"] = strategy.num_replicas_in_sync
     return {name: FLAGS[name].value for name in names} | own
 
 
@@ -317,21 +359,22 @@ def answer(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> li
         start_logits,
         end_logits,
         align,
-        sizes=AnswerSizes(FLAGS.n_best_size, FLAGS.max_answer_length),
+        sizes=AnswerSizes(n_best_size=FLAGS.n_best_size, max_answer_length=FLAGS.max_answer_length),
         version_2_with_negative=FLAGS.version_2_with_negative,
     )
 
 
 def null_threshold(source: Weights) -> float:
     """--null_score_diff_threshold: as given, or as found for this model before, or its default."""
-    given, found = FLAGS["null_score_diff_threshold"], source.facts.null_score_diff_threshold
-    # What was found for the model that training began with is not this one's.
-    kept = not given.present and not FLAGS.do_train and found is not None
+    given, facts = FLAGS["null_score_diff_threshold"], source.facts
+    if FLAGS.do_train:  # not of what it began with; of a run that had ended before, its own
+        facts = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}")
+    found = facts.null_score_diff_threshold
+    kept = not given.present and found is not None
     threshold = found if kept else given.value
     if FLAGS.version_2_with_negative:
-        origin = (
-            "as given" if given.present else f"stored with {source.path}" if kept else "default"
-        )
+        place = FLAGS.output_dir if FLAGS.do_train else source.path
+        origin = "as given" if given.present else f"stored with {place}" if kept else "default"
         logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
     return threshold
 
@@ -363,11 +406,6 @@ def score(
     return results
 
 
-def step_of(model: PretrainedModel, folder: checkpoints.CheckpointFolder) -> int:
-    """Updates of the model that answers: the one trained now, or the one that was opened."""
-    return checkpoints.step_of(folder.latest() if FLAGS.do_train else model.source.path)
-
-
 def keep_threshold(threshold: float | None, folder: checkpoints.CheckpointFolder) -> None:
     """Stores the best threshold with the model, if that is the one of --output_dir and has none.
 
@@ -375,20 +413,20 @@ def keep_threshold(threshold: float | None, folder: checkpoints.CheckpointFolder
     """
     if threshold is None:
         return
-    facts = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}")
-    stored = facts.null_score_diff_threshold
-    if stored is not None and folder.latest():
-        logging.info(
-            "The best null_score_diff_threshold of these questions is %s; the model's own stays "
-            "%s. To store another one, write it into %s.",
-            *(threshold, stored, FACTS_FILE),
-        )
-        return
     if not folder.latest():
         logging.info(
             "The model is not in --output_dir, so the threshold is not stored with it; use "
             "--null_score_diff_threshold=%s",
             threshold,
+        )
+        return
+    facts = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}")
+    stored = facts.null_score_diff_threshold
+    if stored is not None:
+        logging.info(
+            "The best null_score_diff_threshold of these questions is %s; the model's own stays "
+            "%s. To store another one, write it into %s.",
+            *(threshold, stored, FACTS_FILE),
         )
         return
     facts = dataclasses.replace(facts, null_score_diff_threshold=threshold)
@@ -409,7 +447,7 @@ def write_report(
         predictions,
         thresholds.decided(predictions, null_score_diff_threshold=threshold),
         totals=shown,
-        with_golds=FLAGS.do_eval,
+        with_golds=questions.has_golds,
     )
     write_text(f"{FLAGS.output_dir}/report.html", page)
     logging.info("Wrote %s/report.html", FLAGS.output_dir)
@@ -420,17 +458,14 @@ def write_report(
 
 def export(model: PretrainedModel) -> None:
     """The model as a SavedModel that takes questions and contexts."""
-    threshold = FLAGS["null_score_diff_threshold"]
+    # Not given: as the model was trained, and what is stored with it, perhaps just now.
+    names = ("max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative",
+             "null_score_diff_threshold")  # fmt: skip
     options = ServingOptions(
         task="question_answering",
-        max_seq_length=FLAGS.max_seq_length,
-        doc_stride=FLAGS.doc_stride,
-        max_query_length=FLAGS.max_query_length,
+        **{name: FLAGS[name].value for name in names if FLAGS[name].present},
         n_best_size=FLAGS.n_best_size,
         max_answer_length=FLAGS.max_answer_length,
-        version_2_with_negative=FLAGS.version_2_with_negative,
-        # Not given: what is stored with the model, perhaps just now.
-        null_score_diff_threshold=threshold.value if threshold.present else None,
         top_k=min(ServingOptions.top_k, FLAGS.n_best_size),
     )
     export_run(

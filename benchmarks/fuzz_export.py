@@ -2,6 +2,9 @@
 
     python export_model.py --init_checkpoint=... --export_dir=/serving/squad
     python benchmarks/fuzz_export.py --export=/serving/squad/1 --requests=10000
+    python benchmarks/fuzz_export.py --kind=fill_mask
+
+--kind exports the tests' model of that kind (one layer, drawn weights) and takes it.
 
 The export is loaded once by TensorFlow's C API, in a process with neither Keras nor this package,
 as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
@@ -37,6 +40,7 @@ import pickle
 import random
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -62,6 +66,46 @@ def main() -> None:
         serve()
         return
     sys.path.insert(0, str(TESTS))
+    with tempfile.TemporaryDirectory() as folder:
+        options.export = options.export or export_small(options.kind, pathlib.Path(folder))
+        faults = measure(options)
+    print("\n".join(faults) or "right afterwards, as before")
+    sys.exit(1 if faults else 0)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--export", type=pathlib.Path, help="of one version")
+    which.add_argument("--kind", help="of tests/served_models.py: pairs, no_answer, ...")
+    parser.add_argument("--requests", type=int, default=10000)
+    parser.add_argument("--growth", type=float, default=0.05, help="of memory, allowed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--process", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def export_small(kind: str, folder: pathlib.Path) -> pathlib.Path:
+    """The export of a small model of a kind."""
+    import served_models
+
+    from bert_tf.serving.export import export_checkpoint
+
+    weights = served_models.write_folder(kind, folder / "model")
+    return pathlib.Path(
+        export_checkpoint(
+            weights,
+            served_models.CONFIG,
+            served_models.TOKENIZER,
+            str(folder / "export"),
+            options=served_models.options(kind),
+        )
+    )
+
+
+def measure(options: argparse.Namespace) -> list[str]:
+    """Loads the export in its own process and sends the requests; what went wrong."""
     import saved_models
 
     (meta_graph,) = saved_models.read_saved_model(str(options.export)).meta_graphs
@@ -83,19 +127,7 @@ def main() -> None:
         faults.append("the sane request is answered otherwise than at the beginning")
     process.stdin.close()
     process.wait()
-    print("\n".join(faults) or "right afterwards, as before")
-    sys.exit(1 if faults else 0)
-
-
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--export", type=pathlib.Path, required=True, help="of one version")
-    parser.add_argument("--requests", type=int, default=10000)
-    parser.add_argument("--growth", type=float, default=0.05, help="of memory, allowed")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--process", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return faults
 
 
 def run(client: "Client", facts: dict, options) -> list[str]:

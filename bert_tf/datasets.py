@@ -26,7 +26,7 @@ def read_part(name: str, part: str, *, purpose: str, data_dir: str | None = None
 
     Args:
       name: of the dataset, such as glue/mrpc or squad/v2.0:3.0.0.
-      part: train, validation, test or another.
+      part: train, validation, test or another, or several with | between: the first there is.
       purpose: what it is for, in messages.
       data_dir: where datasets are kept; None for the library's own folder.
 
@@ -43,15 +43,16 @@ def read_part(name: str, part: str, *, purpose: str, data_dir: str | None = None
             expected="one that tensorflow-datasets has or can prepare",
             remedy="check --tfds_name and the folder of the datasets, or give the files themselves",
         ) from error
-    if part not in builder.info.splits:
+    there = next((one for one in part.split("|") if one in builder.info.splits), None)
+    if there is None:
         raise InputError(
             received=f"the dataset {name} with the parts {', '.join(builder.info.splits)}",
-            expected=f"{part}, {purpose}",
+            expected=f"{part.replace('|', ' or ')}, {purpose}",
             remedy="give another dataset, or leave the step out",
         )
-    dataset = builder.as_dataset(split=part, shuffle_files=False)
+    dataset = builder.as_dataset(split=there, shuffle_files=False)
     features = dict(builder.info.features.items())
-    return DatasetPart(library.as_numpy(dataset), features, f"{name}, {part}")
+    return DatasetPart(library.as_numpy(dataset), features, f"{name}, {there}")
 
 
 def _library() -> Any:

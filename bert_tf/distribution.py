@@ -34,10 +34,18 @@ def make_strategy(
       num_cpu_devices: logical devices to split the CPU into, for mirrored.
 
     Raises:
-      InputError: the devices are not to be had, or TF_CONFIG is none.
+      InputError: the devices are not to be had, TF_CONFIG is none, or it names several processes
+        that this strategy would not make one run.
     """
     if name == "multiworker" or (name == "auto" and os.environ.get(CLUSTER)):
         name = "multiworker" if num_processes() > 1 else "auto"
+    if name in ("one", "mirrored") and os.environ.get(CLUSTER) and num_processes() > 1:
+        raise InputError(
+            received=f"--strategy={name}, and {CLUSTER} with {num_processes()} processes",
+            expected="auto or multiworker, so that they are one run: each alone would write into "
+            "the same --output_dir",
+            remedy=f"leave out --strategy, or run one process without {CLUSTER}",
+        )
     if num_cpu_devices > 1:
         _refuse_cpu_devices(name, num_cpu_devices)
         _split_cpu(num_cpu_devices)
@@ -52,11 +60,14 @@ def make_strategy(
 
 
 def _refuse_cpu_devices(name: str, num_devices: int) -> None:
-    if name not in ("auto", "mirrored"):
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus or name not in ("auto", "mirrored"):
+        where = f"{len(gpus)} GPUs" if gpus else f"the strategy {name}"
         raise InputError(
-            received=f"--num_cpu_devices={num_devices} with the strategy {name}",
-            expected="it with mirrored, which alone runs on several devices of a CPU",
-            remedy="leave out --num_cpu_devices, or use --strategy=mirrored",
+            received=f"--num_cpu_devices={num_devices} with {where}",
+            expected="it with mirrored and without GPUs, which go before the CPU",
+            remedy="leave out --num_cpu_devices, or use --strategy=mirrored and hide the GPUs "
+            "(CUDA_VISIBLE_DEVICES=-1)",
         )
 
 

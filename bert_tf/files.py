@@ -22,17 +22,9 @@ READ_BYTES = 1 << 20
 # ---------------------------------------------------------------------------- in
 
 
-def digest_of(path: str) -> str:
-    """A hash of a file's bytes.
-
-    Raises:
-      InputError: it cannot be read.
-    """
-    found = hashlib.blake2b(digest_size=16)
-    with path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+def is_remote(path: str) -> bool:
+    """Whether it is of a file system such as gs://, and not this machine's."""
+    return "://" in path
 
 
 @contextlib.contextmanager
@@ -41,8 +33,9 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
+        says = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
-            received=f"{path}, which cannot be {doing} ({str(error).splitlines()[0]})",
+            received=f"{path}, which cannot be {doing} ({says})",
             expected="a local path, or a remote one, that this process may use",
             remedy="check the path, the network and the permissions; gs:// needs application "
             "default credentials",
@@ -127,19 +120,37 @@ def read_lines(path: str) -> Iterator[bytes]:
     Raises:
       InputError: it cannot be read.
     """
+    begun: list[bytes] = []  # parts of a line whose end is yet to come
+    for block in _blocks(path):
+        *complete, rest = block.split(b"\n")
+        for line in complete:
+            yield b"".join([*begun, line, b"\n"])
+            begun.clear()
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def digest_of(path: str) -> str:
+    """A hash of a file's bytes.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    for block in _blocks(path):
+        found.update(block)
+    return found.hexdigest()
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    """The bytes of a file, some at a time."""
     with path_errors(path):
         if tf.io.gfile.isdir(path):  # reads as an empty file
             raise OSError("it is a folder")
-        begun: list[bytes] = []  # parts of a line whose end is yet to come
         with tf.io.gfile.GFile(path, "rb") as file:
             while block := file.read(READ_BYTES):
-                *complete, rest = block.split(b"\n")
-                for line in complete:
-                    yield b"".join([*begun, line, b"\n"])
-                    begun.clear()
-                begun.append(rest)
-        if last := b"".join(begun):
-            yield last
+                yield block
 
 
 # ---------------------------------------------------------------------------- out

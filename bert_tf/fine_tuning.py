@@ -31,7 +31,7 @@ from bert_tf.orders import (
 from bert_tf.records import Record, RecordFiles
 from bert_tf.training import Trainer
 
-WINDOW = 50  # batches of training that are sorted by length at once
+WINDOW = 50  # batches of training that are sorted by length at once; no more than an epoch has
 # Positions that a step computes in about the time in which it is compiled for one more length.
 COMPILATION = 50_000
 
@@ -120,7 +120,8 @@ class Batching:
         if self.legacy_shuffle:
             order = BufferShuffledOrder(len(files), seed=seed)
         num_examples = num_train_steps * batch_size
-        return self._batches(files, order, batch_size, num_examples, seed=seed, window=WINDOW)
+        window = min(WINDOW, max(len(files) // batch_size, 1))
+        return self._batches(files, order, batch_size, num_examples, seed=seed, window=window)
 
     def once(self, files: RecordFiles, *, batch_size: int) -> BucketedBatches:
         """Every record once."""

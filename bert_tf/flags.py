@@ -39,13 +39,18 @@ def define_pretrained(*, required: bool = True) -> None:
         None,
         "The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or Hugging Face's.",
     )
-    flags.DEFINE_string("bert_config_file", None, "Default: the configuration beside it.")
-    flags.DEFINE_string("vocab_file", None, "Default: the vocabulary beside it.")
+    define_model_files()
+    if required:
+        flags.mark_flag_as_required("init_checkpoint")
+
+
+def define_model_files() -> None:
+    """What belongs to weights and may not lie beside them."""
+    flags.DEFINE_string("bert_config_file", None, "Default: the configuration beside the weights.")
+    flags.DEFINE_string("vocab_file", None, "Default: the vocabulary beside the weights.")
     flags.DEFINE_bool(
         "do_lower_case", True, "As the model was trained. Not given: what its files say, else true."
     )
-    if required:
-        flags.mark_flag_as_required("init_checkpoint")
 
 
 def define_tuned_model() -> None:
@@ -61,8 +66,9 @@ def define_export() -> None:
     flags.DEFINE_string(
         "export_dir",
         None,
-        "At the end, write the best checkpoint as a SavedModel that takes raw text, for TensorFlow "
-        "Serving: the next version in this folder. See export_model.py.",
+        "At the end, write the model (the best checkpoint if the run keeps one, else the last) as "
+        "a SavedModel that takes raw text, for TensorFlow Serving: the next version in this "
+        "folder. See export_model.py.",
     )
 
 
@@ -151,7 +157,9 @@ def define_fine_tuning() -> None:
     """How a pre-trained model is trained on, as in the original's run_classifier and run_squad."""
     flags.DEFINE_bool("do_train", False, "Train.")
     flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
-    flags.DEFINE_integer("predict_batch_size", 8, "Examples of a prediction step, likewise.")
+    flags.DEFINE_integer(
+        "predict_batch_size", 8, "Examples of a prediction step, all devices together."
+    )
     flags.DEFINE_float("num_train_epochs", 3.0, "How often each example is trained on.")
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "The share of the steps in which the learning rate rises."
@@ -174,7 +182,10 @@ def define_fine_tuning() -> None:
         "bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.",
     )
     flags.DEFINE_bool(
-        "legacy_shuffle", False, "Mix the examples as little as the original's buffer of 100 does."
+        "legacy_shuffle",
+        False,
+        "Mix the examples as little as the original's buffer of 100 does; with "
+        "--nobucket_by_length the batches are the original's.",
     )
 
 
@@ -369,9 +380,12 @@ def check_limits() -> None:
         )
 
 
-def check_batch_sizes(strategy: tf.distribute.Strategy, *names: str) -> None:
-    """Refuses batch sizes that the replicas cannot share, before anything is trained."""
-    for name in names:
+def check_batch_sizes(strategy: tf.distribute.Strategy) -> None:
+    """Refuses batch sizes of what is to be done that the replicas cannot share."""
+    for kind in ("train", "eval", "predict"):
+        name = f"{kind}_batch_size"
+        if name not in flags.FLAGS or not flags.FLAGS[f"do_{kind}"].value:
+            continue
         computation = make_computation() if name == "train_batch_size" else Computation()
         computation.check_batch_size(
             flags.FLAGS[name].value, strategy.num_replicas_in_sync, name=f"--{name}"

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
-from bert_tf.layers import BertLayer, activation, initializer
+from bert_tf.layers import BertLayer, activation, truncated_normal
 from bert_tf.tied_cross_entropy import tied_cross_entropy
 
 
@@ -103,6 +103,8 @@ class SequenceClassifier(BertLayer):
     In float32 unless said otherwise: it is little work, and close logits stay apart.
 
     Next-sentence prediction uses it with 2 classes, 0 = is next (`get_next_sentence_output`).
+    First weights have the deviation `initializer_range`, by default that of the original's
+    run_classifier.py and run_squad.py, whatever the configuration says.
     """
 
     def __init__(
@@ -110,17 +112,18 @@ class SequenceClassifier(BertLayer):
         config: BertConfig | dict[str, Any],
         *,
         num_classes: int,
+        initializer_range: float = 0.02,
         dtype: Any = "float32",
         **kwargs,
     ):
         super().__init__(config, dtype=dtype, **kwargs)
-        self.num_classes = num_classes
+        self.num_classes, self.initializer_range = num_classes, initializer_range
 
     def build(self, pooled_output_shape):
         """Makes weights and bias."""
         self.output_weights = self.add_weight(
             shape=(self.num_classes, pooled_output_shape[-1]),
-            initializer=initializer(self.config),
+            initializer=truncated_normal(self.initializer_range),
             name="output_weights",
         )
         self.output_bias = self.add_weight(
@@ -138,7 +141,8 @@ class SequenceClassifier(BertLayer):
 
     def get_config(self):
         """The constructor's arguments."""
-        return {**super().get_config(), "num_classes": self.num_classes}
+        own = {"num_classes": self.num_classes, "initializer_range": self.initializer_range}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -33,7 +33,11 @@ def activation(name: str):
 
 
 def initializer(config: BertConfig):
-    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    return truncated_normal(config.initializer_range)
+
+
+def truncated_normal(deviation: float):
+    return keras.initializers.TruncatedNormal(stddev=deviation)
 
 
 class _Dense(keras.layers.Dense):

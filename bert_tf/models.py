@@ -67,7 +67,10 @@ def pretraining_model(
         outputs["masked_lm_logits"] = head(hidden, positions, word_table)  # [B, P, V]
     if next_sentence:
         outputs["next_sentence_logits"] = heads.SequenceClassifier(
-            config, num_classes=2, name="seq_relationship"
+            config,
+            num_classes=2,
+            initializer_range=config.initializer_range,
+            name="seq_relationship",
         )(outputs["pooled_output"])  # [B, 2]
     return keras.Model(inputs, outputs, name="bert_pretraining")
 

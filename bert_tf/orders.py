@@ -106,7 +106,9 @@ class ByLengthOrder(BlockOrder):
     """Another order's rows, sorted by length within windows of a number of batches.
 
     In training the batches of a window are shuffled, so that long ones do not come last. Every
-    window holds just the rows that the other order has there.
+    window holds just the rows that the other order has there. Where it is of two epochs, those of
+    each are sorted by themselves: the copies of a row, which are of one length, would else be
+    brought together in one batch.
     """
 
     def __init__(
@@ -140,7 +142,10 @@ class ByLengthOrder(BlockOrder):
         # Beyond the last example nothing is asked for but what fills up the last batch.
         stop = max(start, min(start + self._block_size, self._num_examples))
         rows = self._order.rows(start, stop)
-        rows = rows[np.argsort(self._lengths[rows], kind="stable")]
+        epochs = np.arange(start, stop) // len(self._lengths)
+        # Up and down in turn, so that rows of a batch are alike long where two epochs meet.
+        lengths = np.where(epochs % 2, -1, 1) * self._lengths[rows]
+        rows = rows[np.lexsort([lengths, epochs])]
         if self._seed is None:
             return rows
         whole = len(rows) // self._batch_size * self._batch_size

@@ -64,6 +64,13 @@ class Predictor:
                 remedy="correct it; 32 suits most models",
             )
         if isinstance(path, ServedModel):
+            given = (version, bert_config_file, vocab_file, do_lower_case)
+            if options or any(one is not None for one in given):
+                raise InputError(
+                    received=f"options for the model {path.path}, which is loaded",
+                    expected="none: they were chosen when it was loaded",
+                    remedy="leave them out, or give the path",
+                )
             self.model = path
         else:
             chosen = ServingOptions(**options) if options else None

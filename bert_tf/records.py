@@ -9,6 +9,7 @@ batches from step t on, and gets what an undisturbed run would have got.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ import tensorflow as tf
 from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf.errors import InputError
+from bert_tf.files import is_remote
 from bert_tf.orders import Order
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
@@ -191,6 +193,10 @@ class RecordFiles:
         file = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         return file, int(row - self._first_rows[file])
 
+    def fingerprint(self) -> int:
+        """A number that is another for other files, as far as their records' sizes tell."""
+        return zlib.crc32(b"".join(offsets.tobytes() for offsets in self._offsets))
+
     def where(self, row: int) -> str:
         """The file and the number in it (from 1) of a record, for messages."""
         file, number = self._locate(row)
@@ -217,7 +223,9 @@ class RecordFiles:
 def _read_bytes(path: str, begin: int, end: int) -> bytes:
     # Opened for each read: several threads may read, and there may be more files than a process
     # can hold open. Not with GFile where it can be helped: it fetches half a megabyte for each.
-    with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", buffering=0) as file:
+    with (
+        tf.io.gfile.GFile(path, "rb") if is_remote(path) else open(path, "rb", buffering=0) as file
+    ):
         file.seek(begin)
         return file.read(end - begin)
 
@@ -345,6 +353,10 @@ class RecordBatches:
         """The values of a part of a batch, in those shapes; overridden where lengths differ."""
         del batch
         return values
+
+    def fingerprint(self) -> int:
+        """That of the files."""
+        return self._files.fingerprint()
 
     def batch_rows(self, batch: int) -> np.ndarray:
         """The rows of the real examples of a batch, in its order."""

@@ -19,7 +19,16 @@ def run(main: Callable[[list[str]], None]) -> None:
     tf.get_logger().setLevel("WARNING")  # else every collective operation of many hosts is told
     with without_notices():
         tf.config.list_physical_devices()
+    list_shared_flags()
     app.run(lambda argv: main_or_message(main, argv))
+
+
+def list_shared_flags() -> None:
+    """Has --help list the flags that modules define for the script, which absl leaves out."""
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        if module.startswith(("bert_tf.", "data_gen.")):
+            for flag in defined:
+                flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
 def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:

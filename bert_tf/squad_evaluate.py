@@ -59,13 +59,29 @@ def main(argv: Sequence[str]) -> None:
             expected="two: the questions with their answers, and the predictions",
             remedy="python -m bert_tf.squad_evaluate DEV_JSON PREDICTIONS_JSON",
         )
+    if FLAGS.nbest_file and not FLAGS.report_file:
+        raise InputError(
+            received="--nbest_file without --report_file",
+            expected="the page that shows further answers",
+            remedy="add --report_file=report.html, or leave out --nbest_file",
+        )
     questions, answers = reading.read_squad(argv[1]), files.read_predictions(argv[2])
+    if FLAGS.na_prob_file and not questions.version_2:
+        raise InputError(
+            received=f"--na_prob_file for {questions.source}, where every question has an answer",
+            expected="questions of SQuAD v2.0's kind",
+            remedy="leave out --na_prob_file",
+        )
     na_probs = files.read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
     scores = evaluation.evaluate(
         questions, answers, na_probs=na_probs, na_prob_thresh=FLAGS.na_prob_thresh
     )
     if FLAGS.report_file:
-        write_report(questions, answers, na_probs or {}, scores)
+        counted = {
+            qas_id: "" if (na_probs or {}).get(qas_id, 0.0) > FLAGS.na_prob_thresh else answer
+            for qas_id, answer in answers.items()
+        }
+        write_report(questions, counted, na_probs or {}, scores)
     print(json.dumps(scores, indent=2))
 
 

@@ -7,6 +7,7 @@ batch, and the chief alone writes.
 
 import contextlib
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -262,6 +263,8 @@ class Trainer:
         """
         self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_facts)
+        if hosts.are_several():
+            self._check_same_everywhere(batches, run_facts)
         if step >= num_train_steps:
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
@@ -297,6 +300,25 @@ class Trainer:
                 if reason:
                     logging.info("Training stops at step %d: %s", step, reason)
                     return
+
+    def _check_same_everywhere(self, batches: RecordBatches, run_facts: Mapping[str, Any]) -> None:
+        """Refuses processes of one run that differ in what decides how it ends."""
+        # The same weights may lie at different places.
+        facts = {name: fact for name, fact in run_facts.items() if name != "init_checkpoint"}
+        weights = 0
+        for variable in [*self.step.weights, *self._frozen.values()]:
+            weights = zlib.crc32(variable.numpy().tobytes(), weights)
+        for name, number in (
+            ("flags", zlib.crc32(json.dumps(facts, sort_keys=True).encode())),
+            ("records", batches.fingerprint()),
+            ("first weights", weights),
+        ):
+            if len(set(hosts.gather(number))) > 1:
+                raise InputError(
+                    received=f"other {name} in this process than in another one of the run",
+                    expected="the same in all: each takes its part of the same batches",
+                    remedy="give all of them the same command and the same files",
+                )
 
     def _report_size(self) -> None:
         trained = sum(weight.shape.num_elements() for weight in self.step.weights)

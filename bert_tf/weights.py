@@ -90,8 +90,8 @@ class LoadReport:
 
     path: str
     matched: Sequence[str]
-    missing: Sequence[str]  # in the model, not in the file: they keep their fresh values
-    unused: Sequence[str]  # in the file, not in the model
+    missing: Sequence[str]  # in the model, not taken from the file: they keep their fresh values
+    unused: Sequence[str]  # in the file, not taken
     slots: Sequence[str]  # of an optimizer; never loaded as weights
 
     def __str__(self) -> str:
@@ -103,7 +103,11 @@ class LoadReport:
 
 
 def load_checkpoint(
-    model: keras.Model, path: "str | Weights", *, required: str = ENCODER
+    model: keras.Model,
+    path: "str | Weights",
+    *,
+    required: str = ENCODER,
+    skip: str | None = None,
 ) -> LoadReport:
     """Puts weights into a model, by name.
 
@@ -112,6 +116,7 @@ def load_checkpoint(
       path: as for `open_weights`, or what that gave.
       required: a pattern of the names that must be there; by default the encoder's, without its
         pooler, which many models leave out.
+      skip: a pattern of the names that are not taken though they may be there.
 
     Returns:
       The variables matched, missing and unused. What is missing keeps its fresh weights.
@@ -122,11 +127,12 @@ def load_checkpoint(
     """
     weights = path if isinstance(path, Weights) else open_weights(path)
     variables = {checkpoints.checkpoint_name(v): v for v in model.trainable_variables}
+    taken = {name for name in weights.shapes if not (skip and re.match(skip, name))}
     report = LoadReport(
         path=weights.path,
-        matched=sorted(variables.keys() & weights.shapes.keys()),
-        missing=sorted(variables.keys() - weights.shapes.keys()),
-        unused=[name for name in weights.names if name not in variables],
+        matched=sorted(variables.keys() & taken),
+        missing=sorted(variables.keys() - taken),
+        unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
     _check_report(report, variables, weights.shapes, required)

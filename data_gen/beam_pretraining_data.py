@@ -52,6 +52,12 @@ def main(argv: Sequence[str]) -> None:
     if argv[1:] and not argv[1].startswith("-"):
         shared_flags.refuse_words(argv[1:])
     require_least("num_shards", FLAGS.num_shards, 0)
+    if "," in FLAGS.output_file:
+        raise InputError(
+            received=f"--output_file={FLAGS.output_file}",
+            expected="one name, which the names of all files begin with",
+            remedy="leave out what is behind the comma; --num_shards says how many files",
+        )
     try:
         from data_gen import beam_pipeline
     except ImportError as error:

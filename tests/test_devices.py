@@ -59,10 +59,15 @@ def test_a_cluster_of_one_process_is_this_one(monkeypatch):
         assert distribution.make_strategy(name) is tf.distribute.get_strategy()
 
 
-def test_one_device_asks_for_no_others(monkeypatch):
+@pytest.mark.parametrize("name", ["one", "mirrored"])
+def test_processes_that_would_not_be_one_run_are_refused(monkeypatch, name):
+    """Each would take itself for the chief, and write into the same folder."""
     tf_config(monkeypatch, TWO, {"type": "worker", "index": 0})
-    assert distribution.make_strategy("one") is tf.distribute.get_strategy()
+    with pytest.raises(InputError, match=f"--strategy={name}, and TF_CONFIG with 2 processes"):
+        distribution.make_strategy(name)
     assert not hosts.are_several()
+    tf_config(monkeypatch, {"worker": ["a:1"]}, {"type": "worker", "index": 0})
+    assert distribution.make_strategy("one") is tf.distribute.get_strategy()
 
 
 def test_a_process_alone_waits_for_nobody():
@@ -83,7 +88,8 @@ def test_only_the_chief_leaves_files(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["one", "multiworker", "tpu"])
 def test_several_cpu_devices_are_for_mirrored(monkeypatch, name):
-    tf_config(monkeypatch, TWO, {"type": "worker", "index": 0})
+    if name == "multiworker":
+        tf_config(monkeypatch, TWO, {"type": "worker", "index": 0})
     with pytest.raises(InputError, match=f"--num_cpu_devices=3 with the strategy {name}"):
         distribution.make_strategy(name, num_cpu_devices=3)
 

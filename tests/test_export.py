@@ -1,5 +1,6 @@
 """Exports of every kind, loaded and run by TensorFlow's C API, against the Python side."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -10,13 +11,13 @@ import pytest
 import served_models
 import tensorflow as tf
 from saved_models import read_saved_model, run_in_c
-from served_models import KINDS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K, Reference
+from served_models import CONFIG, KINDS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K, Reference
 
-from bert_tf import fill_mask, hosts
+from bert_tf import Predictor, fill_mask, hosts
 from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.serving import export as export_module
-from bert_tf.serving import model_card
+from bert_tf.serving import loading, model_card
 from bert_tf.serving.export import batch_of, export_checkpoint, export_run, warm_up_requests
 from bert_tf.serving.kinds import ServingOptions, make_task
 from bert_tf.serving.warm_up import FILE
@@ -406,15 +407,19 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
     long = {name: np.tile(value, [1, 10]) for name, value in features.items()}
     values = dict.fromkeys(features, [1] * 8) | {"label_ids": [0], "is_real_example": [1]}
     of_eight = classifier_record(max_seq_length=8).serialize(values)
+    int64 = tf.train.Int64List(value=[7, 2**32 + 7, 3])
+    numbers = dict.fromkeys(features, tf.train.Feature(int64_list=int64))
+    great = tf.train.Example(features=tf.train.Features(feature=numbers)).SerializeToString()
     good = (classes, "serving_default", {"text": texts("it")})
     return [
         good,
         (pairs, "serving_default", {"text_a": texts("a", "b"), "text_b": texts("a")}),
-        (classes, "ids", features | {"segment_ids": ids[:, :2]}),
+        (classes, "ids", features | {"segment_ids": ids[:, :2] * 0}),
         (classes, "ids", features | {"input_ids": ids * 0 + 1000}),
         (classes, "ids", features | {"segment_ids": ids * 0 + 2}),
         (classes, "ids", long),
         (classes, "examples", {"examples": np.array([b"no record"], object)}),
+        (classes, "examples", {"examples": np.array([great], object)}),
         (exports["multiple_choice"], "examples", {"examples": np.array([of_eight], object)}),
         (classes, "serving_default", {"text": np.array([b"\xff\xfe\0", b"\x80" * 999], object)}),
         good,
@@ -423,13 +428,14 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
 
 def test_requests_that_cannot_be_answered_say_why(results):
     first, uneven, shapes, row, segment, length, record, *others = results["refused"]
-    no_multiple, not_utf8, again = others
+    great, no_multiple, not_utf8, again = others
     assert "text_a and text_b must be equally many" in uneven
     assert "must have the same shape" in shapes
-    assert "1000 is not in [0, " in row
-    assert "2 is not in [0, 2)" in segment
+    assert f"input_ids must be 0 or more and below {CONFIG.vocab_size}" in row
+    assert "segment_ids must be 0 or more and below 2" in segment
     assert "more than 29 pieces" in length
     assert "Could not parse example input" in record
+    assert "must have numbers of 32 bits" in great  # and not what is left of it in 32 bits
     assert "must be a multiple of 3" in no_multiple
     assert not_utf8["probabilities"].shape == (2, 3)  # as empty texts
     np.testing.assert_array_equal(again["probabilities"], first["probabilities"])
@@ -581,7 +587,7 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     assert path.name == "1"
     weights = weights_beside(str(path))
     (path.parent / "7").mkdir()
-    (path.parent / "incomplete-8").mkdir()  # of a process that was killed
+    (path.parent / "incomplete-8").mkdir()  # of a process that was killed, or is writing it
     (tmp_path / "model/eval_results.txt").write_text("eval_accuracy = 0.75\nloss = 1.0\n")
     arguments = (weights, weights.config, TOKENIZER, str(path.parent))
     second = export_checkpoint(*arguments, options=ServingOptions())
@@ -594,7 +600,101 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(InputError, match="no space left"):
         export_checkpoint(*arguments, options=ServingOptions())
-    assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8", "incomplete-8"]
+
+
+def test_two_exports_at_once_are_two_versions(tmp_path, monkeypatch):
+    """Each writes its own folder; whoever comes second takes the next number."""
+    weights = served_models.write_folder("classification", tmp_path / "model")
+    arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
+    save, paths = tf.saved_model.save, []
+
+    def save_after_another(*args, **kwargs):
+        monkeypatch.setattr(tf.saved_model, "save", save)
+        paths.append(export_checkpoint(*arguments, options=ServingOptions(labels=("a", "b", "c"))))
+        save(*args, **kwargs)
+
+    monkeypatch.setattr(tf.saved_model, "save", save_after_another)
+    paths.append(export_checkpoint(*arguments, options=ServingOptions()))
+    assert [pathlib.Path(path).name for path in paths] == ["1", "2"]
+    labels = [json.loads(pathlib.Path(p, "export.json").read_text())["options"] for p in paths]
+    assert [one["labels"] for one in labels] == [["a", "b", "c"], list(served_models.LABELS)]
+
+    taken = iter([1, 1, 3])
+    monkeypatch.setattr(export_module, "_next_version", lambda _: next(taken))
+    third = export_checkpoint(*arguments, options=ServingOptions())
+    assert pathlib.Path(third).name == "3"
+    assert sorted(p.name for p in (tmp_path / "export").iterdir()) == ["1", "2", "3"]
+
+
+def test_a_folder_that_cannot_be_moved_is_no_version(tmp_path, monkeypatch):
+    """Refused once, and not tried for ever."""
+    weights = served_models.write_folder("classification", tmp_path / "model")
+
+    rename, moved = tf.io.gfile.rename, []
+
+    def fail(source, target, **more):
+        if not tf.io.gfile.isdir(source):
+            rename(source, target, **more)
+            return
+        moved.append(target)
+        raise tf.errors.FailedPreconditionError(None, None, "not here")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", fail)
+    arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
+    with pytest.raises(InputError, match="not here"):
+        export_checkpoint(*arguments, options=ServingOptions())
+    assert moved == [str(tmp_path / "export/1")]
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(tmp_path, monkeypatch):
+    weights = served_models.write_folder("classification", tmp_path / "model")
+    copy, copied = tf.io.gfile.copy, []
+
+    def noting(source, target, **more):
+        copied.append(target)
+        copy(source, target, **more)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", noting)
+    monkeypatch.setattr(export_module.files, "is_remote", lambda _: True)
+    arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
+    path = export_checkpoint(*arguments, options=ServingOptions())
+    names = [name.removeprefix(f"{path}/") for name in copied if name.startswith(path)]
+    assert names[-1] == "saved_model.pb"
+    wanted = {"README.md", "export.json", "assets/vocab.txt", "variables/variables.index"}
+    assert wanted <= {*names}
+    assert [p.name for p in (tmp_path / "export").iterdir()] == ["1"]
+    assert Predictor(path).predict(["it"])
+
+
+def with_no_numbers(weights: Weights) -> Weights:
+    def read(name: str) -> np.ndarray:
+        value = np.array(weights.read(name))
+        return np.full_like(value, np.nan) if name == "output_bias" else value
+
+    return dataclasses.replace(weights, read=read)
+
+
+def test_a_model_that_has_lost_its_way_is_not_exported(tmp_path):
+    weights = with_no_numbers(served_models.write_folder("classification", tmp_path / "model"))
+    arguments = (weights, weights.config, TOKENIZER)
+    with pytest.raises(InputError, match=r"a model whose probabilit.* infinite or no numbers"):
+        export_checkpoint(*arguments, str(tmp_path / "export"), options=ServingOptions())
+    assert list((tmp_path / "export").iterdir()) == []
+    model = loading.of_weights(*arguments, ServingOptions())
+    with pytest.raises(InputError, match="infinite or no numbers"):
+        Predictor(model).predict(["it"])
+
+
+def test_versions_of_another_format_are_refused(tmp_path):
+    """TF Serving would load the greatest, and have no model."""
+    path = pathlib.Path(export("classification", tmp_path))
+    weights = weights_beside(str(path))
+    arguments = (weights, weights.config, TOKENIZER, str(path.parent))
+    with pytest.raises(InputError, match=r"where version 1 has a saved_model\.pb"):
+        export_checkpoint(*arguments, options=ServingOptions(), file_format="onnx")
+    assert [p.name for p in path.parent.iterdir()] == ["1"]
 
 
 def test_what_a_model_has_no_memory_for_is_no_fault_of_the_path(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import reference
 import small
 
-from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf import BertConfig, bert_encoder, models, pretraining_model
 from bert_tf.checkpoints import checkpoint_name
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
@@ -153,6 +153,36 @@ def test_first_weights():
             if value.size > 10_000:  # a normal law cut there has 0.8796 of its deviation
                 assert abs(value.std() - 0.02 * 0.8796) < 0.0003, name
                 assert abs(value.mean()) < 0.0005, name
+
+
+HEADS = {
+    "classes": lambda config: models.classifier_model(config, num_classes=3),
+    "choices": lambda config: models.choice_model(config, num_choices=3),
+    "tokens": lambda config: models.token_model(config, num_classes=3),
+    "spans": models.span_model,
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_of_tasks_are_the_originals(kind):
+    """Dropout of 0.1 (none for spans), first weights of 0.02, whatever the configuration says."""
+    config = BertConfig.from_dict(
+        small.CONFIG.to_dict()
+        | {"initializer_range": 3.0, "hidden_dropout_prob": 0.0, "hidden_size": 60}
+    )
+    model = HEADS[kind](config)
+    rates = [layer.rate for layer in model.layers if layer.name == "dropout"]
+    assert rates == ([] if kind == "spans" else [0.1])
+    weights = reference.take_weights(model)
+    (head,) = (weights[name] for name in weights if name.endswith("output_weights"))
+    assert 0.03 < np.abs(head).max() <= 0.04
+    assert np.abs(weights["bert/embeddings/word_embeddings"]).max() > 3
+
+
+def test_the_next_sentence_head_begins_as_the_configuration_says():
+    config = BertConfig.from_dict(small.CONFIG.to_dict() | {"initializer_range": 3.0})
+    weights = reference.take_weights(pretraining_model(config))
+    assert 1 < np.abs(weights["cls/seq_relationship/output_weights"]).max() <= 6
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])

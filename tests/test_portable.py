@@ -66,8 +66,9 @@ def features_of(inputs: dict, rows: int, length: int, *, seed: int) -> dict[str,
         "input_mask": real,
         "segment_ids": rng.integers(0, 2, shape) * real,
     }
-    if "masked_lm_positions" in shapes:
-        found["masked_lm_positions"] = rng.integers(0, 2, shapes["masked_lm_positions"])
+    if "masked_lm_positions" in shapes:  # real ones, as the signature wants
+        share = rng.random(shapes["masked_lm_positions"])
+        found["masked_lm_positions"] = share * real.sum(-1, keepdims=True)
     return {name: value.astype(np.int32) for name, value in found.items()}
 
 
@@ -91,6 +92,16 @@ def test_onnx_answers_as_the_model(kind, weights, tmp_path):
         asked = features_of(facts["inputs"], rows, length, seed=rows)
         found = dict(zip(names, session.run(names, asked), strict=True))
         compare(kind, weights, asked, found)
+
+
+def test_a_masked_position_is_never_of_another_row(tmp_path):
+    weights = served_models.write_folder("fill_mask", tmp_path / "model")
+    path = export(weights, "fill_mask", tmp_path / "onnx", "onnx")
+    session = onnxruntime.InferenceSession(f"{path}/model.onnx")
+    asked = features_of(facts_of(path)["inputs"], 2, 7, seed=3)
+    asked["masked_lm_positions"][:] = [[7], [0]]  # of row 0, one beyond its end
+    with pytest.raises(Exception, match=r"(?i)index|indices|out of"):
+        session.run(None, asked)
 
 
 def compare(kind: str, weights, asked: dict, found: dict) -> None:

@@ -208,6 +208,27 @@ def test_skipped_steps_do_not_count_in_the_bias_correction():
     assert np.abs(tensors(trainer)["output_bias"]) == pytest.approx(rate, rel=1e-3)
 
 
+def test_gradients_are_those_of_float32_whatever_the_scale():
+    """Without clipping, which would hide a factor."""
+    optimizer = dataclasses.replace(OPTIMIZER, clip_norm=1e6)
+    batch, found = make_batch("pretraining", ROWS), []
+    for precision, scale in (("float32", None), ("float16", 8.0), ("float16", 1024.0)):
+        trainer = make_trainer(
+            "pretraining", SHALLOW, optimizer=optimizer, precision=precision, xla=False
+        )
+        if scale:
+            trainer.step.loss_scale.scale.assign(scale)
+        norm = take_steps(trainer, batch, 1)["gradient_norm"]
+        found.append((norm, tensors(trainer)))
+    (norm, exact), *others = found
+    for other_norm, values in others:
+        assert other_norm == pytest.approx(norm, rel=1e-2)
+        for name, value in exact.items():
+            if name.endswith("/adam_m") and np.linalg.norm(value) > 1e-4:
+                distance = np.linalg.norm(values[name] - value)
+                assert distance < 0.05 * np.linalg.norm(value), name
+
+
 def test_two_replicas_are_one_in_float16(two_replicas):
     """They skip the same steps, and keep the same scale."""
     batch = make_batch("pretraining", ROWS)

@@ -455,7 +455,16 @@ def test_the_format_is_known_by_the_ending():
     assert lines.format_of("a.tsv", SINGLE) == "tsv"
     assert lines.format_of("a.jsonl", PAIR) == lines.format_of("a.json", SINGLE) == "jsonl"
     assert lines.format_of("a.txt", SINGLE) == lines.format_of(None, SINGLE) == "text"
-    assert lines.format_of(None, PAIR) == lines.format_of("a.csv", CHOICE) == "tsv"
+    assert lines.format_of(None, PAIR) == lines.format_of("a.txt", CHOICE) == "tsv"
+    with pytest.raises(InputError, match=r"a\.csv without --input_format"):
+        lines.format_of("a.csv", SINGLE)
+
+
+@pytest.mark.parametrize("given", [{"version": 9}, {"vocab_file": "x"}, {"topk": 3}])
+def test_options_of_a_model_that_is_loaded(given):
+    model = ServedModel("m", {}, None, function=lambda _: None, tokenizer=lambda: None)
+    with pytest.raises(InputError, match="options for the model m, which is loaded"):
+        bert_tf.Predictor(model, **given)
 
 
 @pytest.mark.parametrize("read_bytes", [1, 2, 5, 1 << 20])

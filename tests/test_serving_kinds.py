@@ -6,11 +6,12 @@ import pytest
 import served_models
 from served_models import CONFIG, KINDS, TOKENIZER
 
+from bert_tf import models
 from bert_tf.errors import InputError
 from bert_tf.serving import loading
-from bert_tf.serving.kinds import ServingOptions, check_options, make_task
+from bert_tf.serving.kinds import ServingOptions, check_options, kind_of, make_task
 from bert_tf.serving.task import ServingTask
-from bert_tf.weights import Weights
+from bert_tf.weights import Weights, open_weights
 
 MOST = CONFIG.max_position_embeddings
 
@@ -167,3 +168,54 @@ def test_options_without_effect_are_named(source, kind, given, flag):
 def test_options_with_effect_are_taken(source, kind):
     check_options(source(kind), ServingOptions())
     check_options(source(kind), served_models.options(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("pairs", {"pairs": True}),
+        ("no_answer", {"doc_stride": 3}),
+        ("no_answer", {"top_k": 2}),
+    ],
+)
+def test_a_file_that_takes_ids_has_no_options_for_texts(source, kind, given):
+    weights = source(kind)
+    check_options(weights, ServingOptions(**given))
+    with pytest.raises(InputError, match=f"--{next(iter(given))} for"):
+        check_options(weights, ServingOptions(**given), ids_only=True)
+    check_options(source("fill_mask"), ServingOptions(top_k=2), ids_only=True)
+
+
+# ---------------------------------------------------------------------------- unknown models
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [("classification", "BertForSentiment"), ("fill_mask", "BertForNextSentencePrediction")],
+)
+def test_a_head_of_an_unknown_architecture_is_refused(source, kind, architecture):
+    """Else it would be exported as something else."""
+    weights = source(kind, architecture=architecture)
+    with pytest.raises(InputError, match=f"a {architecture}, with a head") as info:
+        make(weights)
+    assert "--task" in info.value.remedy
+    assert make(weights, task="embeddings", max_seq_length=9).name == "embeddings"
+
+
+def test_labels_are_each_once(source):
+    with pytest.raises(InputError, match="3 labels: a, a, b"):
+        make(source("classification"), labels=("a", "a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"), [("token_labels", "token_labels"), ("multiple_choice", "multiple_choice")]
+)
+def test_a_keras_file_says_what_it_is(tmp_path, kind, task):
+    """Its weights alone look like those of a classifier."""
+    model = (
+        models.token_model(CONFIG, num_classes=3)
+        if kind == "token_labels"
+        else models.choice_model(CONFIG, num_choices=3)
+    )
+    model.save(tmp_path / "model.keras")
+    assert kind_of(open_weights(str(tmp_path / "model.keras"))) == task

@@ -230,11 +230,11 @@ def test_impossible_counts_only_in_version_2():
 
 @pytest.mark.parametrize("version_2_with_negative", [False, True])
 def test_a_question_without_the_answer_it_needs_is_named(version_2_with_negative):
-    one = question("q5", is_impossible=False)
+    right, one = question("q4", answers=[answer("1386", 18)]), question("q5", is_impossible=False)
     with pytest.raises(
         InputError, match=r"train\.json, question 'q5', which has no answer"
     ) as error:
-        training_set(one, version_2_with_negative=version_2_with_negative)
+        training_set(right, one, version_2_with_negative=version_2_with_negative)
     assert ("--version_2_with_negative" in error.value.remedy) != version_2_with_negative
 
 
@@ -256,3 +256,33 @@ def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
     assert not file.version_2
     assert len(found.examples) + len(found.wrong) == 1190
     assert len(found.wrong) < 12
+
+
+def test_questions_without_any_answers_are_not_trained_on():
+    """Such as a test set, or answers under another key: else it learns that there are none."""
+    question = {"id": "q", "question": "Who?", "answer": [{"text": "Ann", "answer_start": 0}]}
+    paragraphs = [{"context": "Ann left.", "qas": [question]}]
+    file = reading.parse_squad({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}, "a.json")
+    with pytest.raises(InputError, match=r"a\.json, none of whose questions has an answer"):
+        reading.training_set(file, version_2_with_negative=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "is_said"),
+    [
+        ("v2.0", {}, False),
+        ("v2.0", {"answers": []}, True),
+        ("v2.0", {"is_impossible": True}, True),
+        ("1.1", {"answers": []}, False),
+        ("1.1", {"answers": [], "is_impossible": True}, True),
+    ],
+)
+def test_questions_that_nothing_says_cannot_be_answered(caplog, version, fields, is_said):
+    right = {"id": "p", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
+    other = {"id": "q", "question": "When?"} | fields
+    content = {"version": version}
+    content["data"] = [{"paragraphs": [{"context": "Ann left.", "qas": [right, other]}]}]
+    with caplog.at_level("WARNING", logger="absl"):
+        file = reading.parse_squad(content, "a.json")
+    assert file.examples[1].is_impossible
+    assert ("1 of 2 questions have no answers, and nothing says" in caplog.text) != is_said

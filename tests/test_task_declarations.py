@@ -73,6 +73,31 @@ def test_qqp_with_the_flaws_of_its_files(tmp_path):
 XNLI = "language\tgold_label\tsentence1_binary_parse\tsentence1\tsentence2\n"
 
 
+MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+    "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
+)
+MNLI_ROW = "\n{}\tp\tq\tg\ta\tb\tc\td\tA{}\tB"
+
+
+def test_the_official_files_of_mnli(tmp_path):
+    """Both halves, by the published names; the annotators' labels stand before the right one."""
+    (tmp_path / "train.tsv").write_text(
+        f"{MNLI}\tlabel1\tgold_label{MNLI_ROW.format(0, 0)}\tneutral\tentailment\n"
+    )
+    for number, half in enumerate(("matched", "mismatched")):
+        labels = "".join(f"\tlabel{i}" for i in range(1, 6)) + "\tgold_label"
+        row = MNLI_ROW.format(7, number) + "\tneutral" * 5 + "\tcontradiction\n"
+        (tmp_path / f"dev_{half}.tsv").write_text(MNLI + labels + row)
+        (tmp_path / f"test_{half}.tsv").write_text(MNLI + MNLI_ROW.format(9, number) + "\n")
+    task, folder = get_task("mnli"), str(tmp_path)
+    assert task.read(folder, "train") == [Example("0", "A0", "B", "entailment")]
+    assert task.read(folder, "dev") == [Example("7", "A0", "B", "contradiction")]
+    assert task.read(folder, "dev_mismatched") == [Example("7", "A1", "B", "contradiction")]
+    assert task.read(folder, "test") == [Example("9", "A0", "B")]
+    assert task.read(folder, "test_mismatched") == [Example("9", "A1", "B")]
+
+
 def test_xnli_in_any_language(tmp_path):
     (tmp_path / "multinli").mkdir()
     for language in ("zh", "sw"):
@@ -107,7 +132,11 @@ def test_names():
     assert get_task("SST2") is get_task("sst-2") is get_task("Sst_2")
     assert len(set(list_tasks())) == len(list_tasks()) == 16
     assert all(get_task(name).name == name for name in list_tasks())
-    assert [line.split()[0] for line in describe_tasks().splitlines()] == list(list_tasks())
+    lines = describe_tasks().splitlines()
+    assert [line.partition(":")[0] for line in lines[::2]] == list(list_tasks())
+    assert lines[1::2][list_tasks().index("swag")].split()[1:] == [
+        *("train.csv", "val.csv|dev.csv", "test.csv")
+    ]
 
 
 def test_heads():
@@ -165,6 +194,26 @@ def test_own_tsv_without_header(tmp_path):
     assert task.read(folder, "train") == [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
 
 
+@pytest.mark.parametrize("row", ["sentence\tsentiment\n", "a\tLabel\n", "a\tb\tid\n"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_header_where_none_is_said_to_be(tmp_path, row, split):
+    """Whichever of the cells that are read shows it."""
+    folder = write(tmp_path, train_tsv=row + "A\tx\t1\n", test_tsv=row + "A\tx\t1\n")
+    columns = {"text_a": "0", "label": "1"} | ({"id_column": "2"} if "id" in row else {})
+    task = get_task("tsv", **columns, has_header=False)
+    with pytest.raises(InputError, match=r"line 1: .*, a header"):
+        task.read(folder, split)
+
+
+def test_a_label_that_is_known_is_no_header(tmp_path):
+    folder = write(tmp_path, train_tsv="Who?\tquestion\nHe.\tanswer\n")
+    columns = {"text_a": "0", "label": "1", "has_header": False}
+    task = get_task("tsv", **columns, labels=["answer", "question"])
+    assert [e.label for e in task.read(folder, "train")] == ["question", "answer"]
+    with pytest.raises(InputError, match="a header"):
+        get_task("tsv", **columns).read(folder, "train")
+
+
 def test_own_jsonl_with_several_labels(tmp_path):
     rows = '{"id": 4, "q": "A", "tags": ["x", "y"]}\n{"id": 5, "q": "B", "tags": []}\n'
     folder = write(tmp_path, train_jsonl=rows)
@@ -192,6 +241,19 @@ def test_labels_as_when_the_model_was_trained():
 def test_the_labels_of_a_model_in_its_order(name, own, names):
     task = get_task(name).with_labels_of_model(own, source="a/model")
     assert task.labels.names == (names or ("entailment", "neutral", "contradiction"))
+
+
+def test_labels_in_the_order_of_a_model():
+    """Where they are the same ones; else as they were."""
+    mnli = get_task("mnli")
+    names = ("ENTAILMENT", "Neutral", "contradiction")
+    assert mnli.in_order_of(names).labels.names == ("entailment", "neutral", "contradiction")
+    for others in (None, ("a", "b", "c"), names[:2]):
+        assert mnli.in_order_of(others) == mnli
+    assert get_task("sts-b").in_order_of(("LABEL_0",)) == get_task("sts-b")
+    assert get_task("swag").in_order_of(("3", "2", "1", "0")) == get_task("swag")
+    own = get_task("csv", labels=["us", "US"])
+    assert own.in_order_of(("US", "us")).labels.names == ("US", "us")
 
 
 def test_labels_of_a_model_that_are_others():

@@ -22,6 +22,12 @@ def test_probabilities_as_the_original_writes_them(path):
     assert path.read_text() == "0.25\t0.75\n0.9\t0.1\n"
 
 
+def test_no_more_digits_than_the_original(path):
+    """It has float32; what is computed in float64 would have seventeen."""
+    outputs.write_probabilities(str(path), ROWS.astype(np.float64) / 3)
+    assert path.read_text() == "0.083333336\t0.25\n0.29999998\t0.033333335\n"
+
+
 def test_scores(path):
     outputs.write_probabilities(str(path), np.array([[3.5], [0.1]], np.float32))
     assert path.read_text() == "3.5\n0.1\n"

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf import BertConfig, distribution
 from bert_tf.checkpoints import checkpoint_name
 from bert_tf.errors import InputError
-from bert_tf.fine_tuning import Batching
+from bert_tf.fine_tuning import Batching, FineTuningSchedule
 from bert_tf.formats.base import ModelFacts, Weights
 from bert_tf.tasks.declarations import get_task
 from bert_tf.tasks.features import make_features
@@ -84,25 +84,31 @@ def batching(*, bucket: bool = True) -> Batching:
     return Batching(vocab_size=CONFIG.vocab_size, max_seq_length=S, bucket_by_length=bucket)
 
 
-def make_run(task, tokenizer, folder, *, strategy=None) -> Run:
-    """A run that begins with a model whose weights are always the same."""
+def make_run(task, tokenizer, folder, *, strategy=None, facts=None) -> Run:
+    """A run with a model whose weights are always the same, and what is known of it."""
     keras.utils.set_random_seed(7)
     variables = task_model(task, CONFIG).trainable_variables
     values = {checkpoint_name(variable): variable.numpy() for variable in variables}
+    values["output_weights"] = values["output_weights"] * 25  # first ones are small: see CONFIG
     weights = Weights(
         path=str(folder / "model.ckpt-5"),
         format="tf1",
         shapes={name: value.shape for name, value in values.items()},
         read=values.__getitem__,
-        facts=ModelFacts(architecture=ARCHITECTURES[task.head]),
+        facts=ModelFacts(**{"architecture": ARCHITECTURES[task.head]} | (facts or {})),
     )
-    run = Run(
+    return Run(
         task,
         PretrainedModel(weights, CONFIG, tokenizer),
         strategy or distribution.make_strategy("one"),
         batching(),
         output_dir=str(folder),
     )
+
+
+def restored_run(*args, **kwargs) -> Run:
+    """With that model as it is."""
+    run = make_run(*args, **kwargs)
     run.restore()
     return run
 
@@ -142,7 +148,7 @@ def runs(tokenizer, two_replicas, tmp_path_factory) -> dict[int, Run]:
     """The same model on one replica and on two."""
     task, _ = own_task()
     return {
-        number: make_run(task, tokenizer, tmp_path_factory.mktemp("run"), strategy=strategy)
+        number: restored_run(task, tokenizer, tmp_path_factory.mktemp("run"), strategy=strategy)
         for number, strategy in ((1, None), (2, two_replicas))
     }
 
@@ -204,7 +210,7 @@ def test_no_batch_is_longer_than_its_data_need(runs):
 
 def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
     task, examples = choice_task()
-    run = make_run(task, tokenizer, tmp_path, strategy=two_replicas)
+    run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
     data = SplitData(task.split("test"), [dataclasses.replace(e, label=None) for e in examples])
     logits = run.predict(data, batch_size=4)
     assert logits.shape == (ROWS, 4)
@@ -214,7 +220,7 @@ def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
 
 def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
     task, examples = words_task()
-    run = make_run(task, tokenizer, tmp_path, strategy=two_replicas)
+    run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
     data = SplitData(task.split("dev"), examples)
     results = run.evaluate(data, batch_size=4)
     assert len(data.guids) > ROWS  # windows
@@ -233,3 +239,71 @@ def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
     gold = [task.labels.names.index(tag) for example in examples for tag in example.label]
     right = np.concatenate(rows).argmax(1) == gold
     assert results["eval_accuracy"] == pytest.approx(right.mean())
+
+
+# ---------------------------------------------------------------------------- what a model is for
+
+
+@pytest.mark.parametrize(
+    ("facts", "received"),
+    [
+        ({"architecture": "BertForTokenClassification"}, "architecture = BertForTokenClass"),
+        ({"task": "multi_label"}, "task = multi_label"),
+        ({"pairs": True}, "pairs = True"),
+    ],
+)
+def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, facts, received):
+    task, _ = own_task()
+    with pytest.raises(InputError, match=received) as info:
+        restored_run(task, tokenizer, tmp_path, facts=facts)
+    assert "--label_kind" in info.value.remedy
+    for_mrpc = make_run(get_task("mrpc"), tokenizer, tmp_path, facts={"pairs": False})
+    with pytest.raises(InputError, match="pairs = False") as info:
+        for_mrpc.restore()
+    assert "--label_kind" not in info.value.remedy
+
+
+def head_that_training_begins_with(task, tokenizer, folder, facts) -> tuple[bool, bool]:
+    """Whether head and encoder are the model's."""
+    run = make_run(task, tokenizer, folder, facts=facts)
+    run.make_trainer(FineTuningSchedule().optimizer(10), seed=5)
+    run.load_pretrained()
+    values = {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
+    names = ("output_weights", "bert/embeddings/word_embeddings")
+    return tuple(np.array_equal(values[n], run.model.source.read(n)) for n in names)
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_taken"),
+    [
+        ({}, True),
+        ({"labels": ("x", "y", "z"), "task": "classification"}, True),
+        ({"labels": ("z", "y", "x")}, False),
+        ({"labels": ("p", "q", "r")}, False),
+        ({"labels": ("x", "y", "z"), "task": "multi_label"}, False),
+        ({"architecture": "BertForTokenClassification"}, False),
+        ({"pairs": True}, False),
+    ],
+)
+def test_a_head_for_other_labels_is_not_trained_on(tokenizer, tmp_path, caplog, facts, is_taken):
+    task, _ = own_task()
+    with caplog.at_level("WARNING", logger="absl"):
+        found = head_that_training_begins_with(task, tokenizer, tmp_path, facts)
+    assert found == (is_taken, True)
+    assert ("a fresh one is trained" in caplog.text) != is_taken
+
+
+def test_a_head_of_another_shape_is_not_trained_on(tokenizer, tmp_path, caplog):
+    """From three classes without names to a score."""
+    begun = make_run(own_task()[0], tokenizer, tmp_path)
+    task = get_task("sts-b")
+    run = make_run(task, tokenizer, tmp_path)
+    run.model = begun.model
+    trainer = run.make_trainer(FineTuningSchedule().optimizer(10), seed=5)
+    with caplog.at_level("WARNING", logger="absl"):
+        run.load_pretrained()
+    assert "is for 3 classes: a fresh one is trained" in caplog.text
+    values = {checkpoint_name(v): v.numpy() for v in trainer.model.trainable_variables}
+    assert values["output_weights"].shape == (1, CONFIG.hidden_size)
+    name = "bert/embeddings/word_embeddings"
+    assert np.array_equal(values[name], begun.model.source.read(name))

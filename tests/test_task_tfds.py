@@ -13,7 +13,7 @@ from bert_tf.tasks.reading import Example
 
 TWO = {"sentence1": ["A", "B", "Ü"], "sentence2": ["X", "Y", "Z"]}
 # Those that the library has, or it would look for its own datasets in the network.
-VERSIONS = {"glue": "2.0.0", "xnli": "1.1.0", "reviews": "3.0.0"}
+VERSIONS = {"glue": "2.0.0", "xnli": "1.1.0", "reviews": "3.0.0", "conll2003": "1.0.0"}
 LANGUAGES = [
     "ar",
     "bg",
@@ -69,6 +69,38 @@ def folder(tmp_path_factory):
                 "sentence2": text(),
             },
             {"train": mrpc, "validation": {name: column[:1] for name, column in mrpc.items()}},
+        )
+        questions = {"idx": [4, 5], "question1": ["A?", "B?"], "question2": ["", "C?"]}
+        store(
+            folder,
+            "glue",
+            "qqp",
+            {
+                "idx": tf.int32,
+                "label": label(names=["not_duplicate", "duplicate"]),
+                "question1": text(),
+                "question2": text(),
+            },
+            {
+                "train": questions | {"label": numbers(0, 1)},
+                "test": questions | {"label": numbers(-1, -1)},
+            },
+        )
+        store(
+            folder,
+            "conll2003",
+            "conll2003",
+            {
+                "tokens": tfds.features.Sequence(text()),
+                "ner": tfds.features.Sequence(label(names=["O", "B-PER", "I-PER"])),
+            },
+            {
+                part: {
+                    "tokens": tf.ragged.constant([[part, "Smith"], ["left"]]),
+                    "ner": tf.ragged.constant([[1, 2], [0]], tf.int64),
+                }
+                for part in ("train", "dev", "test")
+            },
         )
         mnli = {"train": "T", "validation_matched": "M", "validation_mismatched": "N"}
         mnli |= {"test_matched": "U", "test_mismatched": "V"}
@@ -141,6 +173,23 @@ def test_examples(folder):
         Example("5", "Ü", "Z", "1"),
     ]
     assert len(task_datasets.read_tfds(task, "glue/mrpc", "dev", data_dir=folder)) == 1
+
+
+def test_empty_questions_are_left_out_or_predicted(folder):
+    """As of QQP's files: none of those to be predicted may be lost."""
+    task = get_task("qqp")
+    found = task_datasets.read_tfds(task, "glue/qqp", "train", data_dir=folder)
+    assert found == [Example("5", "B?", "C?", "1")]
+    found = task_datasets.read_tfds(task, "glue/qqp", "test", data_dir=folder)
+    assert found == [Example("4", "A?", ""), Example("5", "B?", "C?")]
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_words_with_tags(folder, split):
+    """This dataset's dev data are called dev, others' validation."""
+    found = task_datasets.read_tfds(get_task("ner"), "conll2003", split, data_dir=folder)
+    assert [example.words for example in found] == [(split, "Smith"), ("left",)]
+    assert [example.label for example in found] == [("B-PER", "I-PER"), ("O",)]
 
 
 def test_a_users_own_columns(folder):

@@ -113,6 +113,14 @@ def test_facts_say_what_a_trial_depends_on(tmp_path):
     assert facts(run, settings(early_stopping=3))["early_stopping"] != first["early_stopping"]
 
 
+def test_clipped_by_replica_their_number_decides(tmp_path):
+    run = Run(tmp_path)
+    assert "num_replicas" not in facts(run)
+    run.computation = Computation(clip_per_replica=True)
+    run.strategy = types.SimpleNamespace(num_replicas_in_sync=3)
+    assert facts(run)["num_replicas"] == 3
+
+
 def test_an_unfinished_trial_of_other_data_is_refused(tmp_path):
     run = Run(tmp_path)
     folder = checkpoints.CheckpointFolder(str(tmp_path / "trial"))

@@ -36,13 +36,18 @@ CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"
 # transformers keeps what it does not know, so what only we know is in a config.json under this key.
 OWN_FACTS_KEY = "bert_tf"
+SENTENCE_CONFIG = "sentence_bert_config.json"  # of a folder of sentence-transformers
 KIND_KEY = "of"  # in it: the kind of model that it was said of
 OWN_FACTS = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
              "version_2_with_negative")  # fmt: skip
-# A head for any number of labels has the class of one for a single label, and this beside it.
+# Heads for one label, a score and any number of labels have one class, and this beside it.
 SEQUENCE_CLASSIFIER = "BertForSequenceClassification"
-PROBLEM_TYPE, MULTI_LABEL_PROBLEM = "problem_type", "multi_label_classification"
-MULTI_LABEL = "multi_label"  # the same as a task of ours
+PROBLEM_TYPE = "problem_type"
+PROBLEM_TYPES = {  # of our tasks
+    "classification": "single_label_classification",
+    "regression": "regression",
+    "multi_label": "multi_label_classification",
+}
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLE, f"{PICKLE}{INDEX}")
 
 # ---------------------------------------------------------------------------- names
@@ -175,8 +180,8 @@ def write_config(
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     if facts.null_score_diff_threshold is not None:  # ours; transformers keeps what it knows not
         values[NULL_THRESHOLD] = facts.null_score_diff_threshold
-    if facts.task == MULTI_LABEL:
-        values[PROBLEM_TYPE] = MULTI_LABEL_PROBLEM
+    if facts.task in PROBLEM_TYPES:
+        values[PROBLEM_TYPE] = PROBLEM_TYPES[facts.task]
     own = {name: getattr(facts, name) for name in OWN_FACTS}
     if known := {name: value for name, value in own.items() if value is not None}:
         values[OWN_FACTS_KEY] = known | {KIND_KEY: _kind(values)}
@@ -208,9 +213,13 @@ def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFac
         labels = ()
     architecture = (values.get("architectures") or [None])[0]
     own = _read_own_facts(values, source)
-    is_multi_label = values.get(PROBLEM_TYPE) == MULTI_LABEL_PROBLEM
-    if is_multi_label and architecture in (None, SEQUENCE_CLASSIFIER):
-        own = {"task": MULTI_LABEL} | own
+    tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
+    if architecture in (None, SEQUENCE_CLASSIFIER) and (
+        task := tasks.get(values.get(PROBLEM_TYPE))
+    ):
+        own = {"task": task} | own
+    length = _sentence_length(folder)
+    own = ({} if length is None else {"max_seq_length": length}) | own
     return ModelFacts(
         do_lower_case=read_case(folder),
         architecture=architecture,
@@ -218,6 +227,14 @@ def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFac
         null_score_diff_threshold=_read_threshold(values, source),
         **own,
     )
+
+
+def _sentence_length(folder: str) -> int | None:
+    """Most pieces of a text, as sentence-transformers notes it."""
+    path = join(folder, SENTENCE_CONFIG)
+    values = read_json(path) if tf.io.gfile.exists(path) else {}
+    found = values.get("max_seq_length") if isinstance(values, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def _read_own_facts(values: Mapping[str, Any], source: str) -> dict[str, Any]:

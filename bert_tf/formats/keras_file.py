@@ -1,6 +1,7 @@
 """Keras's own files, .keras and .weights.h5, of the models of this package."""
 
 import contextlib
+import dataclasses
 import re
 import tempfile
 from collections.abc import Iterator
@@ -12,9 +13,14 @@ import tensorflow as tf
 from bert_tf import checkpoints, layers, models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.files import is_remote
 from bert_tf.formats.base import CONFIG_FILE, Weights, beside, folder_of, join
 
 ENDINGS = (".keras", ".weights.h5")
+_ARCHITECTURES = {  # Hugging Face's names of what no name of a weight shows
+    "bert_choice": "BertForMultipleChoice",
+    "bert_token_classifier": "BertForTokenClassification",
+}
 
 
 def open_keras_file(path: str) -> Weights:
@@ -51,6 +57,9 @@ def open_keras_file(path: str) -> Weights:
             "read",
         )
     variables = {checkpoints.checkpoint_name(v): v for v in model.trainable_variables}
+    if found["facts"].architecture is None:
+        facts = dataclasses.replace(found["facts"], architecture=_ARCHITECTURES.get(model.name))
+        found = found | {"facts": facts}
     return Weights(
         path=path,
         format="keras",
@@ -63,7 +72,7 @@ def open_keras_file(path: str) -> Weights:
 @contextlib.contextmanager
 def _local(path: str) -> Iterator[str]:
     """The file itself, or a copy of a remote one that lasts as long as it is looked at."""
-    if "://" not in path:
+    if not is_remote(path):
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.files import read_json
+from bert_tf.files import is_remote, read_json
 from bert_tf.formats.base import folder_of, join
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
@@ -64,7 +64,7 @@ def _open_parts(path: str) -> Tensors:
 
 def _open_safetensors(path: str) -> Tensors:
     with _damage_named(path):
-        if "://" in path:
+        if is_remote(path):
             with tf.io.gfile.GFile(path, "rb") as file:
                 tensors = safetensors.numpy.load(file.read())
             return {name: value.shape for name, value in tensors.items()}, tensors.__getitem__

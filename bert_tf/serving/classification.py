@@ -109,7 +109,7 @@ class RegressionTask(TextTask):
 
     name = "regression"
     title = "Gives each text a score."
-    outputs = MappingProxyType({"score": "float [B]"})
+    outputs = MappingProxyType({"score": "float [B], which may lie beyond the scores of training"})
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> score [B]."""
@@ -117,11 +117,11 @@ class RegressionTask(TextTask):
 
 
 def checked_labels(labels: tuple[str, ...], model: InferenceModel) -> tuple[str, ...]:
-    """The labels, if there are as many as the model has classes."""
-    if len(labels) != model.num_classes:
+    """The labels, if there are as many as the model has classes, each once."""
+    if len(set(labels)) < len(labels) or len(labels) != model.num_classes:
         raise InputError(
             received=f"{len(labels)} labels: {', '.join(labels)}",
-            expected=f"{model.num_classes}, as many as the model has classes",
+            expected=f"{model.num_classes}, as many as the model has classes, each once",
             remedy="name them all, in the order of the classes, with --labels",
         )
     return tuple(labels)

@@ -4,10 +4,11 @@ from typing import Any
 
 from absl import flags
 
+from bert_tf import flags as shared_flags
 from bert_tf.predictor import Predictor
 from bert_tf.serving.kinds import KINDS
 
-_OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file", "do_lower_case")
+_OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
 
 
 def define_flags() -> None:
@@ -17,13 +18,7 @@ def define_flags() -> None:
     flags.DEFINE_list("labels", [], "Of a folder with weights: names of the classes, in order.")
     flags.DEFINE_bool("pairs", None, "Of a folder with weights: it was trained on pairs of texts.")
     flags.DEFINE_integer("max_seq_length", None, "Of a folder with weights: most pieces of a text.")
-    flags.DEFINE_string("bert_config_file", None, "Of weights without a configuration beside them.")
-    flags.DEFINE_string("vocab_file", None, "Of weights without a vocabulary beside them.")
-    flags.DEFINE_bool(
-        "do_lower_case",
-        None,
-        "Of a folder with weights: as they were trained. Default: what its files say, else true.",
-    )
+    shared_flags.define_model_files()
 
 
 def make_predictor(path: str, **arguments: Any) -> Predictor:
@@ -34,6 +29,7 @@ def make_predictor(path: str, **arguments: Any) -> Predictor:
       **arguments: further ones of `Predictor`.
     """
     given = {name: flags.FLAGS[name].value for name in _OF_WEIGHTS}
+    given["do_lower_case"] = shared_flags.given_case()
     given["labels"] = tuple(flags.FLAGS.labels) or None
     options = {name: value for name, value in given.items() if value is not None}
     return Predictor(path, version=flags.FLAGS.version, **arguments, **options)

@@ -19,7 +19,9 @@ class EmbeddingTask(TextTask):
     def __init__(self, *args, **kwargs):
         """As for `TextTask`. Many models have no pooler; then there are no pooled vectors."""
         super().__init__(*args, **kwargs)
-        self.outputs = {"mean": "float [B, D], the mean of the vectors of all its pieces"}
+        self.outputs = {
+            "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
+        }
         if self.model.has_pooler:
             self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
 

@@ -6,7 +6,9 @@
                  assets.extra/tf_serving_warmup_requests     run when TF Serving loads the model
                  README.md, export.json                      what it is, for people and programs
 
-Nothing is below EXPORT_DIR/<number> before it is whole: TF Serving loads what it finds there.
+Nothing is below EXPORT_DIR/<number> before it is whole: TF Serving loads what it finds there. (On a
+remote file system, where folders are moved file by file, what makes it a model comes last, and
+exports into one folder must come one after the other.)
 Files for LiteRT and ONNX Runtime have the same folder around them (`portable`).
 """
 
@@ -14,6 +16,7 @@ import contextlib
 import shlex
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,7 +31,7 @@ from bert_tf.formats.base import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.serving import model_card, portable, warm_up
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.kinds import ServingOptions, make_task
-from bert_tf.serving.task import DEFAULT, ServingTask
+from bert_tf.serving.task import DEFAULT, ServingTask, refuse_no_numbers
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.weights import open_weights
 
@@ -37,6 +40,11 @@ EXTRA = "assets.extra"
 MODEL_CARD, FACTS = "README.md", "export.json"
 SAVED_MODEL = "saved_model"
 FORMATS = (SAVED_MODEL, *portable.FORMATS)
+# The file that makes a folder one of its format.
+MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
+    name: file_format.file_name for name, file_format in portable.FORMATS.items()
+}
+_TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class _Exported(tf.Module):
@@ -71,7 +79,8 @@ def export_task(
       The folder of the version, export_dir/1 or the next free number.
 
     Raises:
-      InputError: it cannot be converted or written.
+      InputError: it cannot be converted or written, the folder has versions of another format, or
+        the model gives infinities or no numbers.
     """
     if int8 and file_format == SAVED_MODEL:
         raise InputError(
@@ -82,10 +91,9 @@ def export_task(
     export_dir = export_dir.rstrip("/")
     with files.path_errors(export_dir, "written"):
         tf.io.gfile.makedirs(export_dir)
-        version = _next_version(export_dir)
-        temporary = tf.io.gfile.join(export_dir, f"incomplete-{version}")
-        final = tf.io.gfile.join(export_dir, str(version))
-        _remove(temporary)  # of a process that was killed
+        _refuse_other_format(export_dir, file_format)
+        # Its own: other processes may export into the same folder.
+        temporary = tf.io.gfile.join(export_dir, f"incomplete-{uuid.uuid4().hex}")
     try:
         if file_format == SAVED_MODEL:
             _write_saved_model(task, temporary, model_name)
@@ -98,16 +106,53 @@ def export_task(
         with files.path_errors(export_dir, "written"):
             files.write_text(tf.io.gfile.join(temporary, FACTS), model_card.facts_text(facts))
             files.write_text(tf.io.gfile.join(temporary, MODEL_CARD), card)
-            tf.io.gfile.rename(temporary, final)
+            return _publish(temporary, export_dir, last=MODEL_FILES[file_format])
     finally:
         with files.path_errors(export_dir, "written"):
-            _remove(temporary)
-    return final
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.rmtree(temporary)
 
 
-def _remove(folder: str) -> None:
-    if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
+def _publish(temporary: str, export_dir: str, *, last: str) -> str:
+    """Makes a whole folder the next version; returns its path."""
+    while True:
+        final = tf.io.gfile.join(export_dir, str(_next_version(export_dir)))
+        try:
+            if files.is_remote(export_dir):
+                _copy_folder(temporary, final, last=last)
+            else:
+                tf.io.gfile.rename(temporary, final)
+        except _TAKEN:
+            if not tf.io.gfile.exists(final):
+                raise
+            continue  # another process has just made this version
+        return final
+
+
+def _copy_folder(source: str, target: str, *, last: str) -> None:
+    """Copies all files; the one that is named only when the others are there."""
+    names = [
+        tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
+        for folder, _, found in tf.io.gfile.walk(source)
+        for name in found
+    ]
+    for name in sorted(names, key=lambda name: (name == last, name)):
+        path = tf.io.gfile.join(target, name)
+        tf.io.gfile.makedirs(path.rpartition("/")[0])
+        tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
+
+
+def _refuse_other_format(export_dir: str, file_format: str) -> None:
+    """TF Serving loads the greatest version of a folder, whatever it is."""
+    for version, folder in versions(export_dir).items():
+        for name, file in MODEL_FILES.items():
+            if name != file_format and tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
+                raise InputError(
+                    received=f"--format={file_format} for {export_dir}, where version {version} "
+                    f"has a {file}",
+                    expected="a folder with versions of one format",
+                    remedy="choose another --export_dir",
+                )
 
 
 def export_checkpoint(
@@ -188,14 +233,23 @@ def export_run(
 
 
 def _next_version(export_dir: str) -> int:
+    return max(versions(export_dir), default=0) + 1
+
+
+def versions(export_dir: str) -> dict[int, str]:
+    """The folders of an export's versions, by their numbers."""
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
-    return max((int(name) for name in names if name.isdecimal()), default=0) + 1
+    return {int(name): tf.io.gfile.join(export_dir, name) for name in names if name.isdecimal()}
 
 
 def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
     with _without_chatter():
         functions = concrete_functions(task)
-    records = warm_up.warm_up_records(warm_up_requests(task), model_name=model_name)
+    requests = warm_up_requests(task)
+    for signature, arrays in requests[: len(task.samples())]:
+        answers = functions[signature](**{n: tf.constant(value) for n, value in arrays.items()})
+        refuse_no_numbers({name: value.numpy() for name, value in answers.items()})
+    records = warm_up.warm_up_records(requests, model_name=model_name)
     # What fails before has to do with the model, and not with the folder.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as assets:
         vocab_file = tf.io.gfile.join(assets, VOCAB_FILE)

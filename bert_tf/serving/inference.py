@@ -218,9 +218,10 @@ class InferenceModel(tf.Module):
 
     def _pieces(self, x: tf.Tensor, positions: tf.Tensor, batch_shape: list) -> tf.Tensor:
         """[T, D] at positions [B, P] -> [B, P, V]."""
-        rows, length = batch_shape
-        flat = positions + tf.range(rows)[:, tf.newaxis] * length  # [B, P]
-        x = tf.gather(x, tf.reshape(flat, [-1]))  # [B * P, D]
+        hidden, rows = self._config.hidden_size, batch_shape[0]
+        sequence = tf.reshape(x, [*batch_shape, hidden])  # [B, S, D]
+        # A position beyond its row is refused, and never one of another row.
+        x = tf.reshape(tf.gather(sequence, positions, batch_dims=1), [-1, hidden])  # [B * P, D]
         x = self.transform_norm(self._activation(self.transform(x)))
         logits = tf.matmul(x, self.word_embeddings, transpose_b=True)
         logits = tf.nn.bias_add(logits, self.output_bias)

@@ -5,6 +5,7 @@ neither says, the caller does. What the caller says goes before what the files s
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -125,14 +126,21 @@ def make_task(
     return kind.make_task(answering, tokenizer, config, **arguments)
 
 
-def check_options(source: Weights, options: ServingOptions) -> None:
+def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = False) -> None:
     """Refuses what a caller has chosen and has no effect on the task of a checkpoint.
+
+    Args:
+      source: the checkpoint.
+      options: what was chosen.
+      ids_only: the export takes ids and gives numbers: nothing makes sequences or reads answers.
 
     Raises:
       InputError: naming the flag.
     """
     name = _kind_name(source, options)
-    known = ("task", "max_seq_length", *KINDS[name].options)
+    without = ("pairs", *_QUESTION_OPTIONS) if ids_only and name != MaskedLmTask.name else ()
+    options_of_kind = [one for one in KINDS[name].options if one not in without]
+    known = ("task", "max_seq_length", *options_of_kind)
     for field in dataclasses.fields(options):
         if getattr(options, field.name) != field.default and field.name not in known:
             raise InputError(
@@ -174,7 +182,7 @@ def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> 
         "doc_stride": WindowSizes.doc_stride,
         "max_query_length": WindowSizes.max_query_length,
     }
-    is_own = name == _kind_name(source, ServingOptions())  # what it was trained for
+    is_own = name == (source.facts.task or _looks_like(source))  # what it was trained for
     chosen = {}
     for key, default in defaults.items():
         known = getattr(source.facts, key) if is_own else None
@@ -184,12 +192,29 @@ def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> 
 
 
 def kind_of(source: Weights) -> str:
-    """The kind of task that a checkpoint looks like, by its architecture and its weights."""
+    """The kind of task that a checkpoint looks like, by its architecture and its weights.
+
+    Raises:
+      InputError: it has a head of another architecture.
+    """
+    if name := _looks_like(source):
+        return name
+    raise InputError(
+        received=f"{source.path}, a {source.facts.architecture}, with a head",
+        expected=f"one of {', '.join((*_CLASSIFIERS, *sum(_ARCHITECTURES.values(), ())))}",
+        remedy="say with --task what it is to be",
+    )
+
+
+def _looks_like(source: Weights) -> str | None:
     architecture, shapes = source.facts.architecture, source.shapes
     for name, known in _ARCHITECTURES.items():
         if architecture in known:
             return name
-    if architecture in _CLASSIFIERS or (architecture is None and "output_weights" in shapes):
+    is_classifier = architecture in _CLASSIFIERS
+    if not is_classifier and architecture and any(re.match(f"{_HEAD}|cls/", n) for n in shapes):
+        return None
+    if is_classifier or "output_weights" in shapes:
         return RegressionTask.name if _num_classes(source) == 1 else ClassifierTask.name
     if "cls/squad/output_weights" in shapes:
         return QuestionAnsweringTask.name

@@ -19,7 +19,17 @@ FORMATS = ("text", "tsv", "jsonl")
 
 
 def format_of(path: str | None, facts: Mapping[str, Any]) -> str:
-    """What the lines of a file most likely are: by its ending, else by what a model takes."""
+    """What the lines of a file most likely are: by its ending, else by what a model takes.
+
+    Raises:
+      InputError: it is a .csv, whose rows may be of several lines.
+    """
+    if path and path.endswith(".csv"):
+        raise InputError(
+            received=f"{path} without --input_format",
+            expected="tsv, jsonl, or a text a line",
+            remedy="make it one of these, or say with --input_format=text that its lines are texts",
+        )
     for ending, name in ((".tsv", "tsv"), (".jsonl", "jsonl"), (".json", "jsonl")):
         if path and path.endswith(ending):
             return name

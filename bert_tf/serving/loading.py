@@ -18,14 +18,13 @@ from bert_tf import files
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import VOCAB_FILE, Weights
-from bert_tf.serving import model_card, portable
-from bert_tf.serving.export import FACTS
+from bert_tf.serving import export, model_card
+from bert_tf.serving.export import FACTS, MODEL_FILES, SAVED_MODEL
 from bert_tf.serving.kinds import ServingOptions, check_options, make_task
-from bert_tf.serving.task import DEFAULT
+from bert_tf.serving.task import DEFAULT, refuse_no_numbers
 from bert_tf.tokenization import FullTokenizer  # it also registers the operations of exports
 from bert_tf.weights import config_of, open_weights, tokenizer_of
 
-SAVED_MODEL_FILE = "saved_model.pb"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -65,6 +64,7 @@ class ServedModel:
 
         Raises:
           ValueError: there is no such signature.
+          InputError: the answers are infinite or no numbers.
           tf.errors.InvalidArgumentError: it refuses the arrays.
         """
         if signature not in self.facts["signatures"]:
@@ -73,7 +73,9 @@ class ServedModel:
         with self._lock:
             function = self._function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
-        return {name: value.numpy() for name, value in function(**tensors).items()}
+        answers = {name: value.numpy() for name, value in function(**tensors).items()}
+        refuse_no_numbers(answers)
+        return answers
 
     @property
     def config(self) -> BertConfig:
@@ -109,7 +111,7 @@ def open_model(
     """
     path = os.fspath(path).rstrip("/")
     with files.path_errors(path):
-        versions = _versions(path, SAVED_MODEL_FILE)
+        versions = _versions(path, MODEL_FILES[SAVED_MODEL])
         if not versions:
             _refuse_other_formats(path)
     if versions:
@@ -136,17 +138,18 @@ def _versions(path: str, file: str) -> dict[int | None, str]:
         return {None: path}
     if not tf.io.gfile.isdir(path):
         return {}
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(path))
-    folders = {int(n): tf.io.gfile.join(path, n) for n in names if n.isdecimal()}
-    is_export = {v: tf.io.gfile.exists(tf.io.gfile.join(f, file)) for v, f in folders.items()}
-    return {version: folder for version, folder in folders.items() if is_export[version]}
+    return {
+        version: folder
+        for version, folder in export.versions(path).items()
+        if tf.io.gfile.exists(tf.io.gfile.join(folder, file))
+    }
 
 
 def _refuse_other_formats(path: str) -> None:
-    for file_format in portable.FORMATS.values():
-        for folder in _versions(path, file_format.file_name).values():
+    for file in MODEL_FILES.values():
+        for folder in _versions(path, file).values():
             raise InputError(
-                received=tf.io.gfile.join(folder, file_format.file_name),
+                received=tf.io.gfile.join(folder, file),
                 expected="a SavedModel or a checkpoint; this file is for its own runtime, and ids",
                 remedy="export the model with --format=saved_model",
             )

@@ -13,6 +13,7 @@ from bert_tf.serving.sequences import (
     Features,
     Runs,
     checked,
+    in_range,
     runs_of,
     without_padding,
 )
@@ -82,6 +83,9 @@ class MaskedLmTask(ServingTask):
 
     def accepted(self, features: Features) -> Features:
         """As for `ServingTask`; columns are kept up to the last one that is asked for."""
+        config = self.sequences.config
+        features = in_range(features, "input_ids", config.vocab_size)
+        features = in_range(features, "segment_ids", config.type_vocab_size)
         rows, width = tf.unstack(tf.shape(features["input_ids"]))
         positions = features["masked_lm_positions"]
         fits = tf.reduce_all((positions >= 0) & (positions < width))
@@ -94,7 +98,7 @@ class MaskedLmTask(ServingTask):
         positions = tf.reshape(features["masked_lm_positions"], [-1])
         return without_padding(
             features,
-            most=self.sequences.config.max_position_embeddings,
+            most=config.max_position_embeddings,
             least=tf.reduce_max(tf.concat([positions, [0]], 0)) + 1,
         )
 

@@ -202,12 +202,26 @@ def _common_lines(facts: Mapping[str, Any]) -> list[str]:
         "",
         *(f"- {name}: {value}" for name, value in facts["metrics"].items()),
         *([] if facts["metrics"] else ["None were found beside the checkpoint."]),
+        *_threshold_lines(facts),
         "",
         "## Made with",
         "",
         *(f"    {command}" for command in facts["commands"]),
         "",
         *(f"- {name} {version}" for name, version in facts["versions"].items()),
+    ]
+
+
+def _threshold_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Where metrics are of another threshold than the export decides by."""
+    name = "null_score_diff_threshold"
+    measured, decides = facts["metrics"].get(name), facts["options"].get(name)
+    if measured is None or decides is None or float(measured) == decides:
+        return []
+    return [
+        "",
+        f"Those are with {name} = {measured}, but for best_ and at_best_f1_; this model decides by "
+        f"{decides}.",
     ]
 
 

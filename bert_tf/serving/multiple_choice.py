@@ -18,7 +18,11 @@ class MultipleChoiceTask(ServingTask):
     name = "multiple_choice"
     title = "Chooses the ending that goes on best."
     texts = MappingProxyType(
-        {"context": "the beginning", "endings": "the endings, equally many of each beginning"}
+        {
+            "context": "what goes before, a sentence to itself (SWAG's sent1)",
+            "endings": "the endings, equally many of each, with the words that they go on from "
+            "(SWAG's sent2 and ending)",
+        }
     )
     outputs = MappingProxyType(
         {
@@ -27,7 +31,7 @@ class MultipleChoiceTask(ServingTask):
         }
     )
 
-    def __init__(self, *args, num_choices: int = 4, **kwargs):
+    def __init__(self, *args, num_choices: int, **kwargs):
         """As for `ServingTask`; `num_choices`: C of the records that `examples` takes."""
         super().__init__(*args, **kwargs)
         self.num_choices = num_choices

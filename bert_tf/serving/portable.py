@@ -28,7 +28,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.serving.task import Answers, ServingTask
+from bert_tf.serving.task import Answers, ServingTask, refuse_no_numbers
 
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[Arrays], Arrays]
@@ -182,12 +182,7 @@ def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Co
                 different += int(np.count_nonzero(found != value))
                 choices += value.size
                 continue
-            if not np.isfinite(value).all():
-                raise InputError(
-                    received=f"a model whose {name} are infinite or no numbers",
-                    expected="numbers: its training has gone wrong, or its weights are damaged",
-                    remedy="give another checkpoint",
-                )
+            refuse_no_numbers({name: value})
             if not np.isfinite(found).all():
                 raise _refused(f"whose {name} are infinite or no numbers", "those of the model")
             both = found.astype(np.float64), value.astype(np.float64)

@@ -157,11 +157,17 @@ def parse_records(
 
     Raises (when it runs):
       InvalidArgumentError: one is no tf.Example, or has no input_ids, or not as many of its mask
-        and segments.
+        and segments, or greater numbers.
     """
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
     parsed = tf.io.parse_example(serialized, spec)
     lengths = tf.stack([parsed[name].row_lengths() for name in FEATURE_NAMES])  # [3, N]
+    values = tf.concat([parsed[name].values for name in names], 0)
+    parsed = checked(
+        parsed,
+        tf.reduce_all((values >= tf.int32.min) & (values <= tf.int32.max)),
+        "a tf.Example must have numbers of 32 bits",
+    )
     return checked(
         parsed,
         tf.reduce_all((lengths == lengths[:1]) & (lengths > 0)),
@@ -205,6 +211,16 @@ def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1
         name: value[..., :longest] if name in FEATURE_NAMES else value
         for name, value in features.items()
     }
+
+
+def in_range(features: Features, name: str, size: int) -> Features:
+    """The same features; refused where one of them is not from 0 to size - 1.
+
+    Not left to the look-up: that of a GPU takes any number.
+    """
+    values = features[name]
+    fits = tf.reduce_all((values >= 0) & (values < size))
+    return checked(features, fits, f"{name} must be 0 or more and below {size}")
 
 
 def checked(features: dict, condition: tf.Tensor, message: str) -> dict:

@@ -8,15 +8,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
 from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.sequences import (
     FEATURE_NAMES,
     Features,
     Sequences,
     checked,
+    in_range,
     parse_examples,
     without_padding,
 )
@@ -50,6 +53,17 @@ class Signature:
         }
         # `autograph=False`: nothing here is Python control flow over tensors.
         return tf.function(self.function, autograph=False).get_concrete_function(**specs)
+
+
+def refuse_no_numbers(answers: Mapping[str, np.ndarray]) -> None:
+    """Raises InputError if an answer is infinite or no number: it would look like any other."""
+    for name, value in answers.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise InputError(
+                received=f"a model whose {name} are infinite or no numbers",
+                expected="numbers: its training has gone wrong, or its weights are damaged",
+                remedy="give another checkpoint",
+            )
 
 
 class ServingTask:
@@ -157,7 +171,10 @@ class ServingTask:
         Raises (when it runs):
           InvalidArgumentError: they do not fit each other or the model.
         """
-        return without_padding(features, most=self.sequences.config.max_position_embeddings)
+        config = self.sequences.config
+        features = in_range(features, "input_ids", config.vocab_size)
+        features = in_range(features, "segment_ids", config.type_vocab_size)
+        return without_padding(features, most=config.max_position_embeddings)
 
     def parse(self, serialized: tf.Tensor) -> Features:
         """Serialized tf.Examples [B] -> the features of their records."""

@@ -116,12 +116,6 @@ def evaluate(
       InputError: there are no questions, nothing says what their answers are, or na_probs do not
         cover a prediction.
     """
-    if not file.examples:
-        raise InputError(
-            received=f"{file.source}, without a question",
-            expected="at least one",
-            remedy="give another file",
-        )
     check_golds(file)
     _warn_of_missing(file, predictions)
     if not file.version_2:
@@ -130,11 +124,17 @@ def evaluate(
 
 
 def check_golds(file: SquadFile) -> None:
-    """Refuses a file that says nothing about answers, such as a test set.
+    """Refuses a file that says nothing about answers, such as a test set, or has no question.
 
     Raises:
       InputError: it is one.
     """
+    if not file.examples:
+        raise InputError(
+            received=f"{file.source}, without a question",
+            expected="at least one",
+            remedy="give another file",
+        )
     if not file.has_golds:
         raise InputError(
             received=f"{file.source}, whose questions have no answers to compare with",

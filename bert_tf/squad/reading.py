@@ -102,7 +102,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
-    examples, decided, has_golds = [], False, False
+    examples, decided, has_golds, unsaid = [], False, False, 0
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
         title = str(_get(article, "title", place, ""))
@@ -113,14 +113,17 @@ def parse_squad(content: Any, source: str) -> SquadFile:
                 example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
                 decided = decided or "is_impossible" in qa
                 has_golds = has_golds or qa.get("is_impossible", False) or bool(example.answers)
+                # v2.0 says it with an empty list; in v1.1 that says nothing.
+                says_so = "is_impossible" in qa or (version_2 and "answers" in qa)
+                unsaid += not example.answers and not says_so
                 examples.append(example)
     _warn_of_equal_ids(examples, source)
     unanswered = sum(not example.answers for example in examples)
-    if not version_2 and not decided and 0 < unanswered < len(examples):
+    if has_golds and unsaid:
         logging.warning(
-            "%s: %d of %d questions have no answers, and nothing says that it is of SQuAD v2.0's "
-            "kind: they are taken as questions that cannot be answered.",
-            *(source, unanswered, len(examples)),
+            "%s: %d of %d questions have no answers, and nothing says that they cannot be "
+            "answered: they are taken so.",
+            *(source, unsaid, len(examples)),
         )
     return SquadFile(
         examples,
@@ -315,6 +318,12 @@ def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingS
     Raises:
       InputError: a question has no answer but needs one, or no question is left.
     """
+    if not file.has_golds:
+        raise InputError(
+            received=f"{file.source}, none of whose questions has an answer",
+            expected="answers to learn from",
+            remedy="check that it is the training data, and that its answers are under `answers`",
+        )
     kept, wrong, words_of = [], [], {}
     for example in file.examples:
         if version_2_with_negative and example.is_impossible:

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.squad.answers import NbestEntry, Prediction
-from bert_tf.squad.evaluation import score_question
+from bert_tf.squad.evaluation import Score, score_question
 from bert_tf.squad.reading import Answer, SquadExample, SquadFile
 
 NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
@@ -105,7 +105,10 @@ def report_data(
     for example, prediction in zip(file.examples, predictions, strict=True):
         answer = answers.get(example.qas_id, "")
         span = predicted_span(example.context, answer, prediction.nbest)
-        scores = score_question(example, answer, version_2=file.version_2) if with_golds else None
+        scores = None
+        if with_golds:  # as in the totals: no prediction, no point
+            scores = score_question(example, answer, version_2=file.version_2)
+            scores = scores if example.qas_id in answers else Score(0.0, 0.0)
         questions.append(
             {
                 "id": example.qas_id,

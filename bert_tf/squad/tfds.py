@@ -28,5 +28,7 @@ def read_squad_tfds(name: str, part: str, *, data_dir: str | None = None) -> Squ
             remedy="give a dataset of SQuAD's kind, such as --tfds_name=squad",
         )
     examples = [example_of_row(row) for row in found.rows]
-    version_2 = "is_impossible" in found.features or any(not one.answers for one in examples)
-    return SquadFile(examples, version_2, found.source)
+    says_so = "is_impossible" in found.features
+    version_2 = says_so or any(not one.answers for one in examples)
+    has_golds = any(one.answers or (says_so and one.is_impossible) for one in examples)
+    return SquadFile(examples, version_2, found.source, has_golds=has_golds or not examples)

@@ -83,7 +83,8 @@ def _best_threshold(
     file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
 ) -> float:
     """That of the search for F1. Where no answer at all is best, for which it says 0, below all."""
-    without = 100.0 * sum(not one.answers for one in file.examples) / len(file.examples)
+    answers = {one.qas_id: one.answers for one in file.examples}
+    without = 100.0 * sum(not golds for golds in answers.values()) / len(answers)
     lowest = min((one.null_odds for one in predictions), default=0.0)
     if results["best_f1"] == without and lowest <= 0.0:
         return lowest - 2 * LARGEST_STEP

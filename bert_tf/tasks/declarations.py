@@ -34,7 +34,7 @@ def _glue(name: str, title: str, *, pair: tuple[str, str], tfds: str, **declarat
         title=title,
         layout=TextColumns(text_a=pair[0], text_b=pair[1], label=label, id="index", **own),
         splits=splits("train.tsv", "dev.tsv", "test.tsv", submission=f"{name.upper()}.tsv"),
-        tfds_layout=TextColumns(text_a=first, text_b=second, label="label", id="idx"),
+        tfds_layout=TextColumns(text_a=first, text_b=second, label="label", id="idx", **own),
         **declaration,
     )
 
@@ -308,9 +308,12 @@ def list_tasks() -> tuple[str, ...]:
 
 
 def describe_tasks() -> str:
-    """All tasks, a line each, for --help."""
-    tasks = map(get_task, list_tasks())
-    return "\n".join(f"{t.name:6} {t.title} [{', '.join(t.metrics)}]" for t in tasks)
+    """All tasks for --help: what is asked, the metrics, and the files in --data_dir."""
+    lines = []
+    for task in map(get_task, list_tasks()):
+        files = " ".join(dict.fromkeys("|".join(split.files) for split in task.splits))
+        lines += [f"{task.name}: {task.title}", f"  [{', '.join(task.metrics)}] {files}"]
+    return "\n".join(lines)
 
 
 def get_task(name: str, **options) -> Task:
@@ -324,17 +327,23 @@ def get_task(name: str, **options) -> Task:
     Raises:
       InputError: there is no such task, or its columns or head cannot be.
     """
+    name = find_name(name)
+    if name in _MADE:
+        return _MADE[name](**options)
+    if options:
+        raise ValueError(f"the task {name} takes no options, received {options}")
+    return next(task for task in _FIXED if task.name == name)
+
+
+def find_name(name: str) -> str:
+    """The name in `list_tasks()`; case and hyphens do not count. Raises InputError if none is."""
 
     def plain(text: str) -> str:
         return text.lower().replace("-", "").replace("_", "")
 
-    for task in _FIXED:
-        if plain(task.name) == plain(name):
-            if options:
-                raise ValueError(f"the task {task.name} takes no options, received {options}")
-            return task
-    if plain(name) in _MADE:
-        return _MADE[plain(name)](**options)
+    for known in list_tasks():
+        if plain(known) == plain(name):
+            return known
     raise InputError(
         received=f"the task {name!r}",
         expected=f"one of {', '.join(list_tasks())}",

@@ -109,7 +109,8 @@ def write_submission(
 
 
 def _numbers(row: np.ndarray) -> str:
-    return "\t".join(str(number) for number in np.atleast_1d(row))
+    """As float32, which the original has: nine digits at most."""
+    return "\t".join(str(number) for number in np.atleast_1d(row).astype(np.float32))
 
 
 def _row(cells: Iterable[str]) -> str:

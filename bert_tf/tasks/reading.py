@@ -94,7 +94,7 @@ class TextColumns:
             skip_broken=self.skip_flawed and labelled == REQUIRED,
         )
         if self.file_format != "jsonl" and isinstance(self.text_a, int):
-            rows = _without_header(rows, list(columns), "text_a" if labelled == NONE else "label")
+            rows = _without_header(rows, list(columns), labels)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
@@ -330,11 +330,12 @@ def _refuse_nothing(source: str, only: tuple | None, seen: set) -> None:
     )
 
 
-def _without_header(rows: Iterator[Row], roles: Sequence[str], role: str) -> Iterator[Row]:
-    """The same rows; the first must be no header."""
+def _without_header(rows: Iterator[Row], roles: Sequence[str], labels: Labels) -> Iterator[Row]:
+    """The same rows; the first must be no header, which has none of the labels."""
     first = next(rows, None)
     if first is not None:
-        refuse_header(first, first.cells[roles.index(role if role in roles else "text_a")])
+        if dict(zip(roles, first.cells, strict=True)).get("label") not in labels.names:
+            refuse_header(first)
         rows = itertools.chain([first], rows)
     return rows
 

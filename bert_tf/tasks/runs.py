@@ -30,12 +30,14 @@ from bert_tf.tasks.heads import (
     task_model,
 )
 from bert_tf.tasks.reading import AnyExample
+from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.training import Trainer
 from bert_tf.weights import ENCODER, PretrainedModel, load_checkpoint, write_model_files
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 HEAD = r"output_(weights|bias)"
+HEAD_WEIGHTS = "output_weights"  # [classes, D]
 
 
 @dataclasses.dataclass
@@ -165,21 +167,64 @@ class Run:
         """Takes the model that the run begins with as it is, head included.
 
         Raises:
-          InputError: it has no head, or one for other labels or another kind of task.
+          InputError: it has no head, or one for other labels or another kind of task, or was
+            trained on pairs where the task has single texts or the other way round.
         """
         source, head = self.model.source, self.task.head
-        kind = source.facts.architecture
-        if kind in ARCHITECTURES.values() and kind != ARCHITECTURES[head]:
-            raise InputError(
-                received=f"{source.path}, a {kind}",
-                expected=f"a {ARCHITECTURES[head]}, for the task {self.task.name}",
-                remedy="give a model that was trained for such a task, or train one",
-            )
+        self._refuse_other_purpose()
         schedule = Schedule(learning_rate=0.0, num_train_steps=1)
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         encoder = ENCODER if head == "token_labels" else "bert/"
         logging.info("%s", load_checkpoint(trainer.model, source, required=f"{encoder}|{HEAD}"))
         self.step = checkpoints.step_of(source.path)
+
+    def _other_purpose(self) -> tuple[str, str] | None:
+        """What the model says that it was trained for and what this task is, if they differ."""
+        said, own = self.model.source.facts, self.facts()
+        if said.architecture not in ARCHITECTURES.values():
+            said = dataclasses.replace(said, architecture=None)
+        for name in ("architecture", "task", "pairs"):
+            theirs, ours = getattr(said, name), getattr(own, name)
+            if theirs is not None and theirs != ours:
+                return f"{name} = {theirs}", f"{name} = {ours}"
+        return None
+
+    def _refuse_other_purpose(self) -> None:
+        if purposes := self._other_purpose():
+            theirs, ours = purposes
+            flags = "the flags that it was trained with (--label_kind, --text_b_column), or "
+            raise InputError(
+                received=f"{self.model.source.path}, a model with {theirs}",
+                expected=f"{ours}, for the task {self.task.name}",
+                remedy=f"give {flags if self.task.name in FORMATS else ''}a model that was trained "
+                "for such a task",
+            )
+
+    def load_pretrained(self) -> None:
+        """Puts the weights that training begins with into the trainer's model.
+
+        A head is not taken if it has another shape, or is known to be for other labels or of
+        another kind; that is logged.
+        """
+        source = self.model.source
+        other = self._other_head() if HEAD_WEIGHTS in source.shapes else None
+        if other:
+            logging.warning("The head of %s is for %s: a fresh one is trained.", source.path, other)
+        skip = HEAD if other else None
+        logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
+
+    def _other_head(self) -> str | None:
+        """What the model's head is for, if not for this task."""
+        source, labels = self.model.source, self.task.labels
+        if purposes := self._other_purpose():
+            return purposes[0]
+        classes = source.shapes[HEAD_WEIGHTS][0]
+        if classes != labels.size:
+            return f"{classes} classes"
+        said = source.facts.labels
+        if said and labels.size > 1 and self.task.names_of_model(said) != labels.names:
+            return f"the labels {', '.join(said)}"
+        return None
 
     def facts(self) -> ModelFacts:
         """What belongs to the model beside its weights."""

@@ -200,13 +200,13 @@ def _check_width(row: Row, least: int, width: int | None) -> InputError | None:
     )
 
 
-def refuse_header(row: Row, cell: Any) -> None:
-    """Raises InputError if `cell`, of the first row of a file without header, is a header's."""
-    if isinstance(cell, str) and cell.strip().lower() in HEADER_WORDS:
+def refuse_header(row: Row) -> None:
+    """Raises InputError if a cell of the first row of a file without header is a header's."""
+    if any(isinstance(cell, str) and cell.strip().lower() in HEADER_WORDS for cell in row.cells):
         raise InputError(
             received=f"{row.place}: {_preview(' | '.join(map(str, row.cells)))}, a header",
             expected="data in the first line: this file has no header",
-            remedy="delete the line",
+            remedy="delete the line, or move it down if it is data after all",
         )
 
 

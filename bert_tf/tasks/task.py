@@ -33,7 +33,7 @@ class Split:
       labelled: whether its examples have labels: required, optional or none.
       submission: the file that GLUE's server takes for it.
       layout: its own, where it differs from the task's.
-      tfds_split: its name in tensorflow-datasets.
+      tfds_split: its name in tensorflow-datasets, or several with | between.
     """
 
     name: str
@@ -179,6 +179,19 @@ class Task:
             )
         return dataclasses.replace(self, labels=found)
 
+    def in_order_of(self, names: Sequence[str] | None) -> "Task":
+        """This task with its labels in a model's order, if `names` are the same labels."""
+        own = self.names_of_model(names or ())
+        if self.labels.size == 1 or sorted(own) != sorted(self.labels.names):
+            return self
+        return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=own))
+
+    def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
+        """A model's names of labels, as this task spells them."""
+        own = self.labels.names
+        known = {**self.labels.synonyms, **{name.lower(): name for name in own}}
+        return tuple(name if name in own else known.get(name.lower(), name) for name in names)
+
     def with_labels_of_model(
         self, names: Sequence[str] | None, *, source: str, is_originals: bool = False
     ) -> "Task":
@@ -208,8 +221,7 @@ class Task:
                 expected="labels in a model_facts.json or config.json beside the weights",
                 remedy="give the folder that the model was trained in, or name them with --labels",
             )
-        known = {**self.labels.synonyms, **{name.lower(): name for name in self.labels.names}}
-        own = tuple(known.get(name.lower(), name) for name in names)
+        own = self.names_of_model(names)
         if self.labels.are_found and set(own) != set(self.labels.names):
             raise InputError(
                 received=f"{source}, a model of the labels {', '.join(names)}",
@@ -239,7 +251,7 @@ def splits(
     """The usual three splits; each argument names a file, or several with | between."""
     return (
         Split(name="train", files=tuple(train.split("|")), tfds_split="train"),
-        Split(name="dev", files=tuple(dev.split("|")), tfds_split="validation"),
+        Split(name="dev", files=tuple(dev.split("|")), tfds_split="validation|dev"),
         Split(
             name="test",
             files=tuple(test.split("|")),

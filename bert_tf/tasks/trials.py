@@ -19,7 +19,7 @@ from bert_tf.fine_tuning import FineTuningSchedule
 from bert_tf.pace import Pace, StopTraining
 from bert_tf.tasks.reports import Trial, write_reports
 from bert_tf.tasks.runs import Run, SplitData
-from bert_tf.weights import load_checkpoint, open_weights
+from bert_tf.weights import open_weights
 
 RESULTS = "trial.json"
 
@@ -40,7 +40,7 @@ class Settings:
     eval_batch_size: int = 8
 
     @property
-    def choose(self) -> bool:
+    def chooses(self) -> bool:
         """Whether the dev data decide which model is kept."""
         return bool(self.pace.eval_steps) or len(self.learning_rates) * len(self.seeds) > 1
 
@@ -87,14 +87,12 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
     path = tf.io.gfile.join(trial.folder, RESULTS)
     schedule = dataclasses.replace(settings.schedule, learning_rate=trial.learning_rate)
     facts = _facts(run, settings, schedule, trial, dev)
+    is_finished = tf.io.gfile.exists(path)
     latest = checkpoints.CheckpointFolder(trial.folder).latest()
-    if tf.io.gfile.exists(path):
-        _refuse_other_facts(read_json(path)["facts"], facts, trial.folder)
-    elif latest:
-        reader = checkpoints.open_checkpoint(latest)
-        old = checkpoints.read_run_facts(reader, prefix=latest)
+    if is_finished or latest:
+        old = read_json(path)["facts"] if is_finished else _run_facts_of(latest)
         _refuse_other_facts(old, facts, trial.folder)
-    if not tf.io.gfile.exists(path):
+    if not is_finished:
         logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
         _train(run, settings, trial, dev)
         found = run.evaluate(dev[0], batch_size=settings.eval_batch_size)
@@ -103,6 +101,10 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
         write_text(path, json.dumps(both, indent=2) + "\n")
         hosts.wait_for_all()
     return dataclasses.replace(trial, results=read_json(path)["results"])
+
+
+def _run_facts_of(prefix: str) -> dict:
+    return checkpoints.read_run_facts(checkpoints.open_checkpoint(prefix), prefix=prefix)
 
 
 def _refuse_other_facts(old: Mapping, new: Mapping, folder: str) -> None:
@@ -125,7 +127,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
     trainer = run.make_trainer(optimizer, seed=trial.seed, freeze=settings.freeze)
     folder = checkpoints.CheckpointFolder(trial.folder, keep_max=settings.keep_checkpoint_max)
     if folder.latest() is None:
-        logging.info("%s", load_checkpoint(trainer.model, run.model.source))
+        run.load_pretrained()
     batches = run.batching.training(
         run.train_files,
         batch_size=schedule.train_batch_size,
@@ -210,9 +212,13 @@ def _facts(
     dev: Sequence[SplitData],
 ) -> dict:
     """What decides how a trial ends."""
+    replicas = {}
+    if run.computation.clip_per_replica:
+        replicas["num_replicas"] = run.strategy.num_replicas_in_sync
     return {
+        **replicas,
         "train_data": run.train_digest,
-        "dev_data": run.digest_of(dev[0]) if dev and settings.choose else None,
+        "dev_data": run.digest_of(dev[0]) if dev and settings.chooses else None,
         "labels": list(run.task.labels.names),
         "eval_steps": settings.pace.eval_steps,
         "early_stopping": settings.early_stopping,
@@ -241,8 +247,7 @@ def _winner(run: Run, trials: Sequence[Trial], metric: str) -> Trial:
 
 def _kept_trial(prefix: str) -> tuple[float | None, int | None]:
     """Learning rate and seed of the trial that a checkpoint is of."""
-    reader = checkpoints.open_checkpoint(prefix)
-    facts = checkpoints.read_run_facts(reader, prefix=prefix)
+    facts = _run_facts_of(prefix)
     return facts.get("learning_rate"), facts.get("seed")
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 
 import keras
@@ -22,6 +23,8 @@ from walking import (
 
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+from bert_tf.step import Computation
+from bert_tf.training import Trainer
 
 pytestmark = pytest.mark.walk
 EARLY, LATE = 8, 160  # rounding grows with the steps: devices are compared after the first few
@@ -147,8 +150,10 @@ def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
         assert processes.wait() == [0, 0], processes.all_said()
         for index in range(2):
             assert "ended by SIGTERM, with a checkpoint of step" in processes.said(index)
+        last = re.findall(r" step (\d+)/", processes.said(0))[-1]
     step = int(read_tensors(tmp_path / "run")["global_step"])
     assert 60 <= step < LATE
+    assert step - int(last) <= flags["iterations_per_loop"] + flags["log_steps"]
     with Processes(2, tmp_path / "again", "run_pretraining.py", **flags) as processes:
         assert processes.wait() == [0, 0], processes.all_said()
         for index in range(2):
@@ -168,6 +173,16 @@ def test_without_restarts_a_lost_process_ends_the_others(given, tmp_path):
         assert processes.wait() == [-signal.SIGKILL, 1], processes.all_said()
         assert "another process of this run was lost" in processes.said(1)
         assert "Traceback" not in processes.said(1)
+
+
+def test_processes_that_are_not_of_one_run_are_refused(given, tmp_path):
+    """Each would train its own copy, and the chief's alone would be kept."""
+    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "learning_rate": None}
+    own = ["--learning_rate=1e-3", "--learning_rate=2e-3"]
+    with Processes(2, tmp_path, "run_pretraining.py", own=own, **flags) as processes:
+        assert processes.wait() == [1, 1], processes.all_said()
+        assert all("other flags in this process" in processes.said(i) for i in range(2))
+    assert not list((tmp_path / "run").glob("model.ckpt*"))
 
 
 FINE_TUNING = {
@@ -210,6 +225,32 @@ def assert_same_end(script: str, one: pathlib.Path, other: pathlib.Path) -> None
         ours, theirs = (numbers_in(folder / name) for folder in (other, one))
         assert len(theirs) > 2
         assert ours == pytest.approx(theirs, abs=1e-4), name
+
+
+@pytest.mark.parametrize("script", ["run_pretraining.py", *OWN])
+def test_steps_are_computed_as_the_flags_say(script, given, tmp_path, monkeypatch):
+    """Most of them change no result, or little, so that nothing else would show it."""
+
+    def train(self, *_, **__):
+        found.append(self.computation)
+        raise InterruptedError
+
+    found: list[Computation] = []
+    monkeypatch.setattr(Trainer, "train", train)
+    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run"}
+    if script in OWN:
+        flags = fine_tuning_flags(script, given) | {"output_dir": tmp_path / "run"}
+    flags |= {"precision": "bfloat16", "gradient_accumulation_steps": 4, "strategy": "one"}
+    with in_process(script) as main, pytest.raises(InterruptedError):
+        main("--noxla", "--recompute", "--clip_per_replica", **flags)
+    wanted = Computation(
+        precision="bfloat16",
+        gradient_accumulation_steps=4,
+        recompute=True,
+        xla=False,
+        clip_per_replica=True,
+    )
+    assert found == [wanted]
 
 
 @pytest.mark.parametrize("script", list(OWN))

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import time
 
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags as absl_flags
 from walking import (
     attempt,
     contents,
@@ -75,6 +77,12 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     tensors = {name: v / 5 if "LayerNorm" in name else v for name, v in tensors.items()}
     write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def classify():
+    with in_process("run_classifier.py") as main:
+        yield main
 
 
 def flags(inputs: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
@@ -218,6 +226,7 @@ def test_several_trials_keep_the_best(grid):
     kept = read_tensors(folder)
     assert json.loads(kept["bert_tf/run_facts"])["legacy_shuffle"] is True
     assert json.loads(kept["bert_tf/run_facts"])["learning_rate"] == 5e-3
+    assert json.loads(kept["bert_tf/run_facts"])["bias_correction"] is True
 
 
 def results_of(folder: pathlib.Path) -> dict[str, bytes]:
@@ -327,6 +336,212 @@ def test_a_dataset_with_two_halves_and_frozen_layers(inputs, datasets, tmp_path)
     assert (facts["freeze"], facts["layerwise_lr_decay"]) == (["bert/embeddings", "layer_0/"], 0.9)
 
 
+# ---------------------------------------------------------------------------- every other head
+
+
+def swag_rows(count: int, *, with_label: bool) -> str:
+    names = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+    names += [f"ending{i}" for i in range(4)] + ["label"] * with_label
+    rows = [
+        f"{n},v,f,w{n} w2 w3,w{n} w2,w3,gold,w4,w5 w6,w{n + 7},w8" + f",{n % 4}" * with_label
+        for n in range(count)
+    ]
+    return "\n".join([",".join(names), *rows]) + "\n"
+
+
+def sts_b_rows(count: int, *, with_score: bool) -> str:
+    names = ["index", "genre", "sentence1", "sentence2"] + ["score"] * with_score
+    rows = [f"{n}\tg\tw{n} w3\tw4" + f"\t{n % 5}.200" * with_score for n in range(count)]
+    return "\n".join(["\t".join(names), *rows]) + "\n"
+
+
+def conll_sentences(count: int) -> str:
+    rows = [f"w{n} NNP I-NP I-PER\nw4 VBD I-VP O\n" + "w5 . O O\n" * (9 * n) for n in range(count)]
+    return "-DOCSTART- -X- -X- O\n\n" + "\n".join(rows)
+
+
+def jsonl_rows(count: int, *, with_labels: bool) -> str:
+    labels = ["x"], [], ["y", "x"]
+    rows = [{"text_a": f"w{n}", "label": labels[n % 3]} for n in range(count)]
+    rows = rows if with_labels else [{"text_a": row["text_a"]} for row in rows]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+# Official names of the files, flags of the task, metrics of dev; columns and lines of predictions.
+TASKS = {
+    "swag": (
+        {"train.csv": swag_rows(9, with_label=True), "val.csv": swag_rows(5, with_label=True),
+         "test.csv": swag_rows(4, with_label=False)},
+        {}, {"accuracy"}, ["id", "prediction", "0", "1", "2", "3"], 4,
+    ),
+    "sts-b": (
+        {"train.tsv": sts_b_rows(9, with_score=True), "dev.tsv": sts_b_rows(6, with_score=True),
+         "test.tsv": sts_b_rows(7, with_score=False)},
+        {}, {"spearman", "pearson"}, ["id", "prediction", "score"], 7,
+    ),
+    "ner": (
+        {"eng.train": conll_sentences(6), "eng.testa": conll_sentences(4),
+         "eng.testb": conll_sentences(3)},
+        {}, {"entity_f1", "entity_precision", "entity_recall", "accuracy"},
+        ["id", "word", "prediction", "label", "O", "B-PER", "I-PER"], 33,
+    ),
+    "jsonl": (
+        {"train.jsonl": jsonl_rows(9, with_labels=True),
+         "dev.jsonl": jsonl_rows(6, with_labels=True),
+         "test.jsonl": jsonl_rows(5, with_labels=False)},
+        {"label_kind": "multi_label"}, {"micro_f1", "macro_f1", "accuracy"},
+        ["id", "prediction", "x", "y"], 5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
+    """Trained, evaluated and predicted; again from the folder alone, with the same predictions."""
+    files, own, metrics, columns, count = TASKS[task]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    out = tmp_path / "out"
+    given = own | {"task_name": task, "data_dir": tmp_path, "output_dir": out, "strategy": "one"}
+    given |= {"max_seq_length": 17, "do_eval": True, "do_predict": True}
+    classify(
+        "--noxla", **given, init_checkpoint=inputs, do_train=True, num_train_epochs=1,
+        train_batch_size=3, warmup_proportion=0, learning_rate="1e-4",
+    )  # fmt: skip
+    results = read_results(out)
+    assert {name[5:] for name in results if name.startswith("eval_")} == {*metrics, "loss"}
+    assert results["global_step"] == (2 if task == "ner" else 3)
+    rows = read_table(out / "test_results_labeled.tsv")
+    assert list(rows[0]) == columns
+    rows = [row for row in rows if row["prediction"] is not None]
+    plain = [line for line in (out / "test_results.tsv").read_text().splitlines() if line]
+    assert len(rows) == len(plain) == count
+    names = [name for name in columns if name not in ("id", "word", "prediction", "label")]
+    numbers = [[row[name] for name in names] for row in rows]
+    assert ["\t".join(row) for row in numbers] == plain
+    gold = read_table(out / "dev_predictions.tsv")
+    assert "label" in gold[0]
+    if task == "sts-b":
+        submission = read_table(out / "STS-B.tsv")
+        assert [row["index"] for row in submission] == [str(n) for n in range(count)]
+        scores = [min(max(float(line), 0.0), 5.0) for line in plain]
+        assert [float(r["prediction"]) for r in submission] == pytest.approx(scores, abs=5e-4)
+    classify("--noxla", **given)
+    again = [line for line in (out / "test_results.tsv").read_text().splitlines() if line]
+    assert [float(x) for line in again for x in line.split()] == pytest.approx(
+        [float(x) for line in plain for x in line.split()], abs=1e-6
+    )
+
+
+def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path):
+    """Nothing in the weights tells one head from the other."""
+    for name, text in TASKS["jsonl"][0].items():
+        (tmp_path / name).write_text(text)
+    out = tmp_path / "out"
+    given = {"task_name": "jsonl", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
+    classify(
+        "--noxla", **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
+        num_train_epochs=1, train_batch_size=9, strategy="one",
+    )  # fmt: skip
+    with pytest.raises(InputError, match="task = multi_label"):
+        classify(**given, do_predict=True, strategy="one")
+    assert not (out / "test_results.tsv").exists()
+
+
+def trained_on(classify, folder, inputs, out, **facts) -> tuple[dict, list[str]]:
+    """A copy of a model with other facts, trained on a little; its weights and labels."""
+    shutil.copytree(folder, out)
+    known = json.loads((out / "model_facts.json").read_text())
+    (out / "model_facts.json").write_text(json.dumps(known | facts))
+    changes = {"init_checkpoint": out, "do_train": True, "learning_rate": "1e-9"}
+    changes |= {"num_train_epochs": 0.1, "strategy": "one"}
+    classify("--noxla", "--verbosity=0", **flags(inputs, out / "again", **changes))
+    labels = json.loads((out / "again/model_facts.json").read_text())["labels"]
+    return read_tensors(out / "again"), labels
+
+
+@pytest.mark.parametrize("labels", [["second", "first"], ["ham", "spam"]])
+def test_a_trained_head_is_trained_on(inputs, trained, classify, tmp_path, caplog, labels):
+    """In its own order of the labels, if they are the same ones; else another one is."""
+    with caplog.at_level("INFO", logger="absl"):
+        tensors, found = trained_on(classify, trained, inputs, tmp_path / "out", labels=labels)
+    before = read_tensors(trained)
+    distance = np.abs(tensors["output_weights"] - before["output_weights"]).max()
+    if labels[0] == "second":
+        assert (found, distance < 1e-6) == (labels, True)
+        assert "has them: second, first" in caplog.text
+    else:
+        assert (found, distance < 1e-6) == (["first", "second"], False)
+        assert "is for the labels ham, spam: a fresh one is trained" in caplog.text
+
+
+def test_a_label_that_dev_never_has_is_said(inputs, classify, tmp_path, caplog):
+    (tmp_path / "train.csv").write_text("words,kind\nw1,a\nw2,b\nw3,c\n")
+    (tmp_path / "dev.csv").write_text("words,kind\nw1,a\nw2,c\n")
+    with caplog.at_level("WARNING", logger="absl"):
+        classify(
+            "--noxla", task_name="csv", text_a_column="words", label_column="kind", do_eval=True,
+            data_dir=tmp_path, output_dir=tmp_path / "out", init_checkpoint=inputs, do_train=True,
+            max_seq_length=17, num_train_epochs=1, train_batch_size=3, strategy="one",
+        )  # fmt: skip
+    assert "No example of the dev data has the label b:" in caplog.text
+
+
+# ---------------------------------------------------------------------------- the flags
+
+ORIGINAL_FLAGS = {  # and their defaults
+    "do_lower_case": True,
+    "max_seq_length": 128,
+    "do_train": False,
+    "do_eval": False,
+    "do_predict": False,
+    "train_batch_size": 32,
+    "eval_batch_size": 8,
+    "predict_batch_size": 8,
+    "learning_rate": ["5e-5"],  # several for a grid
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+    "use_tpu": False,
+    "num_tpu_cores": 8,
+    **dict.fromkeys(["data_dir", "bert_config_file", "task_name", "vocab_file", "output_dir"]),
+    **dict.fromkeys(["init_checkpoint", "tpu_name", "tpu_zone", "gcp_project", "master"]),
+}
+
+
+def test_every_flag_of_the_original_has_its_default(classify):
+    assert {name: absl_flags.FLAGS[name].default for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
+
+
+def test_help_lists_every_flag():
+    """Also those that the scripts share, which belong to another module."""
+    ended = attempt("run_classifier.py", "--help")
+    listed = set(re.findall(r"^  --(?:\[no\])?(\w+):", ended.stdout, re.MULTILINE))
+    assert listed >= {*ORIGINAL_FLAGS, "precision", "freeze", "export_dir", "dev_file", "strategy"}
+    assert "Likewise" not in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"task_name": "mrpc", "dev_file": "mine.tsv"},
+        {"task_name": "mrpc", "label_kind": "multi_label"},
+        {"task_name": "csv", "xnli_language": "de"},
+        {"task_name": "csv", "data_dir": None, "tfds_name": "own", "test_file": "test.csv"},
+        {"task_name": "csv", "label_kind": "regression", "labels": "a,b"},
+        {"task_name": "csv", "label_separator": ";"},
+        {"task_name": "jsonl", "has_header": True},
+        {"task_name": "csv", "tfds_data_dir": "datasets"},
+    ],
+)
+def test_flags_without_effect_are_refused(inputs, classify, tmp_path, given):
+    flag = list(given)[-1]
+    with pytest.raises(InputError, match=f"--{flag} for the task {given['task_name']}"):
+        classify(**{"data_dir": inputs, "output_dir": tmp_path / "out"} | given, do_predict=True,
+                 init_checkpoint=inputs, max_seq_length=17, strategy="one")  # fmt: skip
+
+
 # ---------------------------------------------------------------------------- what is refused
 
 
@@ -358,12 +573,6 @@ BAD = {  # task, train.tsv, dev.tsv; which line of which
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def classify():
-    with in_process("run_classifier.py") as main:
-        yield main
-
-
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_leaves_nothing_behind(inputs, classify, tmp_path, case):
     task, train, dev, received = BAD[case]
@@ -372,6 +581,8 @@ def test_bad_input_leaves_nothing_behind(inputs, classify, tmp_path, case):
         (tmp_path / f"{name}.csv").write_text("key,words,kind\na,w1,first\nb,w2,first\n")
     freeze = {"freeze": "layer_0/,layer_7/"} if case == "nothing frozen" else {}
     given = flags(inputs, tmp_path / "out", data_dir=tmp_path, task_name=task, train_batch_size=1)
+    if task != "csv":
+        given = {name: value for name, value in given.items() if not name.endswith("_column")}
     with pytest.raises(InputError, match=re.escape(received)):
         classify(do_train=True, do_eval=True, strategy="one", **given, **freeze)
     left = contents(tmp_path / "out") if (tmp_path / "out").exists() else {}
