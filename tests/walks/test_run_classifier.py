@@ -38,7 +38,7 @@ FLAGS = {
     "label_column": "kind",
     "id_column": "key",
     "max_seq_length": 17,
-    "learning_rate": "5e-3",
+    "learning_rate": "2e-3",
     "train_batch_size": 6,
     "num_train_epochs": 20,
     "save_checkpoints_steps": 10,
@@ -180,7 +180,7 @@ def test_killed_and_resumed_ends_the_same(inputs, tmp_path):
 
 
 GRID = {
-    "learning_rate": "1e-9,5e-3",
+    "learning_rate": "1e-9,2e-3",
     "num_train_epochs": 9,
     "eval_steps": 18,  # of 90
     "early_stopping": 3,
@@ -212,10 +212,10 @@ def grid(inputs, tmp_path_factory) -> tuple[pathlib.Path, str]:
 
 def test_several_trials_keep_the_best(grid):
     folder, said = grid
-    assert "The best trial: learning rate 0.005" in said
+    assert "The best trial: learning rate 0.002" in said
     assert "3 evaluations without a better eval_accuracy" in said  # 1e-9 never has one
     rows = read_table(folder / "trials.tsv")
-    assert [row["learning_rate"] for row in rows] == ["1e-09", "0.005"]
+    assert [row["learning_rate"] for row in rows] == ["1e-09", "0.002"]
     scores = [float(row["eval_accuracy"]) for row in rows]
     assert scores[0] < scores[1] == pytest.approx(read_results(folder)["eval_accuracy"])
     summary = read_table(folder / "trials_summary.tsv")
@@ -225,7 +225,7 @@ def test_several_trials_keep_the_best(grid):
     assert facts["labels"] == ["first", "second"]
     kept = read_tensors(folder)
     assert json.loads(kept["bert_tf/run_facts"])["legacy_shuffle"] is True
-    assert json.loads(kept["bert_tf/run_facts"])["learning_rate"] == 5e-3
+    assert json.loads(kept["bert_tf/run_facts"])["learning_rate"] == 2e-3
     assert json.loads(kept["bert_tf/run_facts"])["bias_correction"] is True
 
 
@@ -238,7 +238,7 @@ def test_a_grid_that_was_killed_ends_the_same(inputs, grid, tmp_path):
     """In the middle of its second trial; the first is not run again."""
     undisturbed, _ = grid
     process = start_grid(inputs, tmp_path)
-    second = tmp_path / "learning_rate_0.005_seed_12345"
+    second = tmp_path / "learning_rate_0.002_seed_12345"
     try:
         while not (second / "model.ckpt-20.index").exists():
             assert process.poll() is None, process.stderr.read()
@@ -250,7 +250,7 @@ def test_a_grid_that_was_killed_ends_the_same(inputs, grid, tmp_path):
         said = run_grid(inputs, tmp_path)
     finally:
         end_all()
-    assert "Trial: learning rate 0.005" in said
+    assert "Trial: learning rate 0.002" in said
     assert "Trial: learning rate 1e-09" not in said
     assert "Going on from" in said
     ours, theirs = results_of(tmp_path), results_of(undisturbed)
