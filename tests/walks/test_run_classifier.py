@@ -181,8 +181,8 @@ def test_killed_and_resumed_ends_the_same(inputs, tmp_path):
 
 GRID = {
     "learning_rate": "1e-9,2e-3",
-    "num_train_epochs": 9,
-    "eval_steps": 18,  # of 90
+    "num_train_epochs": 15,
+    "eval_steps": 30,  # of 150
     "early_stopping": 3,
     "bias_correction": True,
     "legacy_shuffle": True,
