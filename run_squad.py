@@ -125,7 +125,6 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.refuse_words(words)
     shared_flags.check_limits()
     window_sizes()
-    refuse_without_effect()
     if not FLAGS.do_train and not FLAGS.do_predict:
         raise InputError(
             received="neither --do_train nor --do_predict",
@@ -147,6 +146,7 @@ def check_flags(words: Sequence[str]) -> None:
                 remedy="add --do_predict, or give a file of answers to "
                 "python -m bert_tf.squad_evaluate",
             )
+    refuse_without_effect()
 
 
 def refuse_without_effect() -> None:
@@ -365,16 +365,17 @@ def answer(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> li
 
 
 def null_threshold(source: Weights) -> float:
-    """--null_score_diff_threshold: as given, or as found for this model before, or its default."""
-    given, facts = FLAGS["null_score_diff_threshold"], source.facts
-    if FLAGS.do_train:  # not of what it began with; of a run that had ended before, its own
-        facts = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}")
-    found = facts.null_score_diff_threshold
+    """--null_score_diff_threshold: as given, or as found for this model before, or its default.
+
+    With --do_train not what was found: the same command has the same answers when it is run again.
+    """
+    given = FLAGS["null_score_diff_threshold"]
+    found = None if FLAGS.do_train else source.facts.null_score_diff_threshold
     kept = not given.present and found is not None
     threshold = found if kept else given.value
     if FLAGS.version_2_with_negative:
-        place = FLAGS.output_dir if FLAGS.do_train else source.path
-        origin = "as given" if given.present else f"stored with {place}" if kept else "default"
+        place = f"stored with {source.path}" if kept else "default"
+        origin = "as given" if given.present else place
         logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
     return threshold
 
@@ -459,8 +460,9 @@ def write_report(
 def export(model: PretrainedModel) -> None:
     """The model as a SavedModel that takes questions and contexts."""
     # Not given: as the model was trained, and what is stored with it, perhaps just now.
-    names = ("max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative",
-             "null_score_diff_threshold")  # fmt: skip
+    names = ["max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative"]
+    if FLAGS.version_2_with_negative:  # else every question is answered, there as here
+        names.append("null_score_diff_threshold")
     options = ServingOptions(
         task="question_answering",
         **{name: FLAGS[name].value for name in names if FLAGS[name].present},

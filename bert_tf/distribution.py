@@ -105,8 +105,8 @@ def num_processes() -> int:
             expected="the cluster and this process's task in JSON, as in "
             '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
             '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
-            remedy=f"set {CLUSTER} so for every process, each with its own index, or leave out "
-            "--strategy=multiworker",
+            remedy=f"set {CLUSTER} so for every process, each with its own index; for a process "
+            "alone unset it, and leave out --strategy=multiworker",
         ) from None
 
 

@@ -87,7 +87,13 @@ def leave() -> None:
         wait_for_all()
     except LOST:
         return  # the others have been here, and are gone
-    time.sleep(1)  # they may still be fetching this process's answer
+    let_others_read()
+
+
+def let_others_read() -> None:
+    """Before a process ends: others may still be fetching its answer to what all were asked."""
+    if _strategies:
+        time.sleep(1)
 
 
 def begin_again_or_end(error: Exception, *, max_restarts: int) -> None:

@@ -143,12 +143,23 @@ class ByLengthOrder(BlockOrder):
         stop = max(start, min(start + self._block_size, self._num_examples))
         rows = self._order.rows(start, stop)
         epochs = np.arange(start, stop) // len(self._lengths)
+        # The original's buffer can bring a row twice within so many.
+        times = _times_before(epochs * len(self._lengths) + rows)
         # Up and down in turn, so that rows of a batch are alike long where two epochs meet.
-        lengths = np.where(epochs % 2, -1, 1) * self._lengths[rows]
-        rows = rows[np.lexsort([lengths, epochs])]
+        lengths = np.where((epochs + times) % 2, -1, 1) * self._lengths[rows]
+        rows = rows[np.lexsort([lengths, times, epochs])]
         if self._seed is None:
             return rows
         whole = len(rows) // self._batch_size * self._batch_size
         batches = rows[:whole].reshape(-1, self._batch_size)
         generator = np.random.default_rng([self._seed % 2**64, number])
         return np.concatenate([generator.permutation(batches).ravel(), rows[whole:]])
+
+
+def _times_before(values: np.ndarray) -> np.ndarray:
+    """How often each value comes before its place."""
+    order = np.argsort(values, kind="stable")
+    in_order = values[order]
+    times = np.empty(len(values), np.int64)
+    times[order] = np.arange(len(values)) - np.searchsorted(in_order, in_order)
+    return times

@@ -37,6 +37,7 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
         main(argv)
         hosts.wait_for_all()  # what is lost up to here is waited for, as it is while they train
     except InputError as error:
+        hosts.let_others_read()
         _end(1, f"\n{sys.argv[0]}: cannot go on.\n{error}")
     except Interrupted as stop:
         hosts.leave()

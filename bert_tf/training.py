@@ -6,6 +6,7 @@ batch, and the chief alone writes.
 """
 
 import contextlib
+import dataclasses
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -264,7 +265,7 @@ class Trainer:
         self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_facts)
         if hosts.are_several():
-            self._check_same_everywhere(batches, run_facts)
+            self._check_same_everywhere(batches, {**run_facts, **dataclasses.asdict(pace)})
         if step >= num_train_steps:
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
@@ -301,10 +302,10 @@ class Trainer:
                     logging.info("Training stops at step %d: %s", step, reason)
                     return
 
-    def _check_same_everywhere(self, batches: RecordBatches, run_facts: Mapping[str, Any]) -> None:
-        """Refuses processes of one run that differ in what decides how it ends."""
+    def _check_same_everywhere(self, batches: RecordBatches, facts: Mapping[str, Any]) -> None:
+        """Refuses processes of one run that differ in how it ends, or in where they meet."""
         # The same weights may lie at different places.
-        facts = {name: fact for name, fact in run_facts.items() if name != "init_checkpoint"}
+        facts = {name: fact for name, fact in facts.items() if name != "init_checkpoint"}
         weights = 0
         for variable in [*self.step.weights, *self._frozen.values()]:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)

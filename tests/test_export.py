@@ -582,7 +582,7 @@ def test_metrics_are_those_of_the_checkpoint(tmp_path):
     assert model_card.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
 
 
-def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypatch):
+def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypatch, caplog):
     path = pathlib.Path(export("classification", tmp_path))
     assert path.name == "1"
     weights = weights_beside(str(path))
@@ -590,7 +590,9 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     (path.parent / "incomplete-8").mkdir()  # of a process that was killed, or is writing it
     (tmp_path / "model/eval_results.txt").write_text("eval_accuracy = 0.75\nloss = 1.0\n")
     arguments = (weights, weights.config, TOKENIZER, str(path.parent))
-    second = export_checkpoint(*arguments, options=ServingOptions())
+    with caplog.at_level("WARNING", logger="absl"):
+        second = export_checkpoint(*arguments, options=ServingOptions())
+    assert f"{path.parent}/incomplete-8 is of an export that was killed" in caplog.text
     assert pathlib.Path(second).name == "8"
     assert "eval_accuracy: 0.75" in (path.parent / "8/README.md").read_text()
 
@@ -666,6 +668,27 @@ def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(tmp_path, monk
     assert wanted <= {*names}
     assert [p.name for p in (tmp_path / "export").iterdir()] == ["1"]
     assert Predictor(path).predict(["it"])
+
+
+def test_a_copy_to_a_remote_file_system_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    """And is not tried again under another number."""
+    weights = served_models.write_folder("classification", tmp_path / "model")
+    copy, copied = tf.io.gfile.copy, []
+
+    def fail_at_the_third(source, target, **more):
+        if target.startswith(str(tmp_path / "export/1/")):
+            copied.append(target)
+            if len(copied) == 3:
+                raise tf.errors.FailedPreconditionError(None, None, "a changed generation")
+        copy(source, target, **more)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", fail_at_the_third)
+    monkeypatch.setattr(export_module.files, "is_remote", lambda _: True)
+    arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
+    with pytest.raises(InputError, match="a changed generation"):
+        export_checkpoint(*arguments, options=ServingOptions())
+    assert len(copied) == 3
+    assert list((tmp_path / "export").iterdir()) == []
 
 
 def with_no_numbers(weights: Weights) -> Weights:

@@ -4,6 +4,7 @@ import concurrent.futures
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +132,18 @@ def test_the_epochs_of_a_window_are_sorted_by_themselves():
         InTurn(), lengths, batch_size=3, window=3, num_examples=9, seed=None
     )  # up, down, up
     assert order.rows(0, 9).tolist() == [1, 2, 0, 0, 2, 1, 1, 2, 0]
+
+
+@pytest.mark.parametrize("num_rows", [5, 23, 150])
+def test_copies_that_the_buffer_brings_together_do_not_make_up_a_batch(num_rows):
+    """Of distinct lengths, a row is beside its copy only where one sorted run ends."""
+    lengths = np.random.default_rng(0).permutation(num_rows)
+    under = BufferShuffledOrder(num_rows, seed=7)
+    order = ByLengthOrder(
+        under, lengths, batch_size=num_rows, window=1, num_examples=10 * num_rows, seed=None
+    )
+    for start in range(0, 10 * num_rows, num_rows):
+        rows = order.rows(start, start + num_rows)
+        assert sorted(rows) == sorted(under.rows(start, start + num_rows))
+        num_runs = np.bincount(rows).max()
+        assert np.count_nonzero(np.diff(rows) == 0) < num_runs

@@ -44,6 +44,10 @@ class TextTask(ServingTask):
         """With or without a second text."""
         return {**super().options(), "pairs": self.pairs}
 
+    def options_of_ids(self) -> dict[str, Any]:
+        """Those that hold where a program gives ids: it makes the pairs."""
+        return {name: value for name, value in self.options().items() if name != "pairs"}
+
 
 class ClassifierTask(TextTask):
     """One of several labels."""

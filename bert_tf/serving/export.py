@@ -38,6 +38,7 @@ from bert_tf.weights import open_weights
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"
 MODEL_CARD, FACTS = "README.md", "export.json"
+INCOMPLETE = "incomplete-"  # begins the name of a folder that is being written
 SAVED_MODEL = "saved_model"
 FORMATS = (SAVED_MODEL, *portable.FORMATS)
 # The file that makes a folder one of its format.
@@ -92,8 +93,14 @@ def export_task(
     with files.path_errors(export_dir, "written"):
         tf.io.gfile.makedirs(export_dir)
         _refuse_other_format(export_dir, file_format)
+        for name in tf.io.gfile.listdir(export_dir):
+            if name.startswith(INCOMPLETE):
+                logging.warning(
+                    "%s/%s is of an export that was killed, or is going on; remove it if none is.",
+                    *(export_dir, name.rstrip("/")),
+                )
         # Its own: other processes may export into the same folder.
-        temporary = tf.io.gfile.join(export_dir, f"incomplete-{uuid.uuid4().hex}")
+        temporary = tf.io.gfile.join(export_dir, f"{INCOMPLETE}{uuid.uuid4().hex}")
     try:
         if file_format == SAVED_MODEL:
             _write_saved_model(task, temporary, model_name)
@@ -117,11 +124,11 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
     """Makes a whole folder the next version; returns its path."""
     while True:
         final = tf.io.gfile.join(export_dir, str(_next_version(export_dir)))
+        if files.is_remote(export_dir):
+            _copy_folder(temporary, final, last=last)
+            return final
         try:
-            if files.is_remote(export_dir):
-                _copy_folder(temporary, final, last=last)
-            else:
-                tf.io.gfile.rename(temporary, final)
+            tf.io.gfile.rename(temporary, final)
         except _TAKEN:
             if not tf.io.gfile.exists(final):
                 raise
@@ -130,16 +137,21 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
 
 
 def _copy_folder(source: str, target: str, *, last: str) -> None:
-    """Copies all files; the one that is named only when the others are there."""
+    """Copies all files, or leaves none; the one that is named only when the others are there."""
     names = [
         tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
         for folder, _, found in tf.io.gfile.walk(source)
         for name in found
     ]
-    for name in sorted(names, key=lambda name: (name == last, name)):
-        path = tf.io.gfile.join(target, name)
-        tf.io.gfile.makedirs(path.rpartition("/")[0])
-        tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
+    try:
+        for name in sorted(names, key=lambda name: (name == last, name)):
+            path = tf.io.gfile.join(target, name)
+            tf.io.gfile.makedirs(path.rpartition("/")[0])
+            tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
+    except BaseException:
+        if tf.io.gfile.exists(target):
+            tf.io.gfile.rmtree(target)
+        raise
 
 
 def _refuse_other_format(export_dir: str, file_format: str) -> None:

@@ -73,7 +73,8 @@ def portable_facts_of(
     task: ServingTask, origin: Origin, converted: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The same of a file for LiteRT or ONNX Runtime, with what its conversion says."""
-    return {"task": task.name, **converted, **_common_facts(task, origin)}
+    facts = _common_facts(task, origin) | {"options": task.options_of_ids()}
+    return {"task": task.name, **converted, **facts}
 
 
 def _common_facts(task: ServingTask, origin: Origin) -> dict[str, Any]:

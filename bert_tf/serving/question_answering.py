@@ -151,3 +151,7 @@ class QuestionAnsweringTask(ServingTask):
             "null_score_diff_threshold": self.null_score_diff_threshold,
             "top_k": self.top_k,
         }
+
+    def options_of_ids(self) -> dict[str, Any]:
+        """Those that hold where a program gives ids: it cuts the windows and reads the logits."""
+        return super().options()

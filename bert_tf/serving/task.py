@@ -128,6 +128,10 @@ class ServingTask:
         """What was chosen at export and belongs in the model card."""
         return {"max_seq_length": self.sequences.max_seq_length}
 
+    def options_of_ids(self) -> dict[str, Any]:
+        """Those that hold where a program gives ids and reads numbers."""
+        return self.options()
+
     def further_signatures(self) -> dict[str, Signature]:
         """Signatures of this kind alone."""
         return {}

@@ -190,8 +190,8 @@ def test_version_1_1(inputs, squad, tmp_path):
     assert read_results(out)["exact_match"] == pytest.approx(100 * np.mean(right))
 
 
-def test_a_finished_run_answers_by_its_own_threshold(inputs, squad, tmp_path, caplog):
-    """As its export does, and whatever the flags say when it is only asked."""
+def test_a_finished_run_keeps_its_threshold(inputs, squad, tmp_path, caplog):
+    """It answers by it when it is only asked, as its export does; run again, as the first time."""
     out = tmp_path / "out"
     flags = SMALL | {"output_dir": out, "predict_file": inputs / "dev.json", "do_predict": True}
     again = flags | {
@@ -206,6 +206,10 @@ def test_a_finished_run_answers_by_its_own_threshold(inputs, squad, tmp_path, ca
     (out / "model_facts.json").write_text(json.dumps(facts))
     with caplog.at_level("INFO", logger="absl"):
         squad("--noxla", "--verbosity=0", **again)
+        predictions, nbest, null_odds = read_files(out)
+        assert predictions == decided(nbest, null_odds, 0.0)
+        assert json.loads((out / "model_facts.json").read_text()) == facts
+        squad("--noxla", **flags | {"version_2_with_negative": True})
         assert f"null_score_diff_threshold {threshold} (stored with {out})" in caplog.text
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, threshold)
@@ -216,6 +220,15 @@ def test_a_finished_run_answers_by_its_own_threshold(inputs, squad, tmp_path, ca
     options = json.loads((tmp_path / "export/1/export.json").read_text())["options"]
     assert options["null_score_diff_threshold"] == threshold
     assert options["doc_stride"] == 5
+
+    # Of a model that answers every question a threshold changes nothing, in its export neither.
+    facts |= {"version_2_with_negative": False, "null_score_diff_threshold": None}
+    (out / "model_facts.json").write_text(json.dumps(facts))
+    squad(
+        "--noxla", "--null_score_diff_threshold=-2", **flags | {"export_dir": tmp_path / "export"}
+    )
+    options = json.loads((tmp_path / "export/2/export.json").read_text())["options"]
+    assert options["version_2_with_negative"] is False
 
 
 ORIGINAL_FLAGS = {  # and their defaults
