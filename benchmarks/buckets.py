@@ -77,7 +77,7 @@ class Contender:
             train_batch_size=options.batch_size, num_train_epochs=options.epochs
         )
         self.num_steps = schedule.num_train_steps(run.num_train_examples)
-        optimizer = schedule.optimizer(self.num_steps)
+        optimizer = schedule.optimizer(self.num_steps, bias_correction=True)
         self.trainer: Trainer = run.make_trainer(optimizer, seed=options.seed)
         weights.load_checkpoint(self.trainer.model, run.model.source)
         self.batches = run.batching.training(

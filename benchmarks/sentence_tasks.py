@@ -243,11 +243,11 @@ def print_table(lines: list[dict]) -> None:
 def table_row(task: str, name: str, side: str, found: list[dict]) -> str:
     """One row; figures in hundredths."""
     values = [100 * line[name] for line in found]
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    deviation = f"{statistics.stdev(values):.1f}" if len(values) > 1 else ""
     each = ", ".join(f"{value:.1f}" for value in values)
     minutes = min(found, key=lambda line: line["seed"])["seconds"] / 60
     mean = statistics.fmean(values)
-    return f"| {task} | {name} | {side} | {mean:.1f} | {deviation:.1f} | {each} | {minutes:.1f} |"
+    return f"| {task} | {name} | {side} | {mean:.1f} | {deviation} | {each} | {minutes:.1f} |"
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def test_a_finished_run_keeps_its_threshold(inputs, squad, tmp_path, caplog):
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, 0.0)
         assert json.loads((out / "model_facts.json").read_text()) == facts
-        squad("--noxla", **flags | {"version_2_with_negative": True})
+        squad("--noxla", "--verbosity=0", **flags | {"version_2_with_negative": True})
         assert f"null_score_diff_threshold {threshold} (stored with {out})" in caplog.text
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, threshold)
