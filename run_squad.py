@@ -74,7 +74,7 @@ def define_flags() -> None:
         "null_score_diff_threshold",
         0.0,
         "No answer if its score, a sum of logits, is above the best one's by more. Not given: what "
-        "--do_eval found for this model and stored with it, else 0.",
+        "--do_eval found for this model and stored with it, else (and with --do_train) 0.",
     )
     flags.DEFINE_bool(
         "legacy_alignment", True, "Cut answers from the text as the original does; else by offsets."

@@ -210,7 +210,8 @@ def test_a_finished_run_keeps_its_threshold(inputs, squad, tmp_path, caplog):
         assert predictions == decided(nbest, null_odds, 0.0)
         assert json.loads((out / "model_facts.json").read_text()) == facts
         squad("--noxla", "--verbosity=0", **flags | {"version_2_with_negative": True})
-        assert f"null_score_diff_threshold {threshold} (stored with {out})" in caplog.text
+        place = f"stored with {out}/model.ckpt-2"
+        assert f"null_score_diff_threshold {threshold} ({place})" in caplog.text
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, threshold)
         assert 0 < sum(answer == "" for answer in predictions.values()) < 17
