@@ -175,10 +175,13 @@ def test_without_restarts_a_lost_process_ends_the_others(given, tmp_path):
         assert "Traceback" not in processes.said(1)
 
 
-def test_processes_that_are_not_of_one_run_are_refused(given, tmp_path):
-    """Each would train its own copy, and the chief's alone would be kept."""
-    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "learning_rate": None}
-    own = ["--learning_rate=1e-3", "--learning_rate=2e-3"]
+@pytest.mark.parametrize(
+    ("flag", "values"), [("learning_rate", ("1e-3", "2e-3")), ("iterations_per_loop", (2, 3))]
+)
+def test_processes_that_are_not_of_one_run_are_refused(given, tmp_path, flag, values):
+    """Each would train its own copy, or wait where the other one does not."""
+    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", flag: None}
+    own = [f"--{flag}={value}" for value in values]
     with Processes(2, tmp_path, "run_pretraining.py", own=own, **flags) as processes:
         assert processes.wait() == [1, 1], processes.all_said()
         assert all("other flags in this process" in processes.said(i) for i in range(2))
