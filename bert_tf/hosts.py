@@ -8,9 +8,12 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
+
+from bert_tf.errors import InputError
 
 RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has begun again
 # What TensorFlow raises in the others when a process is gone.
@@ -77,6 +80,17 @@ def wait_for_all() -> None:
 def any_of(flag: bool) -> bool:
     """Whether the flag is set in any process; waits until all have come here."""
     return any(gather(int(flag)))
+
+
+def refuse_differences(numbers: Mapping[str, int]) -> None:
+    """Raises InputError in every process where one of these numbers is not the same in all."""
+    for name, number in numbers.items():
+        if len(set(gather(number))) > 1:
+            raise InputError(
+                received=f"other {name} in this process than in another one of the run",
+                expected="the same in all: each takes its part of the same batches",
+                remedy="give all of them the same command and the same files",
+            )
 
 
 def leave() -> None:

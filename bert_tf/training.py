@@ -309,17 +309,13 @@ class Trainer:
         weights = 0
         for variable in [*self.step.weights, *self._frozen.values()]:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)
-        for name, number in (
-            ("flags", zlib.crc32(json.dumps(facts, sort_keys=True).encode())),
-            ("records", batches.fingerprint()),
-            ("first weights", weights),
-        ):
-            if len(set(hosts.gather(number))) > 1:
-                raise InputError(
-                    received=f"other {name} in this process than in another one of the run",
-                    expected="the same in all: each takes its part of the same batches",
-                    remedy="give all of them the same command and the same files",
-                )
+        hosts.refuse_differences(
+            {
+                "flags": zlib.crc32(json.dumps(facts, sort_keys=True).encode()),
+                "records": batches.fingerprint(),
+                "first weights": weights,
+            }
+        )
 
     def _report_size(self) -> None:
         trained = sum(weight.shape.num_elements() for weight in self.step.weights)

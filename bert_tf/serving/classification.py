@@ -21,6 +21,8 @@ SAMPLE_TEXTS = (
 class TextTask(ServingTask):
     """A task of single texts or of pairs, with one vector or score for the whole."""
 
+    text_options = ("pairs",)
+
     def __init__(self, *args, pairs: bool = False, **kwargs):
         """As for `ServingTask`; `pairs`: the model was trained on pairs of texts."""
         super().__init__(*args, **kwargs)
@@ -43,10 +45,6 @@ class TextTask(ServingTask):
     def options(self) -> dict[str, Any]:
         """With or without a second text."""
         return {**super().options(), "pairs": self.pairs}
-
-    def options_of_ids(self) -> dict[str, Any]:
-        """Those that hold where a program gives ids: it makes the pairs."""
-        return {name: value for name, value in self.options().items() if name != "pairs"}
 
 
 class ClassifierTask(TextTask):

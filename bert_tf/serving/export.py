@@ -129,11 +129,10 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
             return final
         try:
             tf.io.gfile.rename(temporary, final)
+            return final
         except _TAKEN:
-            if not tf.io.gfile.exists(final):
+            if not tf.io.gfile.exists(final):  # else another process has just made this version
                 raise
-            continue  # another process has just made this version
-        return final
 
 
 def _copy_folder(source: str, target: str, *, last: str) -> None:

@@ -30,8 +30,6 @@ from bert_tf.weights import ENCODER, Weights, load_checkpoint
 
 _HEAD = r"output_(weights|bias)"
 _CLASSIFIER = f"bert/|{_HEAD}"
-_QUESTION_OPTIONS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length",
-                     "version_2_with_negative", "null_score_diff_threshold", "top_k")  # fmt: skip
 DEFAULT_CHOICES = 4  # sequences of a record of multiple choice, as SWAG has them
 
 
@@ -83,7 +81,7 @@ class Kind:
       options: that have an effect on it, beside those that all kinds have.
     """
 
-    make_task: Callable[..., ServingTask]
+    make_task: type[ServingTask]
     make_model: Callable[[BertConfig, int], keras.Model]
     head: str
     required: str
@@ -138,7 +136,7 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
       InputError: naming the flag.
     """
     name = _kind_name(source, options)
-    without = ("pairs", *_QUESTION_OPTIONS) if ids_only and name != MaskedLmTask.name else ()
+    without = KINDS[name].make_task.text_options if ids_only else ()
     options_of_kind = [one for one in KINDS[name].options if one not in without]
     known = ("task", "max_seq_length", *options_of_kind)
     for field in dataclasses.fields(options):
@@ -352,7 +350,7 @@ KINDS: Mapping[str, Kind] = {
         inference.SPANS,
         f"{ENCODER}|cls/squad/",
         _of_questions,
-        _QUESTION_OPTIONS,
+        QuestionAnsweringTask.text_options,
     ),
     EmbeddingTask.name: Kind(
         EmbeddingTask,

@@ -25,6 +25,8 @@ class QuestionAnsweringTask(ServingTask):
 
     name = "question_answering"
     title = "Finds the answer to a question in a text."
+    text_options = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length",
+                    "version_2_with_negative", "null_score_diff_threshold", "top_k")  # fmt: skip
     texts = MappingProxyType({"question": "the question", "context": "the text, of any length"})
     outputs = MappingProxyType(
         {
@@ -151,7 +153,3 @@ class QuestionAnsweringTask(ServingTask):
             "null_score_diff_threshold": self.null_score_diff_threshold,
             "top_k": self.top_k,
         }
-
-    def options_of_ids(self) -> dict[str, Any]:
-        """Those that hold where a program gives ids: it cuts the windows and reads the logits."""
-        return super().options()

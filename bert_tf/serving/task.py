@@ -80,6 +80,7 @@ class ServingTask:
     texts: Mapping[str, str]  # the text inputs: what each is
     outputs: Mapping[str, str]  # the answers: what each is, with its type and shape
     feature_names: Sequence[str] = FEATURE_NAMES
+    text_options: Sequence[str] = ()  # of how texts become features, and numbers answers
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class ServingTask:
 
     def options_of_ids(self) -> dict[str, Any]:
         """Those that hold where a program gives ids and reads numbers."""
-        return self.options()
+        return {k: value for k, value in self.options().items() if k not in self.text_options}
 
     def further_signatures(self) -> dict[str, Signature]:
         """Signatures of this kind alone."""
