@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 from bert_tf.progress import Curve, read_curves
 
 # isort: split
@@ -38,14 +39,9 @@ def main(_: Sequence[str]) -> None:
 
 def draw(curves: dict[str, Curve], picture: str) -> None:
     """Two panels side by side: losses, and accuracies on evaluation."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise InputError(
-            received=f"no matplotlib ({error})",
-            expected="the package matplotlib, to draw",
-            remedy="pip install 'bert-tf[plot]'",
-        ) from error
+    plt = import_extra(
+        "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
+    )
     plt.switch_backend("agg")
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for name in ("loss", "masked_lm_loss", "next_sentence_loss"):

@@ -16,7 +16,7 @@ from bert_tf import checkpoints, weights
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results
-from bert_tf.fine_tuning import Batching, FineTuningSchedule
+from bert_tf.fine_tuning import FineTuningSchedule
 from bert_tf.serving.export import export_run
 from bert_tf.serving.kinds import KIND_OF_HEAD, ServingOptions
 from bert_tf.tasks import declarations, outputs, trials
@@ -97,19 +97,24 @@ def main(argv: Sequence[str]) -> None:
     task = with_labels(task, train_examples, model)
     dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
-    checkpoints.CheckpointFolder(FLAGS.output_dir)  # made, and seen whether it can be written
+    folder = checkpoints.CheckpointFolder(FLAGS.output_dir)  # made, if that can be
     run = Run(
         task,
         model,
         strategy,
-        make_batching(model),
+        shared_flags.make_batching(model.config),
         output_dir=FLAGS.output_dir,
         computation=shared_flags.make_computation(),
     )
     if FLAGS.do_train:
-        begin(run, len(train_examples))
+        settings = make_settings()
+        # The folder of a grid has a model only when all trials have ended.
+        last_step = settings.schedule.num_train_steps(len(train_examples))
+        weights.begin_folder(
+            folder, model, run.facts(), ends_at=0 if settings.is_grid else last_step
+        )
         run.write_records("train", train_examples)
-        trials.run_all(run, make_settings(), dev)
+        trials.run_all(run, settings, dev)
     elif FLAGS.do_eval or FLAGS.do_predict:
         run.restore()
     if dev:
@@ -255,27 +260,6 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     )
 
 
-def begin(run: Run, num_examples: int) -> None:
-    """Makes the folder a whole model; one with a model of another kind is refused."""
-    folder = checkpoints.CheckpointFolder(FLAGS.output_dir)
-    if latest := folder.latest():
-        config, tokenizer = run.model.config, run.model.tokenizer
-        weights.refuse_other_model(folder.path, config, tokenizer, run.facts())
-        if checkpoints.step_of(latest) >= make_settings().schedule.num_train_steps(num_examples):
-            return  # trained already, with what is noted there
-    run.write_model_files(folder.path)
-
-
-def make_batching(model: PretrainedModel) -> Batching:
-    """How records become batches."""
-    return Batching(
-        vocab_size=model.config.vocab_size,
-        max_seq_length=FLAGS.max_seq_length,
-        bucket_by_length=FLAGS.bucket_by_length,
-        legacy_shuffle=FLAGS.legacy_shuffle,
-    )
-
-
 def make_settings() -> trials.Settings:
     """What every trial is trained with, and the grid."""
     return trials.Settings(
@@ -291,7 +275,7 @@ def make_settings() -> trials.Settings:
         optimizer=FLAGS.optimizer,
         bias_correction=FLAGS.bias_correction,
         freeze=FLAGS.freeze,
-        pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps if FLAGS.do_eval else 0),
+        pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps),
         keep_checkpoint_max=FLAGS.keep_checkpoint_max,
         early_stopping=FLAGS.early_stopping,
         eval_batch_size=FLAGS.eval_batch_size,

@@ -231,8 +231,7 @@ def make_eval_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
 
 def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
     """Model, loss and optimizer on the devices."""
-    kind = {"adamw": optimization.AdamWeightDecay, "lamb": optimization.Lamb}[FLAGS.optimizer]
-    optimizer = kind(
+    optimizer = optimization.OPTIMIZERS[FLAGS.optimizer](
         schedule=optimization.Schedule(
             learning_rate=FLAGS.learning_rate,
             num_train_steps=FLAGS.num_train_steps,
@@ -299,14 +298,10 @@ def make_run_facts(batches: records.RecordBatches, config: bert_tf.BertConfig, s
         "end_learning_rate",
         "optimizer",
         "bias_correction",
-        "precision",
-        "clip_per_replica",
         "init_checkpoint",
     )
     facts = {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
-    if FLAGS.clip_per_replica:
-        facts["num_replicas"] = strategy.num_replicas_in_sync
-    return facts | config.to_dict()
+    return facts | shared_flags.make_computation().facts(strategy) | config.to_dict()
 
 
 def export(

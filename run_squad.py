@@ -20,7 +20,7 @@ from bert_tf import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, write_eval_results, write_text
-from bert_tf.fine_tuning import Batching, FineTuningSchedule
+from bert_tf.fine_tuning import FineTuningSchedule
 from bert_tf.formats.base import FACTS_FILE, ModelFacts, Weights
 from bert_tf.records import RecordFiles
 from bert_tf.serving.export import export_run
@@ -160,8 +160,8 @@ def refuse_without_effect() -> None:
     ):
         if FLAGS[name].value and not has_effect:
             raise InputError(
-                received=f"--{name} {where}, where it has no effect",
-                expected="one of the two",
+                received=f"--{name} {where}",
+                expected="flags that have an effect",
                 remedy=f"leave out --{name}",
             )
     if FLAGS["null_score_diff_threshold"].present and not FLAGS.version_2_with_negative:
@@ -191,16 +191,6 @@ def window_sizes() -> WindowSizes:
     )
 
 
-def make_batching(config: BertConfig) -> Batching:
-    """How windows become batches."""
-    return Batching(
-        vocab_size=config.vocab_size,
-        max_seq_length=FLAGS.max_seq_length,
-        bucket_by_length=FLAGS.bucket_by_length,
-        legacy_shuffle=FLAGS.legacy_shuffle,
-    )
-
-
 # ---------------------------------------------------------------------------- questions
 
 
@@ -225,7 +215,7 @@ def train(
     examples = original_order(found.examples)
     schedule = make_schedule()
     num_train_steps = schedule.num_train_steps(len(examples))
-    begin_folder(model, folder, num_train_steps)
+    weights.begin_folder(folder, model, facts_of(model), ends_at=num_train_steps)
     windows = training_windows(examples, model.tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
@@ -243,7 +233,7 @@ def train(
     if folder.latest() is None:
         logging.info("%s", weights.load_checkpoint(trainer.model, model.source))
     trainer.train(
-        make_batching(model.config).training(
+        shared_flags.make_batching(model.config).training(
             records,
             batch_size=FLAGS.train_batch_size,
             num_train_steps=num_train_steps,
@@ -252,21 +242,9 @@ def train(
         num_train_steps=num_train_steps,
         folder=folder,
         pace=shared_flags.make_pace(eval_steps=0),
-        run_facts=run_facts(records, strategy),
+        run_facts=run_facts(records, model.config, strategy),
     )
     return trainer
-
-
-def begin_folder(
-    model: PretrainedModel, folder: checkpoints.CheckpointFolder, num_train_steps: int
-) -> None:
-    """Makes the folder a whole model; one with another model is refused."""
-    facts = facts_of(model)
-    if latest := folder.latest():
-        weights.refuse_other_model(folder.path, model.config, model.tokenizer, facts)
-        if checkpoints.step_of(latest) >= num_train_steps:
-            return  # trained already; a threshold that was found for it stays
-    weights.write_model_files(folder.path, model.config, model.tokenizer, facts)
 
 
 def facts_of(model: PretrainedModel) -> ModelFacts:
@@ -300,7 +278,7 @@ def make_schedule() -> FineTuningSchedule:
     )
 
 
-def run_facts(records: RecordFiles, strategy: tf.distribute.Strategy) -> dict:
+def run_facts(records: RecordFiles, config: BertConfig, strategy: tf.distribute.Strategy) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
@@ -314,8 +292,6 @@ def run_facts(records: RecordFiles, strategy: tf.distribute.Strategy) -> dict:
         "legacy_shuffle",
         "optimizer",
         "bias_correction",
-        "precision",
-        "clip_per_replica",
         "layerwise_lr_decay",
         "freeze",
         "doc_stride",
@@ -324,9 +300,8 @@ def run_facts(records: RecordFiles, strategy: tf.distribute.Strategy) -> dict:
         "init_checkpoint",
     )
     own = {"num_records": len(records), "train_data": digest_of(records.paths[0])}
-    if FLAGS.clip_per_replica:
-        own["num_replicas"] = strategy.num_replicas_in_sync
-    return {name: FLAGS[name].value for name in names} | own
+    computed = shared_flags.make_computation().facts(strategy)
+    return {name: FLAGS[name].value for name in names} | own | computed | config.to_dict()
 
 
 # ---------------------------------------------------------------------------- answers
@@ -344,7 +319,7 @@ def answer(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> li
             trainer,
             make_records("eval", windows, is_training=False),
             windows,
-            make_batching(model.config),
+            shared_flags.make_batching(model.config),
             batch_size=FLAGS.predict_batch_size,
         )
     align = make_alignment(

@@ -1,6 +1,6 @@
 """Pre-training data by Beam's local runner beside the local generator: records, minutes, memory.
 
-    python benchmarks/beam_data.py --input_file='wiki/*' --vocab_file=vocab.txt --output_dir=/tmp/x
+    python benchmarks/beam_data.py --input_file='wiki/*' --vocab_file=vocab.txt --output_dir=beam
 
 One after the other, each a process of its own with its workers: the same text, flags and seed; the
 flags are those of create_pretraining_data.py. The records of both are compared, as a set and in

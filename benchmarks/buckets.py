@@ -79,7 +79,7 @@ class Contender:
         self.num_steps = schedule.num_train_steps(run.num_train_examples)
         optimizer = schedule.optimizer(self.num_steps, bias_correction=True)
         self.trainer: Trainer = run.make_trainer(optimizer, seed=options.seed)
-        weights.load_checkpoint(self.trainer.model, run.model.source)
+        run.load_pretrained()
         self.batches = run.batching.training(
             run.train_files,
             batch_size=options.batch_size,

@@ -291,6 +291,31 @@ def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
     return json.loads(read_tensor(reader, RUN_FACTS, prefix=prefix))
 
 
+def refuse_other_end(prefix: str, given: Mapping[str, Any]) -> None:
+    """Refuses to take the end of a run for that of one with other settings.
+
+    Where the first weights lay is no such setting, as the same may lie elsewhere.
+
+    Args:
+      prefix: of the run's last checkpoint.
+      given: the facts of the run that is asked for.
+
+    Raises:
+      InputError: naming what differs.
+    """
+    saved = read_run_facts(open_checkpoint(prefix), prefix=prefix)
+    names = sorted((saved.keys() & given.keys()) - {"init_checkpoint"})
+    other = [name for name in names if saved[name] != json.loads(json.dumps(given[name]))]
+    if other:
+        raise InputError(
+            received=f"{prefix}, where a run has ended, with "
+            + ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other),
+            expected="the settings and data of that run: it would not be trained again",
+            remedy="choose another --output_dir, remove the folder to train again, or leave out "
+            "--do_train to use its model as it is",
+        )
+
+
 def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Says what differs from the run that is resumed: its end will not be that of one run."""
     for name in sorted(saved.keys() & given.keys()):

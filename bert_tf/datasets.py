@@ -1,10 +1,10 @@
 """tensorflow-datasets, an extra that is imported only where a dataset is asked for."""
 
-import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 
 
 class DatasetPart(NamedTuple):
@@ -33,7 +33,13 @@ def read_part(name: str, part: str, *, purpose: str, data_dir: str | None = None
     Raises:
       InputError: the library is not installed, or there is no such dataset or part.
     """
-    library = _library()
+    library = import_extra(
+        "tensorflow_datasets",
+        package="tensorflow-datasets",
+        extra="tfds",
+        needed_by="--tfds_name",
+        otherwise="give the files themselves",
+    )
     try:
         builder = library.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
@@ -53,14 +59,3 @@ def read_part(name: str, part: str, *, purpose: str, data_dir: str | None = None
     dataset = builder.as_dataset(split=there, shuffle_files=False)
     features = dict(builder.info.features.items())
     return DatasetPart(library.as_numpy(dataset), features, f"{name}, {there}")
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("tensorflow_datasets")
-    except ImportError:
-        raise InputError(
-            received="--tfds_name, but tensorflow-datasets is not installed",
-            expected="the extra `tfds`",
-            remedy="pip install 'bert-tf[tfds]', or give the files themselves",
-        ) from None

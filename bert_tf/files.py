@@ -191,6 +191,24 @@ def whole_file(path: str) -> Iterator[str]:
         raise
 
 
+def copy_folder(source: str, target: str, *, last: str) -> None:
+    """Copies all files, or leaves none; the one that is named only when the others are there."""
+    names = [
+        tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
+        for folder, _, found in tf.io.gfile.walk(source)
+        for name in found
+    ]
+    try:
+        for name in sorted(names, key=lambda name: (name == last, name)):
+            path = tf.io.gfile.join(target, name)
+            tf.io.gfile.makedirs(path.rpartition("/")[0])
+            tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
+    except BaseException:
+        if tf.io.gfile.exists(target):
+            tf.io.gfile.rmtree(target)
+        raise
+
+
 def write_text(path: str, text: str) -> None:
     """Writes a text file that appears whole or not at all."""
     with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:

@@ -6,6 +6,7 @@ predictions                     of every record once, in the order of the record
 """
 
 import dataclasses
+import zlib
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -67,8 +68,7 @@ class FineTuningSchedule:
         self, num_train_steps: int, *, kind: str = "adamw", bias_correction: bool = False
     ) -> optimization.AdamWeightDecay:
         """The original's optimizer and learning rate over so many steps, or LAMB."""
-        made = {"adamw": optimization.AdamWeightDecay, "lamb": optimization.Lamb}[kind]
-        return made(
+        return optimization.OPTIMIZERS[kind](
             schedule=optimization.Schedule(
                 learning_rate=self.learning_rate,
                 num_train_steps=num_train_steps,
@@ -89,17 +89,20 @@ def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
       rows: for each record the values of its features.
 
     Raises:
-      InputError: the file cannot be written.
+      InputError: the file cannot be written, or other processes of the run have other rows.
     """
-    count = 0
+    count = checksum = 0
     with (
         path_errors(path, "written"),
         whole_file(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,
     ):
         for count, row in enumerate(rows, 1):  # noqa: B007
-            writer.write(record.serialize(row))
-    hosts.wait_for_all()  # for the chief, whose file they all read
+            serialized = record.serialize(row)
+            checksum = zlib.crc32(serialized, checksum)
+            writer.write(serialized)
+    # Waits for the chief, whose file they all read.
+    hosts.refuse_differences({f"records of {path}": checksum})
     return count
 
 

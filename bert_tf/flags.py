@@ -12,7 +12,10 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf import checkpoints, distribution
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.fine_tuning import Batching
+from bert_tf.optimization import OPTIMIZERS
 from bert_tf.pace import Pace
 from bert_tf.running import run  # noqa: F401  (scripts call it as flags.run)
 from bert_tf.step import PRECISIONS, Computation
@@ -124,7 +127,7 @@ def define_training() -> None:
     flags.DEFINE_enum(
         "optimizer",
         "adamw",
-        ["adamw", "lamb"],
+        list(OPTIMIZERS),
         "adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise form.",
     )
     flags.DEFINE_bool(
@@ -370,8 +373,8 @@ def check_limits() -> None:
                 remedy=f"correct --{name}",
             )
     values = flags.FLAGS.flag_values_dict()
-    if isinstance(rate := values.get("learning_rate"), float):
-        parse_learning_rates([str(rate)])
+    if (rates := values.get("learning_rate")) is not None:
+        parse_learning_rates([str(rates)] if isinstance(rates, float) else rates)
     if not 0 < (decay := values.get("layerwise_lr_decay", 1.0)) <= 1:
         raise InputError(
             received=f"--layerwise_lr_decay={decay}",
@@ -381,15 +384,29 @@ def check_limits() -> None:
 
 
 def check_batch_sizes(strategy: tf.distribute.Strategy) -> None:
-    """Refuses batch sizes of what is to be done that the replicas cannot share."""
-    for kind in ("train", "eval", "predict"):
-        name = f"{kind}_batch_size"
-        if name not in flags.FLAGS or not flags.FLAGS[f"do_{kind}"].value:
-            continue
-        computation = make_computation() if name == "train_batch_size" else Computation()
-        computation.check_batch_size(
-            flags.FLAGS[name].value, strategy.num_replicas_in_sync, name=f"--{name}"
-        )
+    """Batches of what is to be done must be shared out evenly: of training, which they decide, they
+    are refused where they cannot be; those of evaluation and prediction become a little larger.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if flags.FLAGS.do_train:
+        size = flags.FLAGS.train_batch_size
+        make_computation().check_batch_size(size, replicas, name="--train_batch_size")
+    for name in ("eval_batch_size", "predict_batch_size"):
+        if name in flags.FLAGS and (rest := flags.FLAGS[name].value % replicas):
+            flags.FLAGS[name].value += replicas - rest
+            size = flags.FLAGS[name].value
+            logging.info("--%s is taken as %d, for %d devices.", name, size, replicas)
+
+
+def make_batching(config: BertConfig) -> Batching:
+    """How records become batches, by the flags of `define_fine_tuning`."""
+    values = flags.FLAGS
+    return Batching(
+        vocab_size=config.vocab_size,
+        max_seq_length=values.max_seq_length,
+        bucket_by_length=values.bucket_by_length,
+        legacy_shuffle=values.legacy_shuffle,
+    )
 
 
 def make_computation() -> Computation:

@@ -86,6 +86,7 @@ def refuse_differences(numbers: Mapping[str, int]) -> None:
     """Raises InputError in every process where one of these numbers is not the same in all."""
     for name, number in numbers.items():
         if len(set(gather(number))) > 1:
+            leave()  # all have seen it, and end
             raise InputError(
                 received=f"other {name} in this process than in another one of the run",
                 expected="the same in all: each takes its part of the same batches",

@@ -193,6 +193,9 @@ def _samples(names: Sequence[str]) -> list[str]:
     return list(parts.values())
 
 
+OPTIMIZERS = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of --optimizer
+
+
 def clip_by_global_norm(
     gradients: Sequence[tf.Tensor], clip_norm: float
 ) -> tuple[list[tf.Tensor], tf.Tensor]:

@@ -14,6 +14,7 @@ So R replicas with K parts each compute what one does at once.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -45,6 +46,16 @@ class Computation:
     def __post_init__(self):
         if self.precision not in PRECISIONS:
             raise ValueError(f"received precision {self.precision!r}, expected one of {PRECISIONS}")
+
+    def facts(self, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        """What of it decides how a run ends, to be noted in checkpoints."""
+        found: dict[str, Any] = {
+            "precision": self.precision,
+            "clip_per_replica": self.clip_per_replica,
+        }
+        if self.clip_per_replica:
+            found["num_replicas"] = strategy.num_replicas_in_sync
+        return found
 
     @contextlib.contextmanager
     def policy(self) -> Iterator[None]:

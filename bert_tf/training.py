@@ -130,6 +130,7 @@ class Trainer:
 
     def _evaluated(self, batches: RecordBatches):
         """What `_eval_step` gives for each batch."""
+        hosts.refuse_differences({"batches of evaluation": batches.num_batches})
         iterator = iter(self._distributed(batches, start=0))
         for _ in range(batches.num_batches):
             with _record_errors(batches):
@@ -148,7 +149,7 @@ class Trainer:
         Yields:
           For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
         """
-
+        hosts.refuse_differences({"batches of prediction": batches.num_batches})
         step = self._predict_step(tuple(names))
         iterator = iter(self._distributed(batches, start=0))
         for number in range(batches.num_batches):
@@ -259,14 +260,16 @@ class Trainer:
           on_stop: called at each stop with the step and the mean losses since the last stop.
 
         Raises:
-          InputError: the loss or the gradients are not finite, or a record cannot be used. The
-            last checkpoint stays.
+          InputError: the loss or the gradients are not finite, or a record cannot be used; the last
+            checkpoint stays. Or the folder has the end of a run with other facts.
         """
         self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_facts)
         if hosts.are_several():
-            self._check_same_everywhere(batches, {**run_facts, **dataclasses.asdict(pace)})
+            facts = {**run_facts, **dataclasses.asdict(pace), "num_train_steps": num_train_steps}
+            self._check_same_everywhere(batches, facts)
         if step >= num_train_steps:
+            checkpoints.refuse_other_end(folder.latest(), run_facts)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
         self._report_size()
@@ -303,7 +306,7 @@ class Trainer:
                     return
 
     def _check_same_everywhere(self, batches: RecordBatches, facts: Mapping[str, Any]) -> None:
-        """Refuses processes of one run that differ in how it ends, or in where they meet."""
+        """Refuses processes that train otherwise, or meet elsewhere, than others of the run."""
         # The same weights may lie at different places.
         facts = {name: fact for name, fact in facts.items() if name != "init_checkpoint"}
         weights = 0

@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf import checkpoints, vocabulary_checks
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors, write_text
+from bert_tf.files import copy_folder, is_remote, path_errors, write_text
 from bert_tf.formats import (
     hugging_face,
     hugging_face_tokenizer,
@@ -39,9 +39,15 @@ from bert_tf.formats.base import (
 from bert_tf.tokenization import FullTokenizer
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
+HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
 SAME_FACTS = ("do_lower_case", "architecture", "labels", "task")  # as long as a run goes on
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
 CHECKPOINT_NAME = "bert_model.ckpt"
+_LAST_FILES = {  # without which a folder is no model
+    "tf1": f"{CHECKPOINT_NAME}.index",
+    "bert_tf": f"{CHECKPOINT_NAME}.index",
+    "hugging_face": hugging_face.SAFETENSORS,
+}
 
 # ---------------------------------------------------------------------------- opening
 
@@ -288,7 +294,10 @@ def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
     temporary = f"{path}.incomplete"
     try:
         _write_folder(temporary, files, weights, to_format)
-        tf.io.gfile.rename(temporary, path)
+        if is_remote(path):  # where a folder is renamed file by file
+            copy_folder(temporary, path, last=_LAST_FILES[to_format])
+        else:
+            tf.io.gfile.rename(temporary, path)
     except (tf.errors.OpError, OSError) as error:
         raise InputError(
             received=f"{path}, which cannot be written ({str(error).splitlines()[0]})",
@@ -382,6 +391,27 @@ def refuse_other_model(
             expected="the folder of this run, or an empty one",
             remedy="choose another --output_dir, or remove the folder to start again",
         )
+
+
+def begin_folder(
+    folder: checkpoints.CheckpointFolder, model: PretrainedModel, facts: ModelFacts, *, ends_at: int
+) -> None:
+    """Makes the folder of a run a whole model.
+
+    Args:
+      folder: for the run's checkpoints.
+      model: what it begins with.
+      facts: what is noted of the model that it makes.
+      ends_at: the step at which it ends. A folder where that is done keeps what is noted there.
+
+    Raises:
+      InputError: there are checkpoints of another model.
+    """
+    if latest := folder.latest():
+        refuse_other_model(folder.path, model.config, model.tokenizer, facts)
+        if checkpoints.step_of(latest) >= ends_at:
+            return
+    write_model_files(folder.path, model.config, model.tokenizer, facts)
 
 
 def write_model_files(

@@ -11,7 +11,7 @@ The same text, flags and seed give the same records. They lie in files
 --output_file-00000-of-00007 and so on; one after the other these are what the local generator
 writes to a single file.
 
-Runners and what they need (pip install 'bert-tf[beam]' on all machines):
+Runners and what they need (this package with its extra `beam`, on all machines):
 
     Dataflow    -- --runner=DataflowRunner --project=P --region=R --temp_location=gs://B/tmp
                 --setup_file=./setup.py --disk_size_gb=100
@@ -30,6 +30,7 @@ from absl import flags
 
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 from data_gen import create_pretraining_data
 from data_gen.checks import require_least
 from data_gen.workers import prepare_script
@@ -58,15 +59,15 @@ def main(argv: Sequence[str]) -> None:
             expected="one name, which the names of all files begin with",
             remedy="leave out what is behind the comma; --num_shards says how many files",
         )
-    try:
-        from data_gen import beam_pipeline
-    except ImportError as error:
-        raise InputError(
-            received=f"no Apache Beam ({error})",
-            expected="the package apache-beam, for this command only",
-            remedy="pip install 'bert-tf[beam]', or use create_pretraining_data.py, which makes "
-            "the same records on one machine",
-        ) from None
+    import_extra(
+        "apache_beam",
+        package="apache-beam",
+        extra="beam",
+        needed_by="beam_pretraining_data.py",
+        otherwise="use create_pretraining_data.py, which makes the same records on one machine",
+    )
+    from data_gen import beam_pipeline
+
     job = create_pretraining_data.job_from_flags()
     beam_pipeline.create(job, num_shards=FLAGS.num_shards, beam_options=argv[1:])
 

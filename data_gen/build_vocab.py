@@ -23,6 +23,7 @@ from absl import flags, logging
 
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 from bert_tf.records import expand_patterns
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.unicode_table import UnicodeTable, load_unicode_table
@@ -201,14 +202,9 @@ def learn_vocabulary(
 def _train(
     words: Mapping[str, int], first_pieces: list[str], *, vocab_size: int, min_frequency: int
 ) -> list[str]:
-    try:
-        import tokenizers
-    except ImportError:
-        raise InputError(
-            received="a call of build_vocab without the package tokenizers",
-            expected="tokenizers, which trains the vocabulary",
-            remedy="pip install 'bert-tf[vocab]'",
-        ) from None
+    tokenizers = import_extra(
+        "tokenizers", package="tokenizers", extra="vocab", needed_by="build_vocab.py"
+    )
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.WordPieceTrainer(

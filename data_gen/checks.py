@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.files import is_remote
 from data_gen.documents import Counts
 from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 
@@ -56,7 +57,7 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
 
 
 def _real_path(path: str) -> str:
-    return path if "://" in path else os.path.realpath(path)
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def require_text(counts: Counts) -> None:

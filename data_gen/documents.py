@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 
 READ_BYTES = 1 << 20
 # A longer line is no sentence: such a file has no line ends, or is no text.
@@ -232,14 +233,9 @@ def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[
     """
     if input_format == "text":
         return lambda line: [line]
-    try:
-        import sentencex
-    except ImportError:
-        raise InputError(
-            received=f"--input_format={input_format} without the package sentencex",
-            expected="sentencex, which splits paragraphs into sentences",
-            remedy="pip install 'bert-tf[wiki]'",
-        ) from None
+    sentencex = import_extra(
+        "sentencex", package="sentencex", extra="wiki", needed_by=f"--input_format={input_format}"
+    )
     return lambda line: join_fragments(sentencex.segment(language, line))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.files import hidden_sibling, whole_file
+from bert_tf.files import hidden_sibling, is_remote, whole_file
 
 
 def report_path(output_file: str) -> str:
@@ -124,7 +124,7 @@ def working_folder(output_file: str, temp_dir: str | None) -> Iterator[pathlib.P
       InputError: the folder cannot be made, or another run that is still alive uses it.
     """
     folder = pathlib.Path(hidden_sibling(output_file, "working"))
-    if temp_dir or "://" in output_file:
+    if temp_dir or is_remote(output_file):
         parent = temp_dir or tempfile.gettempdir()
         folder = pathlib.Path(
             parent, output_file.replace("://", "_").replace("/", "_") + ".working"

@@ -153,7 +153,7 @@ def make_step(values: dict):
         "span": (lambda: models.span_model(config), losses.SpanObjective),
     }[values["head"]]
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
-    kind = {"adamw": optimization.AdamWeightDecay, "lamb": optimization.Lamb}[values["optimizer"]]
+    kind = optimization.OPTIMIZERS[values["optimizer"]]
     computed = ("precision", "recompute", "gradient_accumulation_steps")
     trainer = training.Trainer(
         model_fn,

@@ -78,6 +78,13 @@ def test_a_process_alone_waits_for_nobody():
     hosts.leave()
 
 
+def test_numbers_that_differ_are_refused(monkeypatch):
+    monkeypatch.setattr(hosts, "gather", lambda number: [number, 7])
+    hosts.refuse_differences({"steps": 7})
+    with pytest.raises(InputError, match="other records in this process than in another one"):
+        hosts.refuse_differences({"steps": 7, "records": 8})
+
+
 def test_only_the_chief_leaves_files(monkeypatch, tmp_path):
     for is_chief in (False, True):
         monkeypatch.setattr(hosts, "is_chief", lambda is_chief=is_chief: is_chief)

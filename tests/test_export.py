@@ -537,6 +537,12 @@ def test_what_belongs_to_a_model_is_beside_it(exports):
     assert facts["task"] == "question_answering"
     assert facts["options"]["null_score_diff_threshold"] == THRESHOLD
     assert facts["signatures"]["ids"]["input_ids"] == {"dtype": "int32", "shape": [None, None]}
+    metrics = {"null_score_diff_threshold": "0.0"}
+    assert "decides by" in model_card.model_card(facts | {"metrics": metrics}, "")
+    every = facts["options"] | {"version_2_with_negative": False}
+    assert "decides by" not in model_card.model_card(
+        facts | {"metrics": metrics, "options": every}, ""
+    )
     card = (folder / "README.md").read_text()
     for part in ("python train.py", "null_odds", f"{THRESHOLD}", "tensorflow 2.21"):
         assert part in card

@@ -25,6 +25,14 @@ MODELS = {
     "losses": lambda: pretraining_model(CONFIG, with_losses=True),
     "classifier": lambda: models.classifier_model(CONFIG, num_classes=model_files.NUM_CLASSES),
     "span": lambda: models.span_model(CONFIG),
+    "tokens": lambda: models.token_model(CONFIG, num_classes=model_files.NUM_CLASSES),
+    "tokens of two classes": lambda: models.token_model(CONFIG, num_classes=2),
+    "choices": lambda: models.choice_model(CONFIG, num_choices=4),
+}
+ARCHITECTURES = {  # that the names of weights do not show
+    "tokens": "BertForTokenClassification",
+    "tokens of two classes": "BertForTokenClassification",
+    "choices": "BertForMultipleChoice",
 }
 
 
@@ -51,6 +59,7 @@ def test_there_and_back(tmp_path, kind):
         assert weights.pieces == model_files.PIECES
         model_files.assert_same(model_files.all_tensors(weights), expected)
         assert weights.shapes == {name: value.shape for name, value in expected.items()}
+        assert weights.facts.architecture == ARCHITECTURES.get(kind)
 
 
 @pytest.mark.parametrize("to_format", ["tf1", "hugging_face"])

@@ -115,10 +115,21 @@ def test_f1_is_of_the_label_1_whatever_the_order_of_a_model():
     assert usual == turned == {"eval_f1": pytest.approx(2 / 3), "eval_accuracy": 2 / 3}
 
 
+def test_one_label_that_may_apply_or_not():
+    """scikit-learn takes one column for two classes, and the absence of the label for a hit."""
+    gold, predicted = np.array([[1], [0], [0], [0]]), np.zeros([4, 1], int)
+    names = ("micro_f1", "macro_f1", "accuracy")
+    found = compute_metrics(names, gold, predicted)
+    assert found == {"eval_micro_f1": 0.0, "eval_macro_f1": 0.0, "eval_accuracy": 0.75}
+    predicted[:3] = 1
+    found = compute_metrics(names, gold, predicted)
+    assert found["eval_micro_f1"] == found["eval_macro_f1"] == pytest.approx(0.5)
+
+
 def test_a_library_that_is_not_installed(monkeypatch):
     for module in [m for m in sys.modules if m.split(".")[0] == "seqeval"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "seqeval", None)
     check_libraries(("accuracy", "spearman"))
-    with pytest.raises(InputError, match="needs seqeval, which is not installed"):
+    with pytest.raises(InputError, match="seqeval is not installed"):
         check_libraries(("accuracy", "entity_f1"))

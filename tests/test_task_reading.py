@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
+from bert_tf.tasks.declarations import get_task
 from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.reading import (
     NONE,
@@ -168,6 +169,40 @@ def test_no_row_of_test_data_is_left_out(write):
         layout.read(write("first\tsecond\nA\n"), TWO, labelled=NONE)
 
 
+OWN_HEADER = "kind\ta\tb\tone\tother\n"
+
+
+def test_own_data_in_the_layout_of_mrpc_are_read_by_position(write, caplog):
+    """As the original does, whatever the header says."""
+    layout = get_task("mrpc").layout
+    path = write(OWN_HEADER + "1\t7\t7\tA cat.\tA dog.\n0\t7\t7\tA\tB\n")
+    with caplog.at_level("WARNING", logger="absl"):
+        found = layout.read(path, get_task("mrpc").labels)
+    assert found == [Example("0", "A cat.", "A dog.", "1"), Example("1", "A", "B", "0")]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert f"{path}, line 1: the columns 'kind | a | b | one | other', without" in message
+    tests = layout.read(write(OWN_HEADER + "x\t7\t7\tA\tB\n"), TWO, labelled=NONE)
+    assert tests == [Example("0", "A", "B")]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["1\t7\t8\tA cat.\tA dog.\n", f"x\ty\tz\t{'word ' * 10}\tB\n", "kind\ta\tb\tone\n"],
+    ids=["numbers", "a long text", "too few columns"],
+)
+def test_what_is_no_header_of_such_a_layout_is_not_passed_over(write, header):
+    with pytest.raises(InputError, match="line 1: the columns"):
+        get_task("mrpc").layout.read(write(header + "1\t7\t7\tA\tB\n"), TWO)
+
+
+def test_own_data_in_the_layout_of_mnli(write):
+    """Texts in the columns 8 and 9, the label in the last one, however many there are."""
+    task = get_task("mnli")
+    row = ["0", *"abcdefg", "A", "B", "x", "neutral"]
+    path = write("\t".join(f"column_{i}" for i in range(12)) + "\n" + "\t".join(row) + "\n")
+    assert task.layout.read(path, task.labels) == [Example("0", "A", "B", "neutral")]
+
+
 def test_choices(write):
     layout = ChoiceColumns(text_a="context", start="start", endings=("e0", "e1"), label="l", id="")
     path = write(
@@ -227,6 +262,8 @@ BAD = {
     "an empty second text": (PAIR, TWO, HEADER + ROW + "2\tA\t\tbad\n", 3, "empty text (text_b)"),
     "a header where none belongs": (NO_HEADER, TWO, "label\t\ttext\ngood\t\tA\n", 1, "a header"),
     "a header, any labels": (NO_HEADER, ANY, "Label\t\tsentence\ngood\t\tA\n", 1, "a header"),
+    "the header again": (PAIR, TWO, HEADER + ROW + HEADER, 3, "the header again"),
+    "a header of another kind": (NO_HEADER, ANY, "sentiment\t\treview\ngood\t\tA\n", 1, "a header"),
     "no header where one belongs": (PAIR, TWO, ROW + ROW, 1, "the columns '1 | A | B | good'"),
     "two columns of a name": (PAIR, TWO, "id\tfirst\tfirst\tsecond\tlabel\n", 1, "first | first"),
     "another separator": (PAIR, TWO, "id,first,second,label\n1,A,B,good\n", 1, "id,first,second"),
@@ -248,7 +285,7 @@ BAD = {
     "a label that is null": (JSONL, TWO, '{"text": "A", "label": null}\n', 1, "no label"),
     "an empty ending": (CHOICES, ANY, "c\ts\te\tl\nA\tB\t\t0\n", 2, "an empty text (e)"),
     "no tags": (WordColumns(), TAGS, "\n\nA\nB\n", 3, "no label"),
-    "an unknown tag": (WordColumns(), TAGS, "A O\n\nB O\nC B-ORG\n", 3, "B-ORG"),
+    "an unknown tag": (WordColumns(), TAGS, "A O\n\nB O\nC B-ORG\nD O\n", 4, "the tag 'B-ORG'"),
     "no tag at all": (WordColumns(), Labels(head="token_labels"), "A NNP\n", 1, "NNP"),
     "columns of a word": (WordColumns(), TAGS, "A x O\nB O\n", 2, "2 columns: 'B O'"),
     "no sentence": (WordColumns(), TAGS, "-DOCSTART- O\n\n", 1, "no example"),

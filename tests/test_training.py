@@ -1,6 +1,7 @@
 """The loop: resumed runs, several replicas, evaluation, and what stops it."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import signal
@@ -286,6 +287,15 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
     for name, value in tensors_of(folder, 1).items():
         np.testing.assert_array_equal(value, before[name])
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-1"
+
+
+def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    notes = {"seed": 3, "freeze": [], "init_checkpoint": "a"}
+    prefix = folder.save(6, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
+    checkpoints.refuse_other_end(prefix, {"seed": 3, "freeze": (), "init_checkpoint": "b"})
+    with pytest.raises(InputError, match=r"where a run has ended, with seed 4 \(it had 3\)"):
+        checkpoints.refuse_other_end(prefix, {"seed": 4, "freeze": ()})
 
 
 def test_other_facts_are_said(at_the_start, caplog):

@@ -6,8 +6,9 @@ import types
 
 import numpy as np
 import pytest
+import small
 
-from bert_tf import checkpoints
+from bert_tf import checkpoints, hosts
 from bert_tf.errors import InputError
 from bert_tf.fine_tuning import Batching, FineTuningSchedule
 from bert_tf.pace import Pace, StopTraining
@@ -25,7 +26,10 @@ class Run:
         self.task = get_task("rte")
         self.computation = Computation()
         self.batching = Batching(vocab_size=11, max_seq_length=7)
-        self.model = types.SimpleNamespace(source=types.SimpleNamespace(path="begun/with"))
+        self.model = types.SimpleNamespace(
+            source=types.SimpleNamespace(path="begun/with"), config=small.CONFIG
+        )
+        self.strategy = types.SimpleNamespace(num_replicas_in_sync=3)
         self.train_digest, self.train_files, self.num_train_examples = "t1", range(64), 64
         self.trainer, self.accuracies, self.step = self, [*accuracies], 0
         self.files_written = []
@@ -117,17 +121,43 @@ def test_clipped_by_replica_their_number_decides(tmp_path):
     run = Run(tmp_path)
     assert "num_replicas" not in facts(run)
     run.computation = Computation(clip_per_replica=True)
-    run.strategy = types.SimpleNamespace(num_replicas_in_sync=3)
     assert facts(run)["num_replicas"] == 3
 
 
-def test_an_unfinished_trial_of_other_data_is_refused(tmp_path):
+@pytest.mark.parametrize("other", ["train_data", "hidden_dropout_prob"])
+def test_an_unfinished_trial_of_other_data_or_configuration_is_refused(tmp_path, other):
     run = Run(tmp_path)
     folder = checkpoints.CheckpointFolder(str(tmp_path / "trial"))
     folder.save(4, run.state(4, facts(run)))
-    run.train_digest = "t2"
-    with pytest.raises(InputError, match="a trial with another train_data"):
+    if other == "train_data":
+        run.train_digest = "t2"
+    else:
+        run.model.config = dataclasses.replace(small.CONFIG, hidden_dropout_prob=0.4)
+    with pytest.raises(InputError, match=f"a trial with another {other}"):
         trials._run_or_read(run, settings(), Trial(3e-5, 5, folder.path), ["dev"])
+
+
+def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
+    """The chief compares with its own place, which it has noted."""
+    old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
+    with pytest.raises(InputError, match="another init_checkpoint"):
+        trials._refuse_other_facts(old, new, "trial")
+    monkeypatch.setattr(hosts, "is_chief", lambda: False)
+    trials._refuse_other_facts(old, new, "trial")
+    with pytest.raises(InputError, match="another seed"):
+        trials._refuse_other_facts(old, new | {"seed": 6}, "trial")
+
+
+def test_a_best_checkpoint_keeps_what_is_noted_beside_it(tmp_path):
+    """Until there is a better one: a run that looks again may have other flags."""
+    run = Run(tmp_path, [0.5, 0.4, 0.6])
+    looking = best_of(run)
+    assert run.files_written == []
+    looking.look(10)
+    best_of(run).look(20)
+    assert run.files_written == [f"{tmp_path}/best"]
+    best_of(run).look(30)
+    assert run.files_written == [f"{tmp_path}/best"] * 2
 
 
 @pytest.mark.parametrize("rates", [(3e-5,), (3e-5, 2e-5)])

@@ -233,8 +233,8 @@ def _sentence_length(folder: str) -> int | None:
     """Most pieces of a text, as sentence-transformers notes it."""
     path = join(folder, SENTENCE_CONFIG)
     values = read_json(path) if tf.io.gfile.exists(path) else {}
-    found = values.get("max_seq_length") if isinstance(values, dict) else None
-    return found if isinstance(found, int) else None
+    found = values.get("max_seq_length")
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _read_own_facts(values: Mapping[str, Any], source: str) -> dict[str, Any]:

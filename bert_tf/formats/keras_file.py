@@ -94,8 +94,8 @@ def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Mod
         names = set(groups.keys())
         _check_depth(names, config, path)
         num_classes = 0
-        if "sequence_classifier" in names:
-            num_classes = groups["sequence_classifier/vars/0"].shape[0]
+        for classifier in {"sequence_classifier", "token_classifier"} & names:
+            num_classes = groups[f"{classifier}/vars/0"].shape[0]
     model = _model_with(config, names, num_classes)
     model.load_weights(local)
     return model
@@ -116,8 +116,12 @@ def _check_depth(names: set[str], config: BertConfig, path: str) -> None:
 def _model_with(config: BertConfig, names: set[str], num_classes: int) -> keras.Model:
     if "masked_lm_head" in names:
         return models.pretraining_model(config, next_sentence=num_classes > 0)
+    if "token_classifier" in names and "dropout" in names:
+        return models.token_model(config, num_classes=num_classes)
     if "token_classifier" in names:
         return models.span_model(config)
+    if "merge_choices" in names:
+        return models.choice_model(config, num_choices=1)  # weights are the same for any number
     if num_classes:
         return models.classifier_model(config, num_classes=num_classes)
     return models.bert_encoder(config)

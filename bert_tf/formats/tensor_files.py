@@ -10,6 +10,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 from bert_tf.files import is_remote, read_json
 from bert_tf.formats.base import folder_of, join
 
@@ -98,14 +99,13 @@ def _damage_named(path: str) -> Iterator[None]:
 
 def _open_pickle(path: str) -> Tensors:
     """A pytorch_model.bin, by torch's loader that takes tensors and nothing else."""
-    try:
-        import torch
-    except ImportError:
-        raise InputError(
-            received=f"{path}, a pickle, which can run code when it is loaded",
-            expected=f"{SAFETENSORS}, or PyTorch installed, whose loader refuses code",
-            remedy="pip install 'bert-tf[torch]', or convert the file to safetensors",
-        ) from None
+    torch = import_extra(
+        "torch",
+        package="torch",
+        extra="torch",
+        needed_by=f"{path}, a pickle, which can run code unless PyTorch's loader opens it",
+        otherwise=f"convert it to {SAFETENSORS}",
+    )
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())

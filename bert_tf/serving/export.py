@@ -125,7 +125,7 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
     while True:
         final = tf.io.gfile.join(export_dir, str(_next_version(export_dir)))
         if files.is_remote(export_dir):
-            _copy_folder(temporary, final, last=last)
+            files.copy_folder(temporary, final, last=last)
             return final
         try:
             tf.io.gfile.rename(temporary, final)
@@ -133,24 +133,6 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
         except _TAKEN:
             if not tf.io.gfile.exists(final):  # else another process has just made this version
                 raise
-
-
-def _copy_folder(source: str, target: str, *, last: str) -> None:
-    """Copies all files, or leaves none; the one that is named only when the others are there."""
-    names = [
-        tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
-        for folder, _, found in tf.io.gfile.walk(source)
-        for name in found
-    ]
-    try:
-        for name in sorted(names, key=lambda name: (name == last, name)):
-            path = tf.io.gfile.join(target, name)
-            tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
-    except BaseException:
-        if tf.io.gfile.exists(target):
-            tf.io.gfile.rmtree(target)
-        raise
 
 
 def _refuse_other_format(export_dir: str, file_format: str) -> None:

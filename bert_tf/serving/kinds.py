@@ -26,10 +26,9 @@ from bert_tf.serving.token_labels import TokenLabelsTask
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.weights import ENCODER, Weights, load_checkpoint
+from bert_tf.weights import ENCODER, HEAD, Weights, load_checkpoint
 
-_HEAD = r"output_(weights|bias)"
-_CLASSIFIER = f"bert/|{_HEAD}"
+_CLASSIFIER = f"bert/|{HEAD}"
 DEFAULT_CHOICES = 4  # sequences of a record of multiple choice, as SWAG has them
 
 
@@ -210,7 +209,7 @@ def _looks_like(source: Weights) -> str | None:
         if architecture in known:
             return name
     is_classifier = architecture in _CLASSIFIERS
-    if not is_classifier and architecture and any(re.match(f"{_HEAD}|cls/", n) for n in shapes):
+    if not is_classifier and architecture and any(re.match(f"{HEAD}|cls/", n) for n in shapes):
         return None
     if is_classifier or "output_weights" in shapes:
         return RegressionTask.name if _num_classes(source) == 1 else ClassifierTask.name
@@ -249,7 +248,7 @@ def _of_one_score(source: Weights, options: ServingOptions) -> None:
         raise InputError(
             received=f"{source.path}, a model of {_num_classes(source)} classes, as {options.task}",
             expected="a model with one score",
-            remedy="leave out --task, or give the checkpoint of such a task",
+            remedy="give another --task, or the checkpoint of such a task",
         )
 
 
@@ -340,7 +339,7 @@ KINDS: Mapping[str, Kind] = {
         TokenLabelsTask,
         lambda config, num_classes: models.token_model(config, num_classes=num_classes),
         inference.TOKENS,
-        f"{ENCODER}|{_HEAD}",
+        f"{ENCODER}|{HEAD}",
         _of_tokens,
         ("labels",),
     ),

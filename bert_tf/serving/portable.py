@@ -16,7 +16,6 @@ Shapes: B rows, S sequence, P masked positions.
 """
 
 import dataclasses
-import importlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 from bert_tf.serving.task import Answers, ServingTask, refuse_no_numbers
 
 Arrays = dict[str, np.ndarray]
@@ -141,14 +141,7 @@ def _write(path: str, content: bytes) -> None:
 
 def _check_installed(name: str) -> None:
     for module, package in FORMATS[name].modules.items():
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InputError(
-                received=f"--format={name}, but {package} is not installed",
-                expected=f"{package}, which converts or checks the model",
-                remedy=f"pip install 'bert-tf[{name}]'",
-            ) from error
+        import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
 
 
 class Comparison(NamedTuple):

@@ -64,7 +64,7 @@ class SquadFile:
     Attributes:
       examples: the questions.
       version_2: whether the file is of SQuAD v2.0's kind, in which some have no answer: its version
-        or any question says so.
+        or a question says so, or a question has none.
       source: the path, for messages.
       has_golds: whether it says anything about answers, so that predictions can be scored.
     """
@@ -122,7 +122,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     if has_golds and unsaid:
         logging.warning(
             "%s: %d of %d questions have no answers, and nothing says that they cannot be "
-            "answered: they are taken so.",
+            "answered: they are taken so, and the file as one of SQuAD v2.0.",
             *(source, unsaid, len(examples)),
         )
     return SquadFile(

@@ -27,19 +27,30 @@ NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the ori
 def _glue(name: str, title: str, *, pair: tuple[str, str], tfds: str, **declaration) -> Task:
     """A pair task of GLUE with the usual three files; `tfds`: its two texts there."""
     first, second = tfds.split()
-    label = declaration.pop("label", "label")
-    own = declaration.pop("layout", {})
+    own = {"label": "label", "id": "index"} | declaration.pop("layout", {})
     return Task(
         name=name,
         title=title,
-        layout=TextColumns(text_a=pair[0], text_b=pair[1], label=label, id="index", **own),
+        layout=TextColumns(text_a=pair[0], text_b=pair[1], **own),
         splits=splits("train.tsv", "dev.tsv", "test.tsv", submission=f"{name.upper()}.tsv"),
-        tfds_layout=TextColumns(text_a=first, text_b=second, label="label", id="idx", **own),
+        tfds_layout=TextColumns(
+            text_a=first,
+            text_b=second,
+            label="label",
+            id="idx",
+            skip_flawed=own.get("skip_flawed", False),
+        ),
         **declaration,
     )
 
 
-_MNLI_PAIR = TextColumns(text_a="sentence1", text_b="sentence2", label="gold_label", id="index")
+_MNLI_PAIR = TextColumns(
+    text_a="sentence1",
+    text_b="sentence2",
+    label="gold_label",
+    id="index",
+    positions={"text_a": 8, "text_b": 9, "label": -1},
+)
 _MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
 _TWO = ("0", "1")
 _YES_NO = Labels(names=("entailment", "not_entailment"))
@@ -77,7 +88,8 @@ _FIXED = (
                 files=("test.tsv",),
                 labelled=NONE,
                 submission="CoLA.tsv",
-                layout=TextColumns(text_a="sentence", id="index"),  # this file has a header
+                # This file has a header.
+                layout=TextColumns(text_a="sentence", id="index"),
                 tfds_split="test",
             ),
         ),
@@ -96,7 +108,7 @@ _FIXED = (
         "mrpc",
         "Do two sentences of news say the same? (GLUE)",
         pair=("#1 String", "#2 String"),
-        label="Quality",
+        layout={"label": "Quality", "positions": {"label": 0, "text_a": 3, "text_b": 4}},
         labels=Labels(names=_TWO, synonyms={"not_equivalent": "0", "equivalent": "1"}),
         metrics=("f1", "accuracy"),
         tfds="sentence1 sentence2",
@@ -105,7 +117,7 @@ _FIXED = (
         "sts-b",
         "How alike are two sentences, from 0 to 5? (GLUE)",
         pair=("sentence1", "sentence2"),
-        label="score",
+        layout={"label": "score"},
         labels=Labels(head="regression", limits=(0.0, 5.0)),
         metrics=("spearman", "pearson"),
         tfds="sentence1 sentence2",
@@ -114,10 +126,9 @@ _FIXED = (
         "qqp",
         "Do two questions ask the same? (GLUE)",
         pair=("question1", "question2"),
-        label="is_duplicate",
         # The published files have rows that a line end inside a question cut in two, and some
         # questions that are empty.
-        layout={"skip_flawed": True},
+        layout={"label": "is_duplicate", "id": "id", "skip_flawed": True},
         labels=Labels(names=_TWO, synonyms={"not_duplicate": "0", "duplicate": "1"}),
         metrics=("f1", "accuracy"),
         tfds="question1 question2",
@@ -209,7 +220,10 @@ def _xnli(*, language: str = "zh") -> Task:
     training data by another system.
     """
     held_out = TextColumns(
-        text_a="sentence1", text_b="sentence2", label="gold_label", only=("language", language)
+        text_a="sentence1",
+        text_b="sentence2",
+        label="gold_label",
+        only=("language", language),
     )
     return Task(
         name="xnli",

@@ -5,26 +5,18 @@ label ids [N], scores [N] of regression, zeros and ones [N, L] of multi_label; o
 list of tag sequences. `evaluate` makes them of labels and probabilities.
 """
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_tf.errors import InputError
+from bert_tf.extras import import_extra
 from bert_tf.tasks.labels import Label, Labels
 
 
 def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        package = {"sklearn": "scikit-learn"}.get(name.split(".")[0], name.split(".")[0])
-        raise InputError(
-            received=f"an evaluation that needs {package}, which is not installed",
-            expected="the extra `tasks`",
-            remedy=f"pip install 'bert-tf[tasks]', or pip install {package}",
-        ) from None
+    package = name.split(".")[0].replace("sklearn", "scikit-learn")
+    return import_extra(name, package=package, extra="tasks", needed_by="an evaluation")
 
 
 def _accuracy(gold, predicted) -> dict[str, float]:
@@ -47,21 +39,27 @@ def _f1(gold, predicted) -> dict[str, float]:
     return {"f1": metrics.f1_score(np.equal(gold, 1), np.equal(predicted, 1), zero_division=0)}
 
 
+def _f1_over_labels(gold, predicted, *, average: str, labels=None) -> float:
+    metrics = _library("sklearn.metrics")
+    if np.ndim(gold) == 2 and np.shape(gold)[1] == 1:
+        # Else scikit-learn takes the one label's yes and no for two classes.
+        return metrics.f1_score(np.ravel(gold), np.ravel(predicted), zero_division=0)
+    return metrics.f1_score(gold, predicted, labels=labels, average=average, zero_division=0)
+
+
 def _micro_f1(gold, predicted) -> dict[str, float]:
     """F1 over all decisions together."""
-    metrics = _library("sklearn.metrics")
-    return {"micro_f1": metrics.f1_score(gold, predicted, average="micro", zero_division=0)}
+    return {"micro_f1": _f1_over_labels(gold, predicted, average="micro")}
 
 
 def _macro_f1(gold, predicted) -> dict[str, float]:
     """Mean of the labels' F1, over those that occur as gold label or prediction."""
-    metrics, labels = _library("sklearn.metrics"), None
+    labels = None
     if np.ndim(gold) == 2:
         labels = np.flatnonzero(np.any(gold, axis=0) | np.any(predicted, axis=0))
         if not len(labels):
             return {"macro_f1": 0.0}
-    score = metrics.f1_score(gold, predicted, labels=labels, average="macro", zero_division=0)
-    return {"macro_f1": score}
+    return {"macro_f1": _f1_over_labels(gold, predicted, average="macro", labels=labels)}
 
 
 def _correlation(function: str, gold, predicted) -> float:

@@ -65,6 +65,8 @@ class TextColumns:
       file_format: tsv, csv or jsonl.
       only: a column, and the value that it must have; other rows are passed over.
       id_required: whether the column of the ids must be there.
+      positions: of text_a, text_b and label: where the original reads them, for files whose
+        header has other names.
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such. Rows without labels are
         to be predicted, and none may be lost: there an empty text is kept.
@@ -78,6 +80,7 @@ class TextColumns:
     only: tuple[Column, str] | None = None
     id_required: bool = False
     skip_flawed: bool = False
+    positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def read(self, path: str, labels: Labels, *, labelled: str = REQUIRED) -> list[Example]:
         """The examples of a file.
@@ -92,6 +95,7 @@ class TextColumns:
             list(columns.values()),
             optional=self._optional(labelled),
             skip_broken=self.skip_flawed and labelled == REQUIRED,
+            positions={columns[role]: at for role, at in self.positions.items() if role in columns},
         )
         if self.file_format != "jsonl" and isinstance(self.text_a, int):
             rows = _without_header(rows, list(columns), labels)
@@ -232,11 +236,14 @@ class WordColumns:
         """The sentences of a dataset of dicts; `source` for messages."""
         columns = [self.words] if labelled == NONE else [self.words, self.label]
         optional = {self.label} if labelled == OPTIONAL else set()
-        rows = (
+        rows = [
             Row(row.place, [*row.cells, None][:2])
             for row in _rows_of(source, dicts, columns, optional)
-        )
-        return self._examples(source, rows, labels, labelled)
+        ]
+        sentences = [row for row in rows if row.cells[0] != []]  # conll2003 ends with an empty one
+        if len(sentences) < len(rows):
+            logging.warning("%s: %d sentences without a word", source, len(rows) - len(sentences))
+        return self._examples(source, sentences, labels, labelled)
 
     def _examples(self, source: str, rows: Iterable[Row], labels: Labels, labelled: str) -> list:
         examples = []
@@ -304,12 +311,26 @@ def _label(cell: Any, row: Row, labels: Labels, labelled: str) -> Label | None:
     try:
         return labels.parse(cell) if empty else parse(cell)
     except ValueError as error:
-        given = "no label" if empty else f"the label {cell!r}"
+        place, given = row.place, "no label" if empty else f"the label {cell!r}"
+        if labels.head == "token_labels" and not empty:
+            number = _number_of_wrong_tag(cell, labels)
+            place = row.word_places[number] if row.word_places else f"{place}, word {number}"
+            given = f"the tag {cell[number]!r}"
         raise InputError(
-            received=f"{row.place}: {given}",
+            received=f"{place}: {given}",
             expected=str(error),
             remedy="correct the row, or say that another column holds the labels",
         ) from None
+
+
+def _number_of_wrong_tag(tags: Sequence, labels: Labels) -> int:
+    """The place in a sentence of the first tag that is none."""
+    for number in range(len(tags)):
+        try:
+            labels.parse_tags(tags[: number + 1])
+        except ValueError:
+            return number
+    raise ValueError(f"received {tags}, all of which are tags")
 
 
 def _refuse_empty(row: Row, name: Any) -> None:

@@ -5,6 +5,7 @@ Run         one task in one folder, with the trainer that has the model now
 """
 
 import dataclasses
+import gc
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -33,10 +34,15 @@ from bert_tf.tasks.reading import AnyExample
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.training import Trainer
-from bert_tf.weights import ENCODER, PretrainedModel, load_checkpoint, write_model_files
+from bert_tf.weights import (
+    ENCODER,
+    HEAD,
+    PretrainedModel,
+    load_checkpoint,
+    write_model_files,
+)
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
-HEAD = r"output_(weights|bias)"
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
 
 
@@ -152,6 +158,8 @@ class Run:
         self, optimizer: AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
     ) -> Trainer:
         """A trainer with a fresh head; it becomes the run's."""
+        self.trainer = None  # two models need not have room at once
+        gc.collect()
         self.trainer = Trainer(
             lambda: task_model(self.task, self.model.config),
             OBJECTIVES[self.task.head](),

@@ -10,7 +10,7 @@ import dataclasses
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -20,28 +20,42 @@ from bert_tf.errors import InputError
 
 FORMATS = ("tsv", "csv", "jsonl")
 BYTE_ORDER_MARK = "\ufeff"
+LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
 # A cell of the first line that is one of these is the header of a column, not data.
 HEADER_WORDS = frozenset(
     [
         "category",
         "class",
+        "comment",
+        "content",
         "gold_label",
+        "hypothesis",
         "id",
         "idx",
         "index",
         "label",
         "labels",
+        "premise",
         "quality",
         "question",
+        "question1",
+        "question2",
+        "rating",
+        "review",
         "score",
         "sentence",
         "sentence1",
         "sentence2",
+        "sentiment",
         "target",
         "text",
+        "text1",
+        "text2",
         "text_a",
         "text_b",
+        "title",
+        "tweet",
     ]
 )
 
@@ -50,10 +64,14 @@ Column = str | int  # the name in the header, or the position from 0 in a file w
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Some cells of a row, and where they stand ("train.tsv, line 7")."""
+    """Some cells of a row, and where they stand ("train.tsv, line 7").
+
+    Of a sentence in words, which has a line for each word, `word_places` says where each stands.
+    """
 
     place: str
     cells: list[Any]
+    word_places: tuple[str, ...] = ()
 
 
 def read_task_text(path: str) -> str:
@@ -71,6 +89,7 @@ def read_rows(
     *,
     optional: Iterable[Column] = (),
     skip_broken: bool = False,
+    positions: Mapping[Column, int] | None = None,
 ) -> Iterator[Row]:
     """The rows of a table, one at a time, with the cells of `columns` only.
 
@@ -81,9 +100,11 @@ def read_rows(
       columns: names, if the file has a header or is jsonl; or positions, if it has none.
       optional: those of `columns` that the file may lack; their cells are None then.
       skip_broken: leave out, with a warning, the rows that have too few or too many columns.
+      positions: where the original reads a column, whatever the header says; for headers that do
+        not have the names. Below 0 they are counted from the end.
 
     Raises:
-      InputError: a column is not there, or a row is broken.
+      InputError: a column is not there, a row is broken, or the header comes again.
     """
     text = read_task_text(path)
     lines = _json_lines(path, text) if file_format == "jsonl" else _lines(path, text, file_format)
@@ -92,17 +113,23 @@ def read_rows(
         return
     if any(isinstance(column, str) for column in columns):
         header = next(lines, Row(f"{path}, line 1", [""]))
-        positions = _find_columns(header, columns, set(optional))
+        found = _find_columns(header, columns, set(optional), positions or {})
         width = len(header.cells)
     else:
-        positions, width = list(columns), None
+        found, header, width = list(columns), None, None
     least = width or 1 + max(column for column in columns if column not in set(optional))
     broken = []
     for row in lines:
+        if header is not None and row.cells == header.cells:
+            raise InputError(
+                received=f"{row.place}: the header again",
+                expected="one header, in the first line",
+                remedy="delete the line; files that were joined have such",
+            )
         problem = _check_width(row, least, width)
         if problem is None:
             have = len(row.cells)
-            cells = [row.cells[p] if p is not None and p < have else None for p in positions]
+            cells = [row.cells[p] if p is not None and p < have else None for p in found]
             yield Row(row.place, cells)
         elif skip_broken:
             broken.append(row.place)
@@ -169,21 +196,45 @@ def _pick_keys(lines: Iterator[Row], columns: Sequence[Column], optional: set) -
         yield Row(row.place, [values.get(c) for c in columns])
 
 
-def _find_columns(header: Row, columns: Sequence[Column], optional: set) -> list[int | None]:
+def _find_columns(
+    header: Row, columns: Sequence[Column], optional: set, positions: Mapping[Column, int]
+) -> list[int | None]:
     """The position of each column; None for an optional one that is not there."""
-    positions: list[int | None] = []
+    names = [name.strip() for name in header.cells]
+    shown = _preview(" | ".join(header.cells))
+    missing = [column for column in columns if column not in names and column not in optional]
+    if missing and _has_positions(names, columns, optional, positions):
+        logging.warning(
+            "%s: the columns %s, without %s. Its columns are read by their position, as the "
+            "original does.",
+            *(header.place, shown, " and ".join(map(repr, missing))),
+        )
+        of_name = {column: position % len(names) for column, position in positions.items()}
+        return [of_name.get(column) for column in columns]
     for column in columns:
-        found = [i for i, name in enumerate(header.cells) if name.strip() == column]
-        if len(found) > 1 or (not found and column not in optional):
-            count = "two columns of that name" if found else "no such column"
+        count = names.count(column)
+        if count > 1 or column in missing:
             raise InputError(
-                received=f"{header.place}: the columns {_preview(' | '.join(header.cells))}",
-                expected=f"a header with one column {column!r} (there is {count})",
+                received=f"{header.place}: the columns {shown}",
+                expected=f"a header with one column {column!r} (there is "
+                f"{'two columns of that name' if count else 'no such column'})",
                 remedy="check that it is the right file, that it begins with its header, and what "
                 "separates its columns",
             )
-        positions.append(found[0] if found else None)
-    return positions
+    return [names.index(column) if column in names else None for column in columns]
+
+
+def _has_positions(
+    names: Sequence[str], columns: Sequence[Column], optional: set, positions: Mapping[Column, int]
+) -> bool:
+    """Whether all that must be there can be read by position, below a line that is a header.
+
+    Data have numbers, as ids or labels, or long texts.
+    """
+    needed = [column for column in columns if column not in optional]
+    are_known = all(column in positions for column in needed)
+    are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
+    return are_known and are_names and len(names) > max(abs(positions[c]) for c in needed)
 
 
 def _check_width(row: Row, least: int, width: int | None) -> InputError | None:
@@ -219,7 +270,8 @@ def read_conll(path: str) -> Iterator[Row]:
       Rows with two cells: the words, and the tags or None. The place is that of the first word.
     """
     words: list[list[str]] = []
-    first, width = 0, None
+    places: list[str] = []
+    width = None
     lines = read_task_text(path).rstrip("\r\n").split("\n")
     for number, line in enumerate([*lines, ""], 1):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))
@@ -231,12 +283,12 @@ def read_conll(path: str) -> Iterator[Row]:
                     expected=f"{width} columns, as in the lines before",
                     remedy="correct the line",
                 )
-            first = first if words else number
             words.append(columns)
+            places.append(f"{path}, line {number}")
         elif words:
             tags = [columns[-1] for columns in words] if width > 1 else None
-            yield Row(f"{path}, line {first}", [[columns[0] for columns in words], tags])
-            words = []
+            yield Row(places[0], [[columns[0] for columns in words], tags], tuple(places))
+            words, places = [], []
 
 
 def _preview(text: str) -> str:

@@ -42,7 +42,12 @@ class Settings:
     @property
     def chooses(self) -> bool:
         """Whether the dev data decide which model is kept."""
-        return bool(self.pace.eval_steps) or len(self.learning_rates) * len(self.seeds) > 1
+        return bool(self.pace.eval_steps) or self.is_grid
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether there are several trials."""
+        return len(self.learning_rates) * len(self.seeds) > 1
 
 
 def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
@@ -54,7 +59,7 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
       dev: by the first of these the best is chosen; may be empty if there is one trial.
     """
     grid = [(rate, seed) for rate in settings.learning_rates for seed in settings.seeds]
-    if len(grid) == 1:
+    if not settings.is_grid:
         _refuse_best_of_others(run.output_dir, is_kept=settings.pace.eval_steps > 0)
         _train(run, settings, Trial(*grid[0], run.output_dir), dev)
         return
@@ -108,12 +113,14 @@ def _run_facts_of(prefix: str) -> dict:
 
 
 def _refuse_other_facts(old: Mapping, new: Mapping, folder: str) -> None:
+    if not hosts.is_chief():  # elsewhere the same weights may lie at another place
+        new = {name: fact for name, fact in new.items() if name != "init_checkpoint"}
     other = sorted(name for name in new if old.get(name) != json.loads(json.dumps(new[name])))
     if other:
         raise InputError(
             received=f"{folder}, a trial with another {', '.join(other)}",
             expected="the trials of this command, or an empty folder",
-            remedy="choose another --output_dir, or remove the trials to run them again",
+            remedy="choose another --output_dir, or remove the folder to train again",
         )
 
 
@@ -139,7 +146,11 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
     if dev and settings.pace.eval_steps:
         best = _Best(run, settings, trial, dev, facts)
         best.forget_after(checkpoints.step_of(folder.latest() or ""))
+        if latest := folder.latest():  # scores of other data are not to be compared
+            compared = {"dev_data": facts["dev_data"]}
+            _refuse_other_facts(_run_facts_of(latest), compared, trial.folder)
     if best is not None and best.has_stopped:
+        checkpoints.refuse_other_end(folder.latest(), facts)
         trainer.restore(folder, facts)
     else:
         trainer.train(
@@ -169,7 +180,6 @@ class _Best:
         there = tf.io.gfile.exists(self._path)
         self.values = {int(k): v for k, v in read_json(self._path).items()} if there else {}
         self._facts = facts
-        run.write_model_files(self.folder.path)
 
     def forget_after(self, step: int) -> None:
         """Of a run that was killed: what was seen beyond its last checkpoint is seen again."""
@@ -189,6 +199,7 @@ class _Best:
         value = results[self._metric]
         # Agreed on: sums may differ in the last bit from one machine to another.
         if step and hosts.any_of(not earlier or value > max(earlier)):
+            self._run.write_model_files(self.folder.path)
             self.folder.save(step, self._run.trainer.state(step, self._facts))
         if step:
             self.values = {at: v for at, v in self.values.items() if at < step} | {step: value}
@@ -212,11 +223,9 @@ def _facts(
     dev: Sequence[SplitData],
 ) -> dict:
     """What decides how a trial ends."""
-    replicas = {}
-    if run.computation.clip_per_replica:
-        replicas["num_replicas"] = run.strategy.num_replicas_in_sync
     return {
-        **replicas,
+        **run.computation.facts(run.strategy),
+        **run.model.config.to_dict(),
         "train_data": run.train_digest,
         "dev_data": run.digest_of(dev[0]) if dev and settings.chooses else None,
         "labels": list(run.task.labels.names),
@@ -226,8 +235,6 @@ def _facts(
         "optimizer": settings.optimizer,
         "bias_correction": settings.bias_correction,
         "freeze": list(settings.freeze),
-        "precision": run.computation.precision,
-        "clip_per_replica": run.computation.clip_per_replica,
         "task_name": run.task.name,
         "init_checkpoint": run.model.source.path,
         "seed": trial.seed,
@@ -266,6 +273,7 @@ def _keep(run: Run, best: Trial) -> None:
         name: checkpoints.read_tensor(reader, name, prefix=prefix)
         for name in reader.get_variable_to_shape_map()
     }
+    run.write_model_files(own.path)
     saved = own.save(checkpoints.step_of(prefix), tensors)
     run.model = dataclasses.replace(run.model, source=open_weights(saved))
     run.restore()

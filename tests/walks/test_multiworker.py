@@ -147,13 +147,14 @@ def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
         assert "Another process of this run was lost" in processes.said(0)
         processes.wait_until_said(1, " step 60/")
         processes.signal(1, signal.SIGTERM)
+        last = re.findall(r" step (\d+)/", processes.said(1))[-1]
         assert processes.wait() == [0, 0], processes.all_said()
         for index in range(2):
             assert "ended by SIGTERM, with a checkpoint of step" in processes.said(index)
-        last = re.findall(r" step (\d+)/", processes.said(0))[-1]
     step = int(read_tensors(tmp_path / "run")["global_step"])
     assert 60 <= step < LATE
-    assert step - int(last) <= flags["iterations_per_loop"] + flags["log_steps"]
+    # The loop that it was in, one that may have begun meanwhile, and steps not yet said.
+    assert step - int(last) <= 2 * flags["iterations_per_loop"] + flags["log_steps"]
     with Processes(2, tmp_path / "again", "run_pretraining.py", **flags) as processes:
         assert processes.wait() == [0, 0], processes.all_said()
         for index in range(2):

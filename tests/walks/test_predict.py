@@ -61,7 +61,7 @@ def same(found: list[dict], wanted: list[dict]) -> bool:
     """Whether answers are equal, but for what another batch changes."""
     return len(found) == len(wanted) and all(
         one["label"] == other["label"]
-        and one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
+        and one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
         for one, other in zip(found, wanted, strict=True)
     )
 
