@@ -15,7 +15,7 @@ def import_extra(
       module: its name, "sklearn.metrics" for instance.
       package: what pip calls the package.
       extra: of bert-tf, the one that brings the package.
-      needed_by: what the user asked for, as the begin of a sentence.
+      needed_by: what the user asked for, with which the message begins.
       otherwise: what the user can do in place of installing it.
 
     Raises:

@@ -384,8 +384,9 @@ def check_limits() -> None:
 
 
 def check_batch_sizes(strategy: tf.distribute.Strategy) -> None:
-    """Batches of what is to be done must be shared out evenly: of training, which they decide, they
-    are refused where they cannot be; those of evaluation and prediction become a little larger.
+    """Refuses batches of training that devices cannot share; makes the others such that they can.
+
+    Training depends on its batches; evaluation and prediction do not.
     """
     replicas = strategy.num_replicas_in_sync
     if flags.FLAGS.do_train:

@@ -123,6 +123,9 @@ class Lamb(AdamWeightDecay):
         return rate * tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
 
 
+OPTIMIZERS = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of --optimizer
+
+
 def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
     """What the learning rate of each variable is multiplied by: `decay` for every level down.
 
@@ -191,9 +194,6 @@ def _samples(names: Sequence[str]) -> list[str]:
     """A name of each part of a model: of the embeddings, of each layer, ..."""
     parts = {re.sub(r"(layer_\d+|embeddings|pooler)/.*", r"\1", name): name for name in names}
     return list(parts.values())
-
-
-OPTIMIZERS = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of --optimizer
 
 
 def clip_by_global_norm(
