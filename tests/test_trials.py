@@ -61,7 +61,7 @@ def settings(**changes) -> trials.Settings:
 
 def best_of(run, **changes) -> trials._Best:
     trial = Trial(3e-5, 5, run.output_dir)
-    return trials._Best(run, settings(**changes), trial, ["dev"], {"seed": 5})
+    return trials._Best(run, settings(**changes), trial, ["dev"], {"dev_data": "digest of dev"})
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,26 @@ def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
     looking = best_of(Run(tmp_path, [0.5, 0.6, 0.4]))
     for step in (10, 20, 30):
         looking.look(step)
-    again = best_of(Run(tmp_path, [0.6]))
+    run = Run(tmp_path, [0.6])
+    again = best_of(run)
     assert again.values == {10: 0.5, 20: 0.6, 30: 0.4}
-    again.forget_after(10)
+    notes = {"dev_data": "digest of dev"}
+    last = checkpoints.CheckpointFolder(str(tmp_path)).save(10, run.state(10, notes))
+    again.go_on_after(last)
     again.look(20)
     assert again.values == {10: 0.5, 20: 0.6}
     assert again.folder.latest().endswith("model.ckpt-20")
     assert not again.has_stopped
+
+
+@pytest.mark.parametrize("dev_data", ["digest of other data", None])
+def test_scores_of_other_data_are_not_compared(tmp_path, dev_data):
+    run = Run(tmp_path, [0.5])
+    best_of(run).look(10)
+    own = checkpoints.CheckpointFolder(str(tmp_path))
+    with pytest.raises(InputError, match="another dev_data"):
+        best_of(run).go_on_after(own.save(10, run.state(10, {"dev_data": dev_data})))
+    best_of(run).go_on_after(None)  # nor before the first checkpoint, where all is seen again
 
 
 def facts(run, chosen=None, dev=("dev",)) -> dict:

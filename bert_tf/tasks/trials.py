@@ -145,10 +145,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
     best = None
     if dev and settings.pace.eval_steps:
         best = _Best(run, settings, trial, dev, facts)
-        best.forget_after(checkpoints.step_of(folder.latest() or ""))
-        if latest := folder.latest():  # scores of other data are not to be compared
-            compared = {"dev_data": facts["dev_data"]}
-            _refuse_other_facts(_run_facts_of(latest), compared, trial.folder)
+        best.go_on_after(folder.latest())
     if best is not None and best.has_stopped:
         checkpoints.refuse_other_end(folder.latest(), facts)
         trainer.restore(folder, facts)
@@ -181,9 +178,20 @@ class _Best:
         self.values = {int(k): v for k, v in read_json(self._path).items()} if there else {}
         self._facts = facts
 
-    def forget_after(self, step: int) -> None:
-        """Of a run that was killed: what was seen beyond its last checkpoint is seen again."""
-        self.values = {at: value for at, value in self.values.items() if at <= step}
+    def go_on_after(self, prefix: str | None) -> None:
+        """Of a run that was killed: what was seen beyond its last checkpoint is seen again.
+
+        Args:
+          prefix: of that checkpoint, None if there is none yet.
+
+        Raises:
+          InputError: what was seen before it are scores of other data.
+        """
+        last = checkpoints.step_of(prefix or "")
+        self.values = {at: value for at, value in self.values.items() if at <= last}
+        if self.values:
+            dev_data = {"dev_data": self._facts["dev_data"]}
+            _refuse_other_facts(_run_facts_of(prefix), dev_data, self.folder.path)
 
     def __call__(self, step: int) -> dict[str, float]:
         results = self.look(step)
