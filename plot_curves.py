@@ -1,4 +1,4 @@
-"""Draws the curves of a training run: loss, accuracy on evaluation, learning rate.
+"""Draws the curves of a training run: losses, and the scores of evaluations on the way.
 
 python plot_curves.py --output_dir=/models/mine --picture=curves.png
 """
@@ -38,7 +38,7 @@ def main(_: Sequence[str]) -> None:
 
 
 def draw(curves: dict[str, Curve], picture: str) -> None:
-    """Two panels side by side: losses, and accuracies on evaluation."""
+    """Two panels side by side: losses, and scores of evaluations."""
     plt = import_extra(
         "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
     )
@@ -47,10 +47,11 @@ def draw(curves: dict[str, Curve], picture: str) -> None:
     for name in ("loss", "masked_lm_loss", "next_sentence_loss"):
         draw_curve(left, curves, name, f"training {name}")
         draw_curve(left, curves, f"eval/{name}", f"evaluation {name}", style="o--")
-    for name in ("masked_lm_accuracy", "next_sentence_accuracy"):
-        draw_curve(right, curves, f"eval/{name}", name, style="o-")
+    for name in sorted(curves):
+        if name.startswith("eval/") and not name.endswith("loss"):
+            draw_curve(right, curves, name, name.removeprefix("eval/"), style="o-")
     left.set(xlabel="step", ylabel="nats", title="Loss", ylim=(0, None))
-    right.set(xlabel="step", title="Accuracy on evaluation", ylim=(0, 1))
+    right.set(xlabel="step", title="Evaluation", ylim=(None, 1))
     for axes in (left, right):
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:

@@ -95,6 +95,7 @@ def main(argv: Sequence[str]) -> None:
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
     task = with_labels(task, train_examples, model)
+    logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none, a score")
     dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
     folder = checkpoints.CheckpointFolder(FLAGS.output_dir)  # made, if that can be
@@ -251,10 +252,7 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     if FLAGS.do_train:
         task = task.with_labels_of(train_examples)
         is_for_it = source.facts.task in (None, KIND_OF_HEAD[task.head])
-        ordered = task.in_order_of(source.facts.labels) if is_for_it and not FLAGS.labels else task
-        if ordered != task:
-            logging.info("Labels, as %s has them: %s", source.path, ", ".join(ordered.labels.names))
-        return ordered
+        return task.in_order_of(source.facts.labels) if is_for_it and not FLAGS.labels else task
     return task.with_labels_of_model(
         source.facts.labels, source=source.path, is_originals=source.format == "tf1"
     )
@@ -294,8 +292,8 @@ def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
 
 
 def write_predictions(run: Run, task: Task, data: SplitData) -> None:
-    """test_results.tsv, the same with names, and the submission file of the task."""
-    run.predict(data, batch_size=FLAGS.predict_batch_size)
+    """test_results.tsv, the same with names, the submission file; scores if there are labels."""
+    logits = run.predict(data, batch_size=FLAGS.predict_batch_size)
     ending = data.split.name.partition("_")[2]
     ending = f"_{ending}" if data.split != task.splits_of("test")[0] else ""
     folder = FLAGS.output_dir
@@ -305,17 +303,29 @@ def write_predictions(run: Run, task: Task, data: SplitData) -> None:
         guids = [example.guid for example in data.examples]
         path = f"{folder}/{data.split.submission}"
         outputs.write_submission(path, task.labels, guids, data.probabilities)
+    if data.has_labels and not FLAGS.do_eval:
+        try:
+            check_libraries(task.metrics)
+        except InputError as error:  # predictions alone need none
+            logging.warning("No scores of the %s data: %s.", data.split.name, error.received)
+            return
+    if data.has_labels:
+        results = {"global_step": run.step, **run.score(data, logits)}
+        write_eval_results(folder, results, name=f"test_eval_results{ending}.txt")
 
 
 def export(run: Run) -> None:
     """The best model as a SavedModel that takes raw text."""
     task, model = run.task, run.model
+    length = FLAGS.max_seq_length
+    if not FLAGS.do_train and not FLAGS["max_seq_length"].present:
+        length = model.source.facts.max_seq_length or length
     options = ServingOptions(
         task=KIND_OF_HEAD[task.head],
         labels=task.labels.names or None,
         pairs=task.has_pairs,
         num_choices=task.num_choices,
-        max_seq_length=FLAGS.max_seq_length,
+        max_seq_length=length,
     )
     export_run(
         FLAGS.output_dir,

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
+from absl import logging
 
 from bert_tf import heads, models
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.formats.base import Weights
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.weights import load_checkpoint
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
@@ -99,8 +101,23 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
     new = np.asarray(draw((len(pieces), hidden)))
     vectors = {len(known) + i: vector for i, vector in enumerate(new)}
     rows = max(old_rows, len(known) + len(pieces))
-    weights = _with_rows(weights, rows, vectors)
-    return dataclasses.replace(weights, pieces=(*known, *pieces))
+    weights = dataclasses.replace(_with_rows(weights, rows, vectors), pieces=(*known, *pieces))
+    _warn_of_unreachable(weights, pieces)
+    return weights
+
+
+def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
+    """Words are cut at punctuation and changed in case before pieces are looked for."""
+    lower = weights.facts.do_lower_case is not False
+    tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces)
+    for piece in pieces:
+        found = tokenizer.tokenize(piece)
+        if not piece.startswith("##") and found != [piece]:
+            logging.warning(
+                "The tokenizer gives %r as %s, never as one piece: its vector is for ids that are "
+                "put in by other means.",
+                *(piece, " ".join(found)),
+            )
 
 
 def _table_shape(weights: Weights) -> tuple[int, ...]:

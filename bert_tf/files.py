@@ -215,9 +215,11 @@ def write_text(path: str, text: str) -> None:
         file.write(text)
 
 
-def write_eval_results(output_dir: str, results: Mapping[str, float]) -> None:
+def write_eval_results(
+    output_dir: str, results: Mapping[str, float], *, name: str = EVAL_RESULTS
+) -> None:
     """eval_results.txt, also logged: lines `key = value`, sorted, as the original writes it."""
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
     for line in lines:
         logging.info("  %s", line)
-    write_text(tf.io.gfile.join(output_dir, EVAL_RESULTS), "".join(f"{line}\n" for line in lines))
+    write_text(tf.io.gfile.join(output_dir, name), "".join(f"{line}\n" for line in lines))

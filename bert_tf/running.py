@@ -46,6 +46,9 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
             f"\n{sys.argv[0]}: ended by SIGTERM, with a checkpoint of step {stop.step} in "
             f"{stop.output_dir}. The same command goes on from there.",
         )
+    except tf.errors.ResourceExhaustedError as error:
+        hosts.let_others_read()
+        _end(1, f"\n{sys.argv[0]}: cannot go on.\n{_out_of_memory(error)}")
     except hosts.LOST as error:
         if not hosts.are_expected():
             raise
@@ -59,6 +62,16 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     if hosts.are_several():
         hosts.leave()
         _end(0)
+
+
+def _out_of_memory(error: Exception) -> InputError:
+    says = (str(error) or type(error).__name__).splitlines()[0]
+    return InputError(
+        received=f"a step that needs more memory than the device has ({says})",
+        expected="a smaller one; plan.py says what fits",
+        remedy="use smaller batches (for training --gradient_accumulation_steps=2 gives the same "
+        "result), --recompute, --precision=bfloat16, or a smaller --max_seq_length",
+    )
 
 
 def _end(code: int, message: str = "") -> None:

@@ -379,7 +379,7 @@ class Trainer:
         return InputError(
             received=f"{received} between steps {step} and {stop}",
             expected="finite numbers",
-            remedy=f"start again with {other}a lower --learning_rate or more --num_warmup_steps; "
+            remedy=f"start again with {other}a lower --learning_rate or a longer warm-up; "
             f"the last checkpoint before it is {folder.latest() or 'none'}",
         )
 

@@ -147,6 +147,14 @@ def test_extra_tokens_take_spare_rows_first(tensors):
     assert not report.missing
 
 
+def test_extra_tokens_that_no_text_gives_are_said(tensors, caplog):
+    pieces = ["new", "##er", "covid-19", "New"]
+    with caplog.at_level("WARNING", logger="absl"):
+        conversion.add_pieces(model_files.weights_of(tensors), pieces)
+    said = [record.getMessage() for record in caplog.records]
+    assert [message.split("'")[1] for message in said] == ["covid-19", "New"]
+
+
 def test_extra_tokens_within_the_spare_rows(tensors):
     weights = model_files.weights_of(tensors, pieces=model_files.PIECES[:38])
     longer = conversion.add_pieces(weights, ["new"])

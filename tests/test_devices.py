@@ -179,6 +179,20 @@ def test_all_have_done_their_work_before_one_leaves(one_of_several):
     assert one_of_several == ["script", "wait_for_all", "leave"]
 
 
+def test_what_to_do_where_memory_runs_out(one_of_several):
+    def main(_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [8,12,512,512]")
+
+    code, said = how_it_ends(main)
+    assert code == 1
+    for part in (
+        "OOM when allocating [8,12,512,512]",
+        "--gradient_accumulation_steps=2",
+        "plan.py",
+    ):
+        assert part in said
+
+
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
     assert how_it_ends(lose) == ("begins again", 3)

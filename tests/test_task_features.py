@@ -67,6 +67,7 @@ def test_a_text_and_pairs(tokenizer):
     ]
     found = list(make_features(examples, TWO, tokenizer, max_seq_length=6))
     assert [f.guid for f in found] == ["7", "8", "9", "10", "11"]
+    assert [f.is_cut for f in found] == [True, True, False, False, False]
     assert [f.input_ids[0] for f in found] == [
         ids("[CLS] a b c d [SEP]"),
         ids("[CLS] a b [SEP] c [SEP]"),

@@ -185,6 +185,25 @@ def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, 
     assert results["eval_accuracy"] == pytest.approx(accuracy)
 
 
+def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
+    task, examples = own_task()
+    run = make_run(task, tokenizer, tmp_path, facts={"max_seq_length": 20})
+    short, long = (
+        [
+            dataclasses.replace(e, text_a="w1 " * (n + i), text_b=None)
+            for i, e in enumerate(examples)
+        ]
+        for n in (1, 9)
+    )
+    with caplog.at_level("WARNING", logger="absl"):
+        run.restore()
+        run.digest_of(SplitData(task.split("dev"), short))
+        run.digest_of(SplitData(task.split("test"), long))
+    length, cut = [record.getMessage() for record in caplog.records]
+    assert length.endswith("was trained with 20 pieces at most; --max_seq_length is 13.")
+    assert cut.startswith(f"{ROWS - 3} of {ROWS} examples have more than 13 pieces and were cut")
+
+
 def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
     (task, examples), run = own_task(), runs[1]
     predict = run.trainer.predict

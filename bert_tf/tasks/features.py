@@ -39,6 +39,7 @@ class Features:
         no word begins. The words of a sentence without labels have label id 0, so that
         label_ids != IGNORED always says where a word is scored.
       is_per_token: whether label_ids are of token_labels.
+      is_cut: whether pieces were left out, as there were more than S.
     """
 
     guid: str
@@ -46,6 +47,7 @@ class Features:
     segment_ids: tuple[list[int], ...]
     label_ids: list[int] | list[float]
     is_per_token: bool = False
+    is_cut: bool = False
 
     def values(self, max_seq_length: int) -> dict[str, list]:
         """What `Record.serialize` wants: every sequence padded to S, C of them in a row."""
@@ -154,14 +156,16 @@ class _Joiner:
         self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         self._max_seq_length = max_seq_length
 
-    def join(self, a: list[int], b: list[int]) -> tuple[list[int], list[int]]:
+    def join(self, a: list[int], b: list[int]) -> tuple[list[int], list[int], bool]:
+        """Ids, segments, and whether pieces were left out."""
+        is_cut = len(a) + len(b) + (3 if b else 2) > self._max_seq_length
         if b:  # a second text without a piece counts as none
             a, b = truncate_pair(a, b, self._max_seq_length - 3)
             second = [*b, self._sep]
         else:
             a, second = a[: self._max_seq_length - 2], []
         first = [self._cls, *a, self._sep]
-        return first + second, [0] * len(first) + [1] * len(second)
+        return first + second, [0] * len(first) + [1] * len(second), is_cut
 
 
 def _texts(
@@ -172,8 +176,8 @@ def _texts(
     ids = tokenize_many(tokenizer, texts)
     for e in examples:
         a, b = ([] if not text else next(ids) for text in (e.text_a, e.text_b))
-        input_ids, segment_ids = joiner.join(a, b)
-        yield Features(e.guid, (input_ids,), (segment_ids,), labels.ids(e.label))
+        input_ids, segment_ids, is_cut = joiner.join(a, b)
+        yield Features(e.guid, (input_ids,), (segment_ids,), labels.ids(e.label), is_cut=is_cut)
 
 
 def _choices(
@@ -183,8 +187,9 @@ def _choices(
     ids = tokenize_many(tokenizer, (t for e in examples for pair in e.pairs for t in pair))
     for e in examples:
         joined = [joiner.join(next(ids), next(ids)) for _ in e.pairs]
-        input_ids, segment_ids = zip(*joined, strict=True)
-        yield Features(e.guid, input_ids, segment_ids, labels.ids(e.label))
+        input_ids, segment_ids, are_cut = zip(*joined, strict=True)
+        label_ids = labels.ids(e.label)
+        yield Features(e.guid, input_ids, segment_ids, label_ids, is_cut=any(are_cut))
 
 
 # ------------------------------------------------------------------------------ words

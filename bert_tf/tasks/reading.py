@@ -319,7 +319,8 @@ def _label(cell: Any, row: Row, labels: Labels, labelled: str) -> Label | None:
         raise InputError(
             received=f"{place}: {given}",
             expected=str(error),
-            remedy="correct the row, or say that another column holds the labels",
+            remedy="correct the row; of your own files --label_column says where the labels are, "
+            "and --labels which there are, if the training data have not all",
         ) from None
 
 

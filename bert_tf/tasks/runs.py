@@ -68,6 +68,11 @@ class SplitData:
     probabilities: Sequence[np.ndarray] = ()
     digest: str = ""
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether every example has one."""
+        return all(example.label is not None for example in self.examples)
+
 
 class Run:
     """One task in one folder."""
@@ -120,10 +125,17 @@ class Run:
         self.train_digest = digest_of(path)
 
     def _features(self, examples: Sequence[AnyExample]) -> Iterator[Features]:
-        length = self.batching.max_seq_length
-        return make_features(
-            examples, self.task.labels, self.model.tokenizer, max_seq_length=length
-        )
+        length, num_cut = self.batching.max_seq_length, 0
+        task, tokenizer = self.task, self.model.tokenizer
+        for features in make_features(examples, task.labels, tokenizer, max_seq_length=length):
+            num_cut += features.is_cut
+            yield features
+        if num_cut:
+            logging.warning(
+                "%d of %d examples have more than %d pieces and were cut; --max_seq_length says "
+                "how many there may be.",
+                *(num_cut, len(examples), length),
+            )
 
     def _prepare(self, data: SplitData) -> RecordFiles:
         """The records of a part of the data, written when they are first asked for."""
@@ -180,6 +192,12 @@ class Run:
         """
         source, head = self.model.source, self.task.head
         self._refuse_other_purpose()
+        trained, asked = source.facts.max_seq_length, self.batching.max_seq_length
+        if trained is not None and trained != asked:
+            logging.warning(
+                "%s was trained with %d pieces at most; --max_seq_length is %d.",
+                *(source.path, trained, asked),
+            )
         schedule = Schedule(learning_rate=0.0, num_train_steps=1)
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         encoder = ENCODER if head == "token_labels" else "bert/"
@@ -282,7 +300,10 @@ class Run:
                 expected="labels to compare with",
                 remedy="use --do_predict for data without labels",
             )
-        logits = self.predict(data, batch_size=batch_size)
+        return self.score(data, self.predict(data, batch_size=batch_size))
+
+    def score(self, data: SplitData, logits: np.ndarray) -> dict[str, float]:
+        """Loss and metrics of what `predict` has given for labelled data, as `evaluate`."""
         loss = mean_loss(self.task.head, logits, data.label_ids)
         gold = [example.label for example in data.examples]
         task = self.task
@@ -291,7 +312,7 @@ class Run:
 
     def write_labeled(self, data: SplitData, path: str) -> None:
         """The predictions of a part of the data with ids, labels and names."""
-        has_gold = all(example.label is not None for example in data.examples)
+        has_gold = data.has_labels
         if self.task.head == "token_labels":
             outputs.write_labeled_words(
                 path, self.task.labels, data.examples, data.probabilities, with_gold=has_gold

@@ -219,7 +219,8 @@ def _find_columns(
                 expected=f"a header with one column {column!r} (there is "
                 f"{'two columns of that name' if count else 'no such column'})",
                 remedy="check that it is the right file, that it begins with its header, and what "
-                "separates its columns",
+                "separates its columns; those of your own files are named with --text_a_column, "
+                "--label_column and so on",
             )
     return [names.index(column) if column in names else None for column in columns]
 

@@ -127,6 +127,9 @@ def test_every_row_is_predicted_in_order(trained):
     for row, values in zip(rows, plain, strict=True):
         assert [float(row["first"]), float(row["second"])] == pytest.approx(values.tolist())
         assert row["prediction"] == ("first", "second")[int(values.argmax())]
+    lines = (trained / "test_eval_results.txt").read_text().splitlines()  # these data have labels
+    right = np.mean([row["prediction"] == row["label"] for row in rows])
+    assert f"eval_accuracy = {right}" in lines
 
 
 def results_of(folder: pathlib.Path) -> dict[str, bytes]:
