@@ -109,11 +109,8 @@ def main(argv: Sequence[str]) -> None:
     )
     if FLAGS.do_train:
         settings = make_settings()
-        # The folder of a grid has a model only when all trials have ended.
-        last_step = settings.schedule.num_train_steps(len(train_examples))
-        weights.begin_folder(
-            folder, model, run.facts(), ends_at=0 if settings.is_grid else last_step
-        )
+        settings.schedule.num_train_steps(len(train_examples))  # are there enough for one?
+        weights.refuse_other_model(folder, model, run.facts())
         run.write_records("train", train_examples)
         trials.run_all(run, settings, dev)
     elif FLAGS.do_eval or FLAGS.do_predict:

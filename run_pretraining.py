@@ -88,13 +88,13 @@ def main(argv: Sequence[str]) -> None:
     trainer = make_trainer(config, strategy)
     load_first_weights(trainer, folder)
     if FLAGS.do_train:
-        write_model_files(config, tokenizer, facts, folder)
         trainer.train(
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
             pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps),
             run_facts=make_run_facts(train_batches, config, strategy),
+            on_begin=lambda: write_model_files(config, tokenizer, facts, folder),
             evaluate=lambda _: trainer.evaluate(eval_batches),
         )
     if FLAGS.do_eval:
@@ -300,7 +300,8 @@ def make_run_facts(batches: records.RecordBatches, config: bert_tf.BertConfig, s
         "bias_correction",
         "init_checkpoint",
     )
-    facts = {name: FLAGS[name].value for name in names} | {"num_records": batches.num_records}
+    facts = {name: FLAGS[name].value for name in names}
+    facts |= {"num_records": batches.num_records, "train_data": batches.fingerprint()}
     return facts | shared_flags.make_computation().facts(strategy) | config.to_dict()
 
 

@@ -20,7 +20,7 @@ from bert_tf import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, write_eval_results, write_text
-from bert_tf.fine_tuning import FineTuningSchedule
+from bert_tf.fine_tuning import FineTuningSchedule, refuse_other_settings
 from bert_tf.formats.base import FACTS_FILE, ModelFacts, Weights
 from bert_tf.records import RecordFiles
 from bert_tf.serving.export import export_run
@@ -215,7 +215,8 @@ def train(
     examples = original_order(found.examples)
     schedule = make_schedule()
     num_train_steps = schedule.num_train_steps(len(examples))
-    weights.begin_folder(folder, model, facts_of(model), ends_at=num_train_steps)
+    facts = facts_of(model)
+    weights.refuse_other_model(folder, model, facts)
     windows = training_windows(examples, model.tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
@@ -230,6 +231,8 @@ def train(
         freeze=FLAGS.freeze,
         computation=shared_flags.make_computation(),
     )
+    noted = run_facts(records, num_train_steps, model.config, strategy)
+    refuse_other_settings(folder, noted)
     if folder.latest() is None:
         logging.info("%s", weights.load_checkpoint(trainer.model, model.source))
     trainer.train(
@@ -242,7 +245,10 @@ def train(
         num_train_steps=num_train_steps,
         folder=folder,
         pace=shared_flags.make_pace(eval_steps=0),
-        run_facts=run_facts(records, model.config, strategy),
+        run_facts=noted,
+        on_begin=lambda: weights.write_model_files(
+            folder.path, model.config, model.tokenizer, facts
+        ),
     )
     return trainer
 
@@ -278,7 +284,12 @@ def make_schedule() -> FineTuningSchedule:
     )
 
 
-def run_facts(records: RecordFiles, config: BertConfig, strategy: tf.distribute.Strategy) -> dict:
+def run_facts(
+    records: RecordFiles,
+    num_train_steps: int,
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
@@ -299,7 +310,11 @@ def run_facts(records: RecordFiles, config: BertConfig, strategy: tf.distribute.
         "version_2_with_negative",
         "init_checkpoint",
     )
-    own = {"num_records": len(records), "train_data": digest_of(records.paths[0])}
+    own = {
+        "num_records": len(records),
+        "num_train_steps": num_train_steps,
+        "train_data": digest_of(records.paths[0]),
+    }
     computed = shared_flags.make_computation().facts(strategy)
     return {name: FLAGS[name].value for name in names} | own | computed | config.to_dict()
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -291,20 +291,27 @@ def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
     return json.loads(read_tensor(reader, RUN_FACTS, prefix=prefix))
 
 
-def refuse_other_end(prefix: str, given: Mapping[str, Any]) -> None:
+def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()) -> None:
     """Refuses to take the end of a run for that of one with other settings.
 
-    Where the first weights lay is no such setting, as the same may lie elsewhere.
+    On how many devices it ran is no such setting; nor are the dev data, where nothing hung on them.
 
     Args:
       prefix: of the run's last checkpoint.
       given: the facts of the run that is asked for.
+      besides: names of facts that may be others.
 
     Raises:
       InputError: naming what differs.
     """
     saved = read_run_facts(open_checkpoint(prefix), prefix=prefix)
-    names = sorted((saved.keys() & given.keys()) - {"init_checkpoint"})
+    ignored = {"num_replicas", *besides}
+    if None in (saved.get("dev_data"), given.get("dev_data")):
+        ignored.add("dev_data")
+    folder = prefix.rpartition("/")[0]
+    if not hosts.is_chief() or str(given.get("init_checkpoint") or folder).startswith(folder):
+        ignored.add("init_checkpoint")  # at another place there; or this run itself
+    names = sorted((saved.keys() & given.keys()) - ignored)
     other = [name for name in names if saved[name] != json.loads(json.dumps(given[name]))]
     if other:
         raise InputError(
@@ -314,6 +321,12 @@ def refuse_other_end(prefix: str, given: Mapping[str, Any]) -> None:
             remedy="choose another --output_dir, remove the folder to train again, or leave out "
             "--do_train to use its model as it is",
         )
+
+
+def has_ended(prefix: str) -> bool:
+    """Whether a checkpoint is the last of its run, as far as it was to go."""
+    facts = read_run_facts(open_checkpoint(prefix), prefix=prefix)
+    return facts.get("num_train_steps") == step_of(prefix)
 
 
 def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

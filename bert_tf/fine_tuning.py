@@ -8,11 +8,12 @@ predictions                     of every record once, in the order of the record
 import dataclasses
 import zlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hosts, optimization
+from bert_tf import checkpoints, hosts, optimization
 from bert_tf.buckets import (
     MULTIPLE,
     BucketedBatches,
@@ -78,6 +79,21 @@ class FineTuningSchedule:
             bias_correction=bias_correction,
             layerwise_lr_decay=self.layerwise_lr_decay,
         )
+
+
+def refuse_other_settings(folder: checkpoints.CheckpointFolder, facts: Mapping[str, Any]) -> None:
+    """A run that has ended may be made longer; other settings make another run of it.
+
+    Args:
+      folder: of the run.
+      facts: of the run that is asked for, as they will be noted.
+
+    Raises:
+      InputError: naming what differs.
+    """
+    latest = folder.latest()
+    if latest and checkpoints.has_ended(latest):
+        checkpoints.refuse_other_end(latest, facts, besides=("num_train_epochs", "num_train_steps"))
 
 
 def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:

@@ -384,18 +384,17 @@ def check_limits() -> None:
 
 
 def check_batch_sizes(strategy: tf.distribute.Strategy) -> None:
-    """Refuses batches of training that devices cannot share; makes the others such that they can.
-
-    Training depends on its batches; evaluation and prediction do not.
-    """
-    replicas = strategy.num_replicas_in_sync
-    if flags.FLAGS.do_train:
-        size = flags.FLAGS.train_batch_size
+    """Refuses batches that devices cannot share where a result hangs on them; enlarges others."""
+    replicas, values = strategy.num_replicas_in_sync, flags.FLAGS
+    if values.do_train:
+        size = values.train_batch_size
         make_computation().check_batch_size(size, replicas, name="--train_batch_size")
+    if "max_eval_steps" in values and values.do_eval:  # so many batches are evaluated
+        Computation().check_batch_size(values.eval_batch_size, replicas, name="--eval_batch_size")
     for name in ("eval_batch_size", "predict_batch_size"):
-        if name in flags.FLAGS and (rest := flags.FLAGS[name].value % replicas):
-            flags.FLAGS[name].value += replicas - rest
-            size = flags.FLAGS[name].value
+        if name in values and (rest := values[name].value % replicas):
+            values[name].value += replicas - rest
+            size = values[name].value
             logging.info("--%s is taken as %d, for %d devices.", name, size, replicas)
 
 

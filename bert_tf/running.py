@@ -66,6 +66,12 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
 
 def _out_of_memory(error: Exception) -> InputError:
     says = (str(error) or type(error).__name__).splitlines()[0]
+    if "No space left" in says:
+        return InputError(
+            received=f"a disk without space ({says})",
+            expected="space for records, checkpoints and results",
+            remedy="make room, and give the same command again",
+        )
     return InputError(
         received=f"a step that needs more memory than the device has ({says})",
         expected="a smaller one; plan.py says what fits",

@@ -244,6 +244,7 @@ class Trainer:
         folder: checkpoints.CheckpointFolder,
         pace: Pace,
         run_facts: Mapping[str, Any],
+        on_begin: Callable[[], None] | None = None,
         evaluate: Callable[[int], Mapping[str, float]] | None = None,
         on_stop: Callable[[int, Mapping[str, float]], None] | None = None,
     ) -> None:
@@ -255,6 +256,7 @@ class Trainer:
           folder: where checkpoints are written.
           pace: how often to log, save and evaluate.
           run_facts: what decides the run's result; noted in checkpoints, compared on resume.
+          on_begin: called before the first step, if there are any to be done.
           evaluate: called with the step every `pace.eval_steps`, before the first step too; gives
             what is reported. It raises `StopTraining` if that is to be the last step.
           on_stop: called at each stop with the step and the mean losses since the last stop.
@@ -272,6 +274,8 @@ class Trainer:
             checkpoints.refuse_other_end(folder.latest(), run_facts)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
+        if on_begin:
+            on_begin()
         self._report_size()
         progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
         # Again after a resume: the run may have been killed in the middle of it.

@@ -371,47 +371,33 @@ def _hugging_face_files(weights: Weights) -> dict[str, str]:
 
 
 def refuse_other_model(
-    folder: str, config: BertConfig, tokenizer: FullTokenizer, facts: ModelFacts
+    folder: checkpoints.CheckpointFolder, model: PretrainedModel, facts: ModelFacts
 ) -> None:
     """Refuses to train on in a folder whose checkpoints are of another model or other labels.
+
+    Args:
+      folder: of the run; one without checkpoints is right for any.
+      model: what training begins with.
+      facts: what is to be noted of what it makes.
 
     Raises:
       InputError: naming what differs. Nothing has been written.
     """
-    found = beside(folder)
+    if folder.latest() is None:
+        return
+    found, tokenizer = beside(folder.path), model.tokenizer
     pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
     old = {"configuration": found["config"], "vocabulary": found["pieces"]}
-    new = {"configuration": config, "vocabulary": pieces}
+    new = {"configuration": model.config, "vocabulary": pieces}
     old |= {name: getattr(found["facts"], name) for name in SAME_FACTS}
     new |= {name: getattr(facts, name) for name in SAME_FACTS}
     other = [n for n, value in new.items() if None not in (old[n], value) and old[n] != value]
     if other:
         raise InputError(
-            received=f"{folder}, where a model with another {' and '.join(other)} was trained",
+            received=f"{folder.path}, where a model with another {' and '.join(other)} was trained",
             expected="the folder of this run, or an empty one",
             remedy="choose another --output_dir, or remove the folder to start again",
         )
-
-
-def begin_folder(
-    folder: checkpoints.CheckpointFolder, model: PretrainedModel, facts: ModelFacts, *, ends_at: int
-) -> None:
-    """Makes the folder of a run a whole model.
-
-    Args:
-      folder: for the run's checkpoints.
-      model: what it begins with.
-      facts: what is noted of the model that it makes.
-      ends_at: the step at which it ends. A folder where that is done keeps what is noted there.
-
-    Raises:
-      InputError: there are checkpoints of another model.
-    """
-    if latest := folder.latest():
-        refuse_other_model(folder.path, model.config, model.tokenizer, facts)
-        if checkpoints.step_of(latest) >= ends_at:
-            return
-    write_model_files(folder.path, model.config, model.tokenizer, facts)
 
 
 def write_model_files(

@@ -187,8 +187,14 @@ def test_own_data_in_the_layout_of_mrpc_are_read_by_position(write, caplog):
 
 @pytest.mark.parametrize(
     "header",
-    ["1\t7\t8\tA cat.\tA dog.\n", f"x\ty\tz\t{'word ' * 10}\tB\n", "kind\ta\tb\tone\n"],
-    ids=["numbers", "a long text", "too few columns"],
+    [
+        "1\t7\t8\tA cat.\tA dog.\n",
+        f"x\ty\tz\t{'word ' * 10}\tB\n",
+        "kind\ta\tb\tone\n",
+        "kind\tQuality\tb\tone\tother\n",
+        "index\tgenre\tfile\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n",
+    ],
+    ids=["numbers", "a long text", "too few columns", "some names", "another task"],
 )
 def test_what_is_no_header_of_such_a_layout_is_not_passed_over(write, header):
     with pytest.raises(InputError, match="line 1: the columns"):

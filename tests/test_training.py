@@ -17,6 +17,7 @@ import tensorflow as tf
 from bert_tf import checkpoints, distribution, pretraining_model
 from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.errors import InputError
+from bert_tf.fine_tuning import refuse_other_settings
 from bert_tf.losses import PretrainingObjective
 from bert_tf.optimization import AdamWeightDecay, Schedule
 from bert_tf.orders import FileOrder, ShuffledOrder
@@ -291,11 +292,30 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
 
 def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path):
     folder = CheckpointFolder(tmp_path)
-    notes = {"seed": 3, "freeze": [], "init_checkpoint": "a"}
+    notes = {"seed": 3, "freeze": [], "init_checkpoint": "a", "dev_data": "d", "num_replicas": 1}
     prefix = folder.save(6, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
-    checkpoints.refuse_other_end(prefix, {"seed": 3, "freeze": (), "init_checkpoint": "b"})
+    same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
+    for path in ("a", None, prefix):
+        checkpoints.refuse_other_end(prefix, same | {"init_checkpoint": path})
     with pytest.raises(InputError, match=r"where a run has ended, with seed 4 \(it had 3\)"):
-        checkpoints.refuse_other_end(prefix, {"seed": 4, "freeze": ()})
+        checkpoints.refuse_other_end(prefix, same | {"seed": 4})
+    checkpoints.refuse_other_end(prefix, same | {"seed": 4}, besides=["seed"])
+    for name, other in (("init_checkpoint", "b"), ("dev_data", "e"), ("freeze", ("x",))):
+        with pytest.raises(InputError, match=f"with {name} "):
+            checkpoints.refuse_other_end(prefix, same | {name: other})
+
+
+def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
+    """With other settings only before its end; then it is not what they make."""
+    notes = {"seed": 3, "num_train_epochs": 3.0, "num_train_steps": 6}
+    folder = CheckpointFolder(tmp_path)
+    refuse_other_settings(folder, {"seed": 4})
+    folder.save(5, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
+    refuse_other_settings(folder, notes | {"seed": 4})
+    folder.save(6, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
+    refuse_other_settings(folder, notes | {"num_train_epochs": 4.0, "num_train_steps": 8})
+    with pytest.raises(InputError, match="with seed 4"):
+        refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})
 
 
 def test_other_facts_are_said(at_the_start, caplog):

@@ -98,14 +98,16 @@ def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
     assert not again.has_stopped
 
 
-@pytest.mark.parametrize("dev_data", ["digest of other data", None])
-def test_scores_of_other_data_are_not_compared(tmp_path, dev_data):
+def test_scores_of_other_data_are_not_compared(tmp_path):
     run = Run(tmp_path, [0.5])
     best_of(run).look(10)
     own = checkpoints.CheckpointFolder(str(tmp_path))
     with pytest.raises(InputError, match="another dev_data"):
-        best_of(run).go_on_after(own.save(10, run.state(10, {"dev_data": dev_data})))
-    best_of(run).go_on_after(None)  # nor before the first checkpoint, where all is seen again
+        best_of(run).go_on_after(own.save(12, run.state(12, {"dev_data": "others"})))
+    # At its last checkpoint, as before the first one, a run looks again: it may have been begun
+    # without evaluations.
+    best_of(run).go_on_after(own.save(10, run.state(10, {"dev_data": None})))
+    best_of(run).go_on_after(None)
 
 
 def facts(run, chosen=None, dev=("dev",)) -> dict:

@@ -22,38 +22,42 @@ FORMATS = ("tsv", "csv", "jsonl")
 BYTE_ORDER_MARK = "\ufeff"
 LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
+TEXT_NAMES = frozenset(
+    [
+        "hypothesis",
+        "premise",
+        "question",
+        "question1",
+        "question2",
+        "sentence",
+        "sentence1",
+        "sentence2",
+        "text",
+        "text1",
+        "text2",
+        "text_a",
+        "text_b",
+    ]
+)
 # A cell of the first line that is one of these is the header of a column, not data.
-HEADER_WORDS = frozenset(
+HEADER_WORDS = TEXT_NAMES | frozenset(
     [
         "category",
         "class",
         "comment",
         "content",
         "gold_label",
-        "hypothesis",
         "id",
         "idx",
         "index",
         "label",
         "labels",
-        "premise",
         "quality",
-        "question",
-        "question1",
-        "question2",
         "rating",
         "review",
         "score",
-        "sentence",
-        "sentence1",
-        "sentence2",
         "sentiment",
         "target",
-        "text",
-        "text1",
-        "text2",
-        "text_a",
-        "text_b",
         "title",
         "tweet",
     ]
@@ -209,8 +213,12 @@ def _find_columns(
             "original does.",
             *(header.place, shown, " and ".join(map(repr, missing))),
         )
-        of_name = {column: position % len(names) for column, position in positions.items()}
-        return [of_name.get(column) for column in columns]
+        return [
+            positions[column] % len(names)
+            if column in positions
+            else (names.index(column) if column in names else None)
+            for column in columns
+        ]
     for column in columns:
         count = names.count(column)
         if count > 1 or column in missing:
@@ -230,12 +238,17 @@ def _has_positions(
 ) -> bool:
     """Whether all that must be there can be read by position, below a line that is a header.
 
-    Data have numbers, as ids or labels, or long texts.
+    Data have numbers, as ids or labels, or long texts. In a file of this task, or of another one
+    that is known, texts have names that are read.
     """
     needed = [column for column in columns if column not in optional]
-    are_known = all(column in positions for column in needed)
+    if not all(column in positions for column in needed) or any(c in names for c in needed):
+        return False
     are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-    return are_known and are_names and len(names) > max(abs(positions[c]) for c in needed)
+    if not are_names or len(names) <= max(abs(positions[column]) for column in needed):
+        return False
+    read = {positions[column] % len(names) for column in needed}
+    return all(names.index(name) in read for name in names if name.lower() in TEXT_NAMES)
 
 
 def _check_width(row: Row, least: int, width: int | None) -> InputError | None:
@@ -258,7 +271,8 @@ def refuse_header(row: Row) -> None:
         raise InputError(
             received=f"{row.place}: {_preview(' | '.join(map(str, row.cells)))}, a header",
             expected="data in the first line: this file has no header",
-            remedy="delete the line, or move it down if it is data after all",
+            remedy="delete the line; if it is data after all, name the labels with --labels, or "
+            "move it down",
         )
 
 

@@ -15,7 +15,7 @@ from absl import logging
 from bert_tf import checkpoints, hosts
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.fine_tuning import FineTuningSchedule
+from bert_tf.fine_tuning import FineTuningSchedule, refuse_other_settings
 from bert_tf.pace import Pace, StopTraining
 from bert_tf.tasks.reports import Trial, write_reports
 from bert_tf.tasks.runs import Run, SplitData
@@ -142,12 +142,14 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
         seed=trial.seed,
     )
     facts = _facts(run, settings, schedule, trial, dev)
+    refuse_other_settings(folder, facts)
     best = None
     if dev and settings.pace.eval_steps:
         best = _Best(run, settings, trial, dev, facts)
         best.go_on_after(folder.latest())
     if best is not None and best.has_stopped:
-        checkpoints.refuse_other_end(folder.latest(), facts)
+        # Patience that was given later would have ended it here as well.
+        checkpoints.refuse_other_end(folder.latest(), facts, besides=("early_stopping",))
         trainer.restore(folder, facts)
     else:
         trainer.train(
@@ -156,6 +158,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
             folder=folder,
             pace=settings.pace,
             run_facts=facts,
+            on_begin=None if settings.is_grid else lambda: run.write_model_files(trial.folder),
             evaluate=best,
         )
     run.step = checkpoints.step_of(folder.latest())
@@ -189,7 +192,7 @@ class _Best:
         """
         last = checkpoints.step_of(prefix or "")
         self.values = {at: value for at, value in self.values.items() if at <= last}
-        if self.values:
+        if any(at < last for at in self.values):  # at the last one all looks again
             dev_data = {"dev_data": self._facts["dev_data"]}
             _refuse_other_facts(_run_facts_of(prefix), dev_data, self.folder.path)
 
@@ -240,6 +243,7 @@ def _facts(
         "eval_steps": settings.pace.eval_steps,
         "early_stopping": settings.early_stopping,
         **dataclasses.asdict(schedule),
+        "num_train_steps": schedule.num_train_steps(run.num_train_examples),
         "optimizer": settings.optimizer,
         "bias_correction": settings.bias_correction,
         "freeze": list(settings.freeze),

@@ -497,7 +497,7 @@ def test_a_trained_head_is_trained_on(inputs, trained, classify, tmp_path, caplo
     distance = np.abs(tensors["output_weights"] - before["output_weights"]).max()
     if labels[0] == "second":
         assert (found, distance < 1e-6) == (labels, True)
-        assert "has them: second, first" in caplog.text
+        assert "Classes, in their order: second, first" in caplog.text
     else:
         assert (found, distance < 1e-6) == (["first", "second"], False)
         assert "is for the labels ham, spam: a fresh one is trained" in caplog.text
