@@ -23,7 +23,7 @@ from bert_tf import (
 from bert_tf import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results, write_text
-from bert_tf.formats.base import FACTS_FILE, ModelFacts
+from bert_tf.formats.base import FACTS_FILE, ModelFacts, beside
 from bert_tf.losses import PretrainingObjective
 from bert_tf.serving.export import export_run
 from bert_tf.serving.kinds import ServingOptions
@@ -97,6 +97,8 @@ def main(argv: Sequence[str]) -> None:
             on_begin=lambda: write_model_files(config, tokenizer, facts, folder),
             evaluate=lambda _: trainer.evaluate(eval_batches),
         )
+        if tokenizer and beside(folder.path)["pieces"] is None:  # it had ended without
+            write_model_files(config, tokenizer, facts, folder)
     if FLAGS.do_eval:
         step = trainer.restore(folder, {})
         write_eval_results(

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf import checkpoints, weights
 from bert_tf import flags as shared_flags
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, write_eval_results, write_text
 from bert_tf.fine_tuning import FineTuningSchedule, refuse_other_settings
@@ -231,7 +230,7 @@ def train(
         freeze=FLAGS.freeze,
         computation=shared_flags.make_computation(),
     )
-    noted = run_facts(records, num_train_steps, model.config, strategy)
+    noted = run_facts(records, num_train_steps, model, strategy)
     refuse_other_settings(folder, noted)
     if folder.latest() is None:
         logging.info("%s", weights.load_checkpoint(trainer.model, model.source))
@@ -287,7 +286,7 @@ def make_schedule() -> FineTuningSchedule:
 def run_facts(
     records: RecordFiles,
     num_train_steps: int,
-    config: BertConfig,
+    model: PretrainedModel,
     strategy: tf.distribute.Strategy,
 ) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
@@ -308,15 +307,15 @@ def run_facts(
         "doc_stride",
         "max_query_length",
         "version_2_with_negative",
-        "init_checkpoint",
     )
     own = {
         "num_records": len(records),
         "num_train_steps": num_train_steps,
+        "init_checkpoint": model.source.path,
         "train_data": digest_of(records.paths[0]),
     }
     computed = shared_flags.make_computation().facts(strategy)
-    return {name: FLAGS[name].value for name in names} | own | computed | config.to_dict()
+    return {name: FLAGS[name].value for name in names} | own | computed | model.config.to_dict()
 
 
 # ---------------------------------------------------------------------------- answers

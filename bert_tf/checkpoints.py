@@ -292,9 +292,10 @@ def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
 
 
 def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()) -> None:
-    """Refuses to take the end of a run for that of one with other settings.
+    """Refuses to take the end of a run for that of one with other settings, in all processes.
 
-    On how many devices it ran is no such setting; nor are the dev data, where nothing hung on them.
+    On how many devices it ran is no such setting; nor are the dev data, where nothing hung on them,
+    nor first weights that are not said, or are the run's own.
 
     Args:
       prefix: of the run's last checkpoint.
@@ -308,15 +309,17 @@ def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable
     ignored = {"num_replicas", *besides}
     if None in (saved.get("dev_data"), given.get("dev_data")):
         ignored.add("dev_data")
-    folder = prefix.rpartition("/")[0]
-    if not hosts.is_chief() or str(given.get("init_checkpoint") or folder).startswith(folder):
-        ignored.add("init_checkpoint")  # at another place there; or this run itself
+    own = prefix.rpartition("/")[0] + "/"
+    begun_with = [facts.get("init_checkpoint") or own for facts in (saved, given)]
+    if not hosts.is_chief() or any(f"{path}/".startswith(own) for path in begun_with):
+        ignored.add("init_checkpoint")  # on other machines the same may lie elsewhere
     names = sorted((saved.keys() & given.keys()) - ignored)
     other = [name for name in names if saved[name] != json.loads(json.dumps(given[name]))]
-    if other:
+    if hosts.any_of(bool(other)):
+        listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         raise InputError(
             received=f"{prefix}, where a run has ended, with "
-            + ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other),
+            + (listed or "other settings in another process"),
             expected="the settings and data of that run: it would not be trained again",
             remedy="choose another --output_dir, remove the folder to train again, or leave out "
             "--do_train to use its model as it is",

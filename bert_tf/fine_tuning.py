@@ -38,6 +38,10 @@ WINDOW = 50  # batches of training that are sorted by length at once; no more th
 COMPILATION = 50_000
 
 
+# Where a run is made longer: how long it is, and how its best checkpoint is chosen.
+_MAY_CHANGE = ("num_train_epochs", "num_train_steps", "eval_steps", "early_stopping")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSchedule:
     """How long and how fast; named as the original's flags."""
@@ -93,7 +97,7 @@ def refuse_other_settings(folder: checkpoints.CheckpointFolder, facts: Mapping[s
     """
     latest = folder.latest()
     if latest and checkpoints.has_ended(latest):
-        checkpoints.refuse_other_end(latest, facts, besides=("num_train_epochs", "num_train_steps"))
+        checkpoints.refuse_other_end(latest, facts, besides=_MAY_CHANGE)
 
 
 def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:

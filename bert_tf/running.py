@@ -1,6 +1,7 @@
 """The way a script is run: what ends it, and how that is said."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -48,7 +49,7 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
         )
     except tf.errors.ResourceExhaustedError as error:
         hosts.let_others_read()
-        _end(1, f"\n{sys.argv[0]}: cannot go on.\n{_out_of_memory(error)}")
+        _end(1, f"\n{sys.argv[0]}: cannot go on.\n{_exhausted(error)}")
     except hosts.LOST as error:
         if not hosts.are_expected():
             raise
@@ -64,13 +65,13 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
         _end(0)
 
 
-def _out_of_memory(error: Exception) -> InputError:
+def _exhausted(error: Exception) -> InputError:
     says = (str(error) or type(error).__name__).splitlines()[0]
-    if "No space left" in says:
+    if not re.search(r"OOM|[Mm]emory|[Aa]llocat", says):
         return InputError(
-            received=f"a disk without space ({says})",
-            expected="space for records, checkpoints and results",
-            remedy="make room, and give the same command again",
+            received=f"a machine where something is used up ({says})",
+            expected="space on disks, and no limit on files or messages that is in the way",
+            remedy="make room, or raise the limit, and give the same command again",
         )
     return InputError(
         received=f"a step that needs more memory than the device has ({says})",

@@ -199,7 +199,7 @@ def test_a_full_disk_is_not_taken_for_a_full_device(one_of_several):
 
     code, said = how_it_ends(main)
     assert code == 1
-    assert "a disk without space (model.ckpt; No space left on device)" in said
+    assert "something is used up (model.ckpt; No space left on device)" in said
 
 
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):

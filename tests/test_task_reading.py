@@ -169,6 +169,7 @@ def test_no_row_of_test_data_is_left_out(write):
         layout.read(write("first\tsecond\nA\n"), TWO, labelled=NONE)
 
 
+TWO_NUMBERS = get_task("mrpc").labels
 OWN_HEADER = "kind\ta\tb\tone\tother\n"
 
 
@@ -177,10 +178,14 @@ def test_own_data_in_the_layout_of_mrpc_are_read_by_position(write, caplog):
     layout = get_task("mrpc").layout
     path = write(OWN_HEADER + "1\t7\t7\tA cat.\tA dog.\n0\t7\t7\tA\tB\n")
     with caplog.at_level("WARNING", logger="absl"):
-        found = layout.read(path, get_task("mrpc").labels)
+        found = layout.read(path, TWO_NUMBERS)
     assert found == [Example("0", "A cat.", "A dog.", "1"), Example("1", "A", "B", "0")]
     (message,) = [record.getMessage() for record in caplog.records]
     assert f"{path}, line 1: the columns 'kind | a | b | one | other', without" in message
+    header = OWN_HEADER.replace("kind", "Quality")  # a name that is where it should be
+    assert layout.read(write(header + "1\t7\t7\tA\tB\n"), TWO_NUMBERS) == [
+        Example("0", "A", "B", "1")
+    ]
     tests = layout.read(write(OWN_HEADER + "x\t7\t7\tA\tB\n"), TWO, labelled=NONE)
     assert tests == [Example("0", "A", "B")]
 

@@ -185,6 +185,16 @@ def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, 
     assert results["eval_accuracy"] == pytest.approx(accuracy)
 
 
+@pytest.mark.parametrize(
+    ("labels", "has"),
+    [(("x", None), False), (("x", "y"), True), (((), ("x",)), True), (((), ()), False)],
+)
+def test_data_that_can_be_scored(labels, has):
+    task, examples = own_task()
+    made = [dataclasses.replace(examples[0], label=label) for label in labels]
+    assert SplitData(task.split("test"), made).has_labels == has
+
+
 def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     task, examples = own_task()
     run = make_run(task, tokenizer, tmp_path, facts={"max_seq_length": 20})

@@ -14,7 +14,7 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf import checkpoints, distribution, pretraining_model
+from bert_tf import checkpoints, distribution, hosts, pretraining_model
 from bert_tf.checkpoints import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.fine_tuning import refuse_other_settings
@@ -290,13 +290,19 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-1"
 
 
-def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path):
+def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path, monkeypatch):
     folder = CheckpointFolder(tmp_path)
     notes = {"seed": 3, "freeze": [], "init_checkpoint": "a", "dev_data": "d", "num_replicas": 1}
     prefix = folder.save(6, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
     same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
     for path in ("a", None, prefix):
         checkpoints.refuse_other_end(prefix, same | {"init_checkpoint": path})
+    with pytest.raises(InputError, match="with init_checkpoint"):
+        checkpoints.refuse_other_end(prefix, same | {"init_checkpoint": f"{tmp_path}_other/x"})
+    monkeypatch.setattr(hosts, "any_of", lambda flag: True)
+    with pytest.raises(InputError, match="with other settings in another process"):
+        checkpoints.refuse_other_end(prefix, same)
+    monkeypatch.undo()
     with pytest.raises(InputError, match=r"where a run has ended, with seed 4 \(it had 3\)"):
         checkpoints.refuse_other_end(prefix, same | {"seed": 4})
     checkpoints.refuse_other_end(prefix, same | {"seed": 4}, besides=["seed"])
@@ -313,7 +319,8 @@ def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
     folder.save(5, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
     refuse_other_settings(folder, notes | {"seed": 4})
     folder.save(6, {checkpoints.RUN_FACTS: np.array(json.dumps(notes))})
-    refuse_other_settings(folder, notes | {"num_train_epochs": 4.0, "num_train_steps": 8})
+    longer = {"num_train_epochs": 4.0, "num_train_steps": 8, "early_stopping": 2}
+    refuse_other_settings(folder, notes | longer)
     with pytest.raises(InputError, match="with seed 4"):
         refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})
 

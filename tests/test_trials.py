@@ -155,6 +155,7 @@ def test_an_unfinished_trial_of_other_data_or_configuration_is_refused(tmp_path,
 def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
     """The chief compares with its own place, which it has noted."""
     old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
+    trials._refuse_other_facts({"seed": 5}, new, "trial")  # of an earlier version
     with pytest.raises(InputError, match="another init_checkpoint"):
         trials._refuse_other_facts(old, new, "trial")
     monkeypatch.setattr(hosts, "is_chief", lambda: False)

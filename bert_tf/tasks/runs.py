@@ -70,8 +70,9 @@ class SplitData:
 
     @property
     def has_labels(self) -> bool:
-        """Whether every example has one."""
-        return all(example.label is not None for example in self.examples)
+        """Whether every example has one. Sets of labels that are all empty are none."""
+        labels = [example.label for example in self.examples]
+        return None not in labels and any(label != () for label in labels)
 
 
 class Run:

@@ -242,13 +242,16 @@ def _has_positions(
     that is known, texts have names that are read.
     """
     needed = [column for column in columns if column not in optional]
-    if not all(column in positions for column in needed) or any(c in names for c in needed):
+    if not all(column in positions for column in needed):
         return False
     are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
     if not are_names or len(names) <= max(abs(positions[column]) for column in needed):
         return False
     read = {positions[column] % len(names) for column in needed}
-    return all(names.index(name) in read for name in names if name.lower() in TEXT_NAMES)
+    elsewhere = [c for c in needed if c in names and names.index(c) != positions[c] % len(names)]
+    return not elsewhere and all(
+        names.index(name) in read for name in names if name.lower() in TEXT_NAMES
+    )
 
 
 def _check_width(row: Row, least: int, width: int | None) -> InputError | None:
