@@ -219,7 +219,9 @@ def write_eval_results(
     output_dir: str, results: Mapping[str, float], *, name: str = EVAL_RESULTS
 ) -> None:
     """eval_results.txt, also logged: lines `key = value`, sorted, as the original writes it."""
+    path = tf.io.gfile.join(output_dir, name)
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
+    logging.info("%s:", path)
     for line in lines:
         logging.info("  %s", line)
-    write_text(tf.io.gfile.join(output_dir, name), "".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{line}\n" for line in lines))

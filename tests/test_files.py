@@ -122,7 +122,8 @@ def test_eval_results(tmp_path, caplog):
         files.write_eval_results(str(tmp_path), results)
     lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
-    assert [record.getMessage().strip() for record in caplog.records] == lines
+    said = [record.getMessage().strip() for record in caplog.records]
+    assert said == [f"{tmp_path}/eval_results.txt:", *lines]
 
 
 def test_remote_paths_too():
