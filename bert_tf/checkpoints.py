@@ -291,6 +291,24 @@ def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
     return json.loads(read_tensor(reader, RUN_FACTS, prefix=prefix))
 
 
+def other_facts(
+    saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
+) -> list[str]:
+    """The names of what both say, and say otherwise.
+
+    On another host than the chief's the same first weights may lie at another place.
+
+    Args:
+      saved: as `read_run_facts` gives them.
+      given: those of a run that is asked for.
+      besides: names that do not count.
+    """
+    names = (saved.keys() & given.keys()) - {*besides}
+    if not hosts.is_chief():
+        names -= {"init_checkpoint"}
+    return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
+
+
 def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()) -> None:
     """Refuses to take the end of a run for that of one with other settings, in all processes.
 
@@ -311,10 +329,9 @@ def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable
         ignored.add("dev_data")
     own = prefix.rpartition("/")[0] + "/"
     begun_with = [facts.get("init_checkpoint") or own for facts in (saved, given)]
-    if not hosts.is_chief() or any(f"{path}/".startswith(own) for path in begun_with):
-        ignored.add("init_checkpoint")  # on other machines the same may lie elsewhere
-    names = sorted((saved.keys() & given.keys()) - ignored)
-    other = [name for name in names if saved[name] != json.loads(json.dumps(given[name]))]
+    if any(f"{path}/".startswith(own) for path in begun_with):
+        ignored.add("init_checkpoint")
+    other = other_facts(saved, given, besides=ignored)
     if hosts.any_of(bool(other)):
         listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         raise InputError(
@@ -334,12 +351,9 @@ def has_ended(prefix: str) -> bool:
 
 def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Says what differs from the run that is resumed: its end will not be that of one run."""
-    for name in sorted(saved.keys() & given.keys()):
-        if saved[name] != given[name]:
-            logging.warning(
-                "Resuming with %s %s; the run was begun with %s. It goes on from its last step, "
-                "but is no longer the run that either setting alone would give.",
-                name,
-                given[name],
-                saved[name],
-            )
+    for name in other_facts(saved, given):
+        logging.warning(
+            "Resuming with %s %s; the run was begun with %s. It goes on from its last step, "
+            "but is no longer the run that either setting alone would give.",
+            *(name, given[name], saved[name]),
+        )

@@ -1,7 +1,6 @@
 """The way a script is run: what ends it, and how that is said."""
 
 import os
-import re
 import sys
 from collections.abc import Callable
 
@@ -67,17 +66,12 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
 
 def _exhausted(error: Exception) -> InputError:
     says = (str(error) or type(error).__name__).splitlines()[0]
-    if not re.search(r"OOM|[Mm]emory|[Aa]llocat", says):
-        return InputError(
-            received=f"a machine where something is used up ({says})",
-            expected="space on disks, and no limit on files or messages that is in the way",
-            remedy="make room, or raise the limit, and give the same command again",
-        )
     return InputError(
-        received=f"a step that needs more memory than the device has ({says})",
-        expected="a smaller one; plan.py says what fits",
-        remedy="use smaller batches (for training --gradient_accumulation_steps=2 gives the same "
-        "result), --recompute, --precision=bfloat16, or a smaller --max_seq_length",
+        received=f"more to be kept than there is room for ({says})",
+        expected="steps that fit into the memory (see plan.py), files that fit onto the disk",
+        remedy="for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the "
+        "same result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: "
+        "make room, and give the same command again",
     )
 
 

@@ -268,8 +268,7 @@ class Trainer:
         self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_facts)
         if hosts.are_several():
-            facts = {**run_facts, **dataclasses.asdict(pace), "num_train_steps": num_train_steps}
-            self._check_same_everywhere(batches, facts)
+            self._check_same_everywhere(batches, {**run_facts, **dataclasses.asdict(pace)})
         if step >= num_train_steps:
             checkpoints.refuse_other_end(folder.latest(), run_facts)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)

@@ -193,15 +193,6 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
         assert part in said
 
 
-def test_a_full_disk_is_not_taken_for_a_full_device(one_of_several):
-    def main(_):
-        raise tf.errors.ResourceExhaustedError(None, None, "model.ckpt; No space left on device")
-
-    code, said = how_it_ends(main)
-    assert code == 1
-    assert "something is used up (model.ckpt; No space left on device)" in said
-
-
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
     assert how_it_ends(lose) == ("begins again", 3)

@@ -113,11 +113,7 @@ def _run_facts_of(prefix: str) -> dict:
 
 
 def _refuse_other_facts(old: Mapping, new: Mapping, folder: str) -> None:
-    if not hosts.is_chief():  # elsewhere the same weights may lie at another place
-        new = {name: fact for name, fact in new.items() if name != "init_checkpoint"}
-    names = sorted(new.keys() & old.keys())
-    other = [name for name in names if old[name] != json.loads(json.dumps(new[name]))]
-    if other:
+    if other := checkpoints.other_facts(old, new):
         raise InputError(
             received=f"{folder}, a trial with another {', '.join(other)}",
             expected="the trials of this command, or an empty folder",
