@@ -11,8 +11,9 @@ A line of the input is a text, or two with " ||| " between.
 
 from collections.abc import Sequence
 
-from bert_tf import feature_files, features, weights
-from bert_tf import flags as shared_flags
+from bert_tf.serving import feature_files, feature_extraction
+from bert_tf.checkpoints import loading as weights
+from bert_tf.cli import flags as shared_flags
 
 # isort: split
 from absl import flags, logging
@@ -36,13 +37,13 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "layers",
         None,
-        f"Numbers of layers, negative from the last, and {features.EMBEDDINGS} for what the first "
+        f"Numbers of layers, negative from the last, and {feature_extraction.EMBEDDINGS} for what the first "
         f"is given. Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
     )
     flags.DEFINE_enum(
         "pooling",
         "none",
-        features.POOLINGS,
+        feature_extraction.POOLINGS,
         "none: a vector for each piece. cls: that of [CLS]. mean: the mean over all real pieces.",
     )
     flags.DEFINE_integer("max_seq_length", 128, "Most pieces of a line; longer ones are cut.")
@@ -61,8 +62,8 @@ def main(argv: Sequence[str]) -> None:
     source = weights.open_weights(FLAGS.init_checkpoint)
     config = weights.config_of(source, FLAGS.bert_config_file)
     tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
-    layers = features.parse_layers(FLAGS.layers or default_layers(), config)
-    extractor = features.Extractor(
+    layers = feature_extraction.parse_layers(FLAGS.layers or default_layers(), config)
+    extractor = feature_extraction.Extractor(
         source,
         config,
         tokenizer,
@@ -72,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
         batch_size=FLAGS.batch_size,
     )
     logging.info("%s", extractor.load_report)
-    lines = features.read_lines(FLAGS.input_file, jsonl=is_jsonl())
+    lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl())
     write = feature_files.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, extractor.extract(lines), layers)
     logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)

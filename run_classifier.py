@@ -12,20 +12,20 @@ learning rates or trials every combination is trained, and the best by the first
 from collections.abc import Sequence
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf import checkpoints, weights
-from bert_tf import flags as shared_flags
+from bert_tf.checkpoints import tf1, loading as weights
+from bert_tf.cli import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results
-from bert_tf.fine_tuning import FineTuningSchedule
+from bert_tf.training.fine_tuning import FineTuningSchedule
 from bert_tf.serving.export import export_run
-from bert_tf.serving.kinds import KIND_OF_HEAD, ServingOptions
-from bert_tf.tasks import declarations, outputs, trials
+from bert_tf.serving.registry import KIND_OF_HEAD, ServingOptions
+from bert_tf.tasks import registry, outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
-from bert_tf.tasks.runs import Run, SplitData
+from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.tfds import read_tfds
-from bert_tf.weights import PretrainedModel
+from bert_tf.checkpoints.loading import PretrainedModel
 
 # isort: split
 from absl import flags, logging
@@ -46,7 +46,7 @@ def define_flags() -> None:
     shared_flags.define_training()
     shared_flags.define_devices()
     shared_flags.define_export()
-    flags.DEFINE_string("task_name", None, f"One of:\n{declarations.describe_tasks()}")
+    flags.DEFINE_string("task_name", None, f"One of:\n{registry.describe_tasks()}")
     flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
     flags.DEFINE_string("tfds_name", None, "A dataset of tensorflow-datasets, for --data_dir.")
     flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> None:
     logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none, a score")
     dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
-    folder = checkpoints.CheckpointFolder(FLAGS.output_dir)  # made, if that can be
+    folder = tf1.CheckpointFolder(FLAGS.output_dir)  # made, if that can be
     run = Run(
         task,
         model,
@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> None:
         settings.schedule.num_train_steps(len(train_examples))  # are there enough for one?
         weights.refuse_other_model(folder, model, run.facts())
         run.write_records("train", train_examples)
-        trials.run_all(run, settings, dev)
+        sweep.run_all(run, settings, dev)
     elif FLAGS.do_eval or FLAGS.do_predict:
         run.restore()
     if dev:
@@ -161,12 +161,12 @@ def check_flags(words: Sequence[str]) -> None:
 
 def make_task() -> Task:
     """The task of the flags."""
-    name = declarations.find_name(FLAGS.task_name)
+    name = registry.find_name(FLAGS.task_name)
     refuse_without_effect(name)
     if name == "xnli":
-        task = declarations.get_task(name, language=FLAGS.xnli_language)
+        task = registry.get_task(name, language=FLAGS.xnli_language)
     elif name in FORMATS:
-        task = declarations.get_task(
+        task = registry.get_task(
             name,
             text_a=FLAGS.text_a_column,
             text_b=FLAGS.text_b_column,
@@ -181,7 +181,7 @@ def make_task() -> Task:
             test_file=FLAGS.test_file,
         )
     else:
-        task = declarations.get_task(name)
+        task = registry.get_task(name)
     if FLAGS.do_eval:
         check_libraries(task.metrics)
     return task
@@ -255,9 +255,9 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     )
 
 
-def make_settings() -> trials.Settings:
+def make_settings() -> sweep.Settings:
     """What every trial is trained with, and the grid."""
-    return trials.Settings(
+    return sweep.Settings(
         schedule=FineTuningSchedule(
             train_batch_size=FLAGS.train_batch_size,
             num_train_epochs=FLAGS.num_train_epochs,

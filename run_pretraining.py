@@ -10,24 +10,18 @@ a stop, it goes on from the last checkpoint and ends as if it had never been sto
 from collections.abc import Sequence
 
 import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf import (
-    checkpoints,
-    models,
-    optimization,
-    orders,
-    records,
-    training,
-    vocabulary_checks,
-    weights,
-)
-from bert_tf import flags as shared_flags
+from bert_tf.checkpoints import tf1, vocabulary_checks, loading as weights
+from bert_tf.modeling import models
+from bert_tf.training import optimization, trainer as training
+from bert_tf.data import samplers, records
+from bert_tf.cli import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results, write_text
-from bert_tf.formats.base import FACTS_FILE, ModelFacts, beside
-from bert_tf.losses import PretrainingObjective
+from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, beside
+from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.serving.export import export_run
-from bert_tf.serving.kinds import ServingOptions
-from bert_tf.tokenization import read_vocabulary
+from bert_tf.serving.registry import ServingOptions
+from bert_tf.tokenization.wordpiece import read_vocabulary
 
 # isort: split
 from absl import flags, logging
@@ -82,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     config.check_sequence_length(FLAGS.max_seq_length)
     facts = make_facts()
     tokenizer = make_tokenizer(config, facts)
-    folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
+    folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     train_batches = make_train_batches(config) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
     trainer = make_trainer(config, strategy)
@@ -207,7 +201,7 @@ def make_train_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
     files = open_files(FLAGS.input_file)
     return records.RecordBatches(
         files,
-        orders.ShuffledOrder(len(files), seed=FLAGS.seed),
+        samplers.ShuffledOrder(len(files), seed=FLAGS.seed),
         batch_size=FLAGS.train_batch_size,
         vocab_size=config.vocab_size,
     )
@@ -224,7 +218,7 @@ def make_eval_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
         logging.warning("Evaluating on the training files; --eval_input_file names others.")
     return records.RecordBatches(
         files,
-        orders.FileOrder(len(files)),
+        samplers.FileOrder(len(files)),
         batch_size=FLAGS.eval_batch_size,
         vocab_size=config.vocab_size,
         num_examples=num_examples,
@@ -256,7 +250,7 @@ def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
     return trainer
 
 
-def load_first_weights(trainer: training.Trainer, folder: checkpoints.CheckpointFolder) -> None:
+def load_first_weights(trainer: training.Trainer, folder: tf1.CheckpointFolder) -> None:
     """Puts in --init_checkpoint, unless the run has a checkpoint of its own to go on from."""
     if latest := folder.latest():
         # Of another model? Seen before anything is written over the files that belong to it.
@@ -277,7 +271,7 @@ def write_model_files(
     config: bert_tf.BertConfig,
     tokenizer: bert_tf.FullTokenizer | None,
     facts: ModelFacts,
-    folder: checkpoints.CheckpointFolder,
+    folder: tf1.CheckpointFolder,
 ) -> None:
     """What belongs to the checkpoints, beside them; with a vocabulary it is a whole model."""
     if tokenizer is None:
@@ -310,7 +304,7 @@ def make_run_facts(batches: records.RecordBatches, config: bert_tf.BertConfig, s
 def export(
     config: bert_tf.BertConfig,
     tokenizer: bert_tf.FullTokenizer,
-    folder: checkpoints.CheckpointFolder,
+    folder: tf1.CheckpointFolder,
 ) -> None:
     """The latest checkpoint as a SavedModel that guesses masked pieces."""
     export_run(

@@ -15,27 +15,27 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf import checkpoints, weights
-from bert_tf import flags as shared_flags
+from bert_tf.checkpoints import tf1, loading as weights
+from bert_tf.cli import flags as shared_flags
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, write_eval_results, write_text
-from bert_tf.fine_tuning import FineTuningSchedule, refuse_other_settings
-from bert_tf.formats.base import FACTS_FILE, ModelFacts, Weights
-from bert_tf.records import RecordFiles
+from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
+from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, Weights
+from bert_tf.data.shards import RecordFiles
 from bert_tf.serving.export import export_run
-from bert_tf.serving.kinds import ServingOptions
+from bert_tf.serving.registry import ServingOptions
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
 from bert_tf.squad.evaluation import check_golds
 from bert_tf.squad.model import make_trainer, restore, window_logits
-from bert_tf.squad.reading import SquadFile, original_order, read_squad, training_set
+from bert_tf.squad.data import SquadFile, original_order, read_squad, training_set
 from bert_tf.squad.report import report_html
 from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
 from bert_tf.squad.window_records import write_windows
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
-from bert_tf.training import Trainer
-from bert_tf.weights import PretrainedModel
+from bert_tf.training.trainer import Trainer
+from bert_tf.checkpoints.loading import PretrainedModel
 
 # isort: split
 import tensorflow as tf
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
     model = shared_flags.open_pretrained()
     if not FLAGS.do_train:
         warn_of_other_training(model.source)
-    folder = checkpoints.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
+    folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     questions = read_questions(FLAGS.predict_file, PREDICT) if FLAGS.do_predict else None
     if FLAGS.do_eval:
         check_golds(questions)
@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
         results = {}
         if FLAGS.do_eval:
             answering = folder.latest() if FLAGS.do_train else model.source.path
-            results = score(questions, predictions, threshold, checkpoints.step_of(answering))
+            results = score(questions, predictions, threshold, tf1.step_of(answering))
             best = thresholds.threshold_to_keep(questions, predictions, results)
             keep_threshold(best, folder)
         if FLAGS.report:
@@ -206,7 +206,7 @@ def read_questions(path: str | None, part: str) -> SquadFile:
 def train(
     model: PretrainedModel,
     questions: SquadFile,
-    folder: checkpoints.CheckpointFolder,
+    folder: tf1.CheckpointFolder,
     strategy: tf.distribute.Strategy,
 ) -> Trainer:
     """Questions -> windows -> train.tf_record -> the trained model."""
@@ -396,7 +396,7 @@ def score(
     return results
 
 
-def keep_threshold(threshold: float | None, folder: checkpoints.CheckpointFolder) -> None:
+def keep_threshold(threshold: float | None, folder: tf1.CheckpointFolder) -> None:
     """Stores the best threshold with the model, if that is the one of --output_dir and has none.
 
     One that was found for these weights before stays: these questions may be those of a test.

@@ -39,7 +39,8 @@ def run(folder: str) -> None:
     import bert_tf  # noqa: I001  (first)
     import keras
     import numpy as np
-    from bert_tf import checkpoints, models
+    from bert_tf.checkpoints import tf1
+    from bert_tf.modeling import models
 
     config = bert_tf.BertConfig(
         vocab_size=997,
@@ -51,8 +52,8 @@ def run(folder: str) -> None:
     )
     model = models.pretraining_model(config, with_losses=True, all_layers=True)
     if not os.path.exists(f"{folder}/model.ckpt.index"):
-        tensors = {checkpoints.checkpoint_name(v): v.numpy() for v in model.trainable_variables}
-        checkpoints.write_checkpoint(f"{folder}/model.ckpt", tensors, temporary=f"{folder}/new")
+        tensors = {tf1.checkpoint_name(v): v.numpy() for v in model.trainable_variables}
+        tf1.write_checkpoint(f"{folder}/model.ckpt", tensors, temporary=f"{folder}/new")
     bert_tf.load_checkpoint(model, f"{folder}/model.ckpt", required="")
     random = np.random.default_rng(0)
     high = {"segment_ids": 2, "input_mask": 2, "masked_lm_positions": 33}

@@ -114,17 +114,17 @@ class Comparison:
 
     def pretraining(self, golden: pathlib.Path) -> None:
         """(c) Both heads of a checkpoint of the original's."""
-        from bert_tf import conversion, weights
+        from bert_tf.checkpoints import editing, loading as weights
 
         target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
         print("pre-training:", flush=True)
         self.script("convert_checkpoint.py", f"--from={golden}", f"--to={target}")
         source = weights.open_weights(str(golden))
-        inputs = conversion.random_inputs(source.config)
+        inputs = editing.random_inputs(source.config)
         np.savez(inputs_file, **inputs)
         self.torch("pretraining", target, inputs_file, self.folder / "logits.npz")
         theirs = np.load(self.folder / "logits.npz")
-        ours = conversion.outputs_of(source, inputs)
+        ours = editing.outputs_of(source, inputs)
         for name in ("masked_lm_logits", "next_sentence_logits"):
             print(f"  {name}: greatest difference {greatest(ours[name], theirs[name]):.2g}")
 
@@ -190,15 +190,16 @@ def spearman(a, b) -> float:
 
 def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarray]:
     """ids [T] and last layer [T, D] of all real tokens of all sentences."""
-    from bert_tf import features, weights
+    from bert_tf.serving import feature_extraction
+    from bert_tf.checkpoints import loading as weights
 
     source = weights.open_weights(str(model))
     tokenizer = weights.tokenizer_of(source, source.config)
-    extractor = features.Extractor(
+    extractor = feature_extraction.Extractor(
         source, source.config, tokenizer, layers=[-1], pooling="none", max_seq_length=128,
         batch_size=BATCH,
     )  # fmt: skip
-    found = list(extractor.extract(features.Line(text) for text in sentences))
+    found = list(extractor.extract(feature_extraction.Line(text) for text in sentences))
     tokens = [token for vectors in found for token in vectors.tokens]
     return {
         "ids": np.array(tokenizer.convert_tokens_to_ids(tokens)),
@@ -218,7 +219,7 @@ class Payload:
 
 def read_with_torch(packages: str, folder: str, model: str) -> None:
     """Opens a good and a bad pickle where torch can be imported too."""
-    from bert_tf import weights
+    from bert_tf.checkpoints import loading as weights
     from bert_tf.errors import InputError
 
     sys.path.append(packages)  # last: what TensorFlow needs comes from where it did

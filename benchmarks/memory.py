@@ -94,7 +94,8 @@ def make_step(options: argparse.Namespace):
     """A function that takes one step of the shipped training loop."""
     import bert_tf  # noqa: I001  (first)
     import tensorflow as tf
-    from bert_tf import losses, models, optimization, step, training
+    from bert_tf.modeling import losses, models
+    from bert_tf.training import optimization, step, trainer as training
 
     config = bert_tf.BertConfig(
         vocab_size=options.vocab_size,

@@ -23,8 +23,8 @@ import pathlib
 import sys
 
 import bert_tf
-from bert_tf.plan import Device, Workload, step_memory, step_time, tables
-from bert_tf.plan.work import total_flops
+from bert_tf.planning import Device, Workload, step_memory, step_time, tables
+from bert_tf.planning.work import total_flops
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
 import compiled_step

@@ -13,11 +13,11 @@ import tempfile
 import time
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf import weights
+from bert_tf.checkpoints import loading as weights
 from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.serving.kinds import ServingOptions
-from bert_tf.tasks import declarations, metrics
+from bert_tf.serving.registry import ServingOptions
+from bert_tf.tasks import registry, metrics
 from bert_tf.tasks.features import Features, make_features
 
 # isort: split
@@ -44,7 +44,7 @@ def main() -> None:
     source = weights.open_weights(options.init_checkpoint)
     config = weights.config_of(source)
     tokenizer = weights.tokenizer_of(source, config)
-    task = declarations.get_task(options.task_name)
+    task = registry.get_task(options.task_name)
     examples = task.read(options.data_dir, "dev")
     task = task.with_labels_of(examples)
     length = options.max_seq_length

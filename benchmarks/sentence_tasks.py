@@ -125,11 +125,11 @@ def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict,
 
 def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, float]:
     """The same with transformers; metrics of its logits by our library, not in its time."""
-    from bert_tf.tasks import declarations, metrics
+    from bert_tf.tasks import registry, metrics
     from bert_tf.tasks.heads import probabilities
 
     where, epochs, names = TASKS[task]
-    declared = declarations.get_task(task)
+    declared = registry.get_task(task)
     parts = {name: declared.read(str(data_dir() / where), name) for name in ("train", "dev")}
     declared = declared.with_labels_of(parts["train"])
     work = {

@@ -98,7 +98,7 @@ def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     # isort: split
     import keras
 
-    from bert_tf.checkpoints import checkpoint_name
+    from bert_tf.checkpoints.tf1 import checkpoint_name
 
     keras.utils.set_random_seed(1)
     config = bert_tf.BertConfig(**BASE)

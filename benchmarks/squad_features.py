@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from bert_tf import FullTokenizer
-from bert_tf.squad.reading import read_squad
+from bert_tf.squad.data import read_squad
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from absl import flags
 
-from bert_tf import flags as shared_flags
+from bert_tf.cli import flags as shared_flags
 
 FLAGS = flags.FLAGS
 ROUNDS = 3

@@ -147,7 +147,8 @@ def our_step(num_layers: int, hidden_size: int):
     """Takes n steps of the shipped training loop."""
     import bert_tf  # noqa: I001  (first)
     import tensorflow as tf
-    from bert_tf import losses, models, optimization, training
+    from bert_tf.modeling import losses, models
+    from bert_tf.training import optimization, trainer as training
 
     config = bert_tf.BertConfig(
         vocab_size=VOCAB,

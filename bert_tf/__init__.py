@@ -9,9 +9,10 @@ import importlib
 from bert_tf import runtime  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.models import bert_encoder, pretraining_model
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.weights import load_checkpoint, open_weights, save_weights
+from bert_tf.modeling.models import bert_encoder, pretraining_model
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.saving import save_weights
 
 __all__ = [
     "BertConfig",

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import hosts
+from bert_tf import cluster
 from bert_tf.errors import InputError
 
 EVAL_RESULTS = "eval_results.txt"
@@ -175,7 +175,7 @@ def whole_file(path: str) -> Iterator[str]:
     Raises:
       InputError: no file can be made there; seen at once, not after hours of work.
     """
-    if not hosts.is_chief():
+    if not cluster.is_chief():
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return

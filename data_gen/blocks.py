@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.records import pretraining_record
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.data.records import pretraining_record
+from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.corpus import DiskCorpus, MemoryCorpus, TokenizedBlock
 from data_gen.documents import Block, Counts, sentence_splitter
 from data_gen.instances import InstanceMaker, Settings, Vocabulary

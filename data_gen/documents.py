@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.extras import import_extra
+from bert_tf.runtime import import_extra
 
 READ_BYTES = 1 << 20
 # A longer line is no sentence: such a file has no line ends, or is no text.

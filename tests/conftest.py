@@ -11,7 +11,7 @@ import bert_tf  # first of all: it sets what TensorFlow reads only at import
 # isort: split
 import tensorflow as tf
 
-from bert_tf import distribution
+from bert_tf.training import distribution
 
 # Two devices for the tests of tf.distribute; it must be said before the first operation. What asks
 # for no device runs on the first, as if it were the only one.

@@ -6,9 +6,10 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from bert_tf import files, fine_tuning
+from bert_tf import files
+from bert_tf.training import fine_tuning
 from bert_tf.errors import InputError
-from bert_tf.records import Feature, Record
+from bert_tf.data.records import Feature, Record
 
 RECORD = Record("test", (Feature("a", tf.int64, 2),))
 

@@ -10,9 +10,9 @@ import numpy as np
 from bert_tf.errors import InputError
 from bert_tf.playground.attention import attention_of
 from bert_tf.playground.sequences import SequenceReader
-from bert_tf.predictor import Predictor
+from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import RowReader, answers_of, arrays_of, size_of
-from bert_tf.serving.task import DEFAULT
+from bert_tf.serving.signatures import DEFAULT
 
 MOST_BYTES = 200_000  # of the texts of a request: seconds of work, not minutes
 MOST_ENDINGS = 20

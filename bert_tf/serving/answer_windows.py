@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.serving.sequences import Features, Runs, Sequences, runs_of
+from bert_tf.serving.graph_text import Features, Runs, Sequences, runs_of
 from bert_tf.squad.windows import SPECIAL_PIECES, WindowSizes
 
 

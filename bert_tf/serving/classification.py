@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.serving.inference import InferenceModel
-from bert_tf.serving.sequences import Features
-from bert_tf.serving.task import Answers, ServingTask
+from bert_tf.serving.graph_text import Features
+from bert_tf.serving.signatures import Answers, ServingTask
 
 SAMPLE_TEXTS = (
     "",

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from bert_tf.serving.classification import TextTask
 from bert_tf.serving.piece_names import piece_names
-from bert_tf.serving.sequences import Features
-from bert_tf.serving.task import TEXT, Answers, Signature
+from bert_tf.serving.graph_text import Features
+from bert_tf.serving.signatures import TEXT, Answers, Signature
 
 
 class EmbeddingTask(TextTask):

@@ -24,16 +24,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints, files, hosts
+from bert_tf.checkpoints import tf1
+from bert_tf import files, cluster
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.formats.base import VOCAB_FILE, Weights, vocabulary_text
+from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.serving import model_card, portable, warm_up
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
-from bert_tf.serving.kinds import ServingOptions, make_task
-from bert_tf.serving.task import DEFAULT, ServingTask, refuse_no_numbers
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.weights import open_weights
+from bert_tf.serving.registry import ServingOptions, make_task
+from bert_tf.serving.signatures import DEFAULT, ServingTask, refuse_no_numbers
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.checkpoints.loading import open_weights
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"
@@ -210,17 +211,17 @@ def export_run(
     Raises:
       InputError: it cannot be written.
     """
-    if not hosts.is_chief():
+    if not cluster.is_chief():
         logging.info("Waiting for the chief, which exports the model to %s", export_dir)
-        hosts.wait_for_all()
+        cluster.wait_for_all()
         return None
-    if checkpoints.is_of_run(output_dir):
+    if tf1.is_of_run(output_dir):
         source = open_weights(output_dir)
     command = shlex.join(["python", *sys.argv])
     path = export_checkpoint(
         source, config, tokenizer, export_dir, options=options, commands=[command]
     )
-    hosts.wait_for_all()
+    cluster.wait_for_all()
     logging.info("Exported %s to %s", source.path, path)
     return path
 

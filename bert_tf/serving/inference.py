@@ -17,9 +17,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import checkpoint_name
+from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import BertConfig
-from bert_tf.layers import MASKED_SCORE
+from bert_tf.modeling.layers import MASKED_SCORE
 
 SEQUENCE, TOKENS, SPANS, MASKED_LM, VECTORS = "sequence", "tokens", "spans", "masked_lm", "vectors"
 HEADS = (SEQUENCE, TOKENS, SPANS, MASKED_LM, VECTORS)

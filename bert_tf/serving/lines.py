@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from bert_tf.errors import InputError
-from bert_tf.serving.task import DEFAULT
+from bert_tf.serving.signatures import DEFAULT
 
 FORMATS = ("text", "tsv", "jsonl")
 

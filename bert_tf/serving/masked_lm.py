@@ -6,18 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.fill_mask import MASK
+from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.piece_names import piece_names
-from bert_tf.serving.sequences import (
-    FEATURE_NAMES,
-    Features,
-    Runs,
-    checked,
-    in_range,
-    runs_of,
-    without_padding,
-)
-from bert_tf.serving.task import Answers, ServingTask
+from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, checked, in_range, runs_of, without_padding
+from bert_tf.serving.signatures import Answers, ServingTask
 
 
 class MaskedLmTask(ServingTask):

@@ -8,9 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import checkpoints, files
-from bert_tf.formats.base import folder_of, join
-from bert_tf.serving.task import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingTask
+from bert_tf.checkpoints import tf1
+from bert_tf import files
+from bert_tf.checkpoints.metadata import folder_of, join
+from bert_tf.serving.signatures import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingTask
 
 VERSIONS_OF = ("bert-tf", "tensorflow", "tensorflow-text", "keras")
 
@@ -39,8 +40,8 @@ def metrics_of(path: str) -> dict[str, str]:
     metrics = _metrics_beside(folder)
     if not metrics and folder.rpartition("/")[2] == files.BEST:
         metrics = _metrics_beside(folder_of(folder))
-    step = checkpoints.step_of(path)
-    said = metrics.get(checkpoints.GLOBAL_STEP)
+    step = tf1.step_of(path)
+    said = metrics.get(tf1.GLOBAL_STEP)
     return {} if step and said not in (None, str(step)) else metrics
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.sequences import FEATURE_NAMES, Features, checked, parse_records
-from bert_tf.serving.task import TEXT, Answers, ServingTask
+from bert_tf.serving.graph_text import FEATURE_NAMES, Features, checked, parse_records
+from bert_tf.serving.signatures import TEXT, Answers, ServingTask
 
 ENDINGS = tf.TensorSpec([None, None], tf.string)
 CHOICE_IDS = tf.TensorSpec([None, None, None], tf.int32)

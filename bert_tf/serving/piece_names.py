@@ -1,7 +1,7 @@
 """The pieces of a vocabulary as a model's output has them."""
 
 from bert_tf.config import BertConfig
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 
 def piece_names(tokenizer: FullTokenizer, config: BertConfig) -> list[str]:

@@ -27,8 +27,8 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.extras import import_extra
-from bert_tf.serving.task import Answers, ServingTask, refuse_no_numbers
+from bert_tf.runtime import import_extra
+from bert_tf.serving.signatures import Answers, ServingTask, refuse_no_numbers
 
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[Arrays], Arrays]

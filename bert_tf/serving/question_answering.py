@@ -8,8 +8,8 @@ import tensorflow as tf
 from bert_tf.errors import InputError
 from bert_tf.serving.answer_spans import Decision, Nbest, decide, find_answers
 from bert_tf.serving.answer_windows import make_windows, read_contexts
-from bert_tf.serving.sequences import Features, in_chunks
-from bert_tf.serving.task import Answers, ServingTask
+from bert_tf.serving.graph_text import Features, in_chunks
+from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.windows import WindowSizes
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.serving.task import DEFAULT
-from bert_tf.tokenization import utf8
+from bert_tf.serving.signatures import DEFAULT
+from bert_tf.tokenization.wordpiece import utf8
 
 Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
 # task: the output with the number of its columns that count, and the outputs with such columns

@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.serving.classification import checked_labels
-from bert_tf.serving.sequences import Features, Runs, in_chunks, runs_of
-from bert_tf.serving.task import Answers, ServingTask
+from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
+from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.serving.word_windows import WordWindows, word_windows
 from bert_tf.serving.words_of_text import PointFlags, TextWords, words_of_texts
 

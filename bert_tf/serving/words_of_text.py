@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf import unicode_table as ut
+from bert_tf.tokenization import unicode_table as ut
 
 
 class TextWords(NamedTuple):

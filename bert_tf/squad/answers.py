@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.squad.alignment import Alignment, context_characters
-from bert_tf.squad.reading import SquadExample
+from bert_tf.squad.data import SquadExample
 from bert_tf.squad.windows import Window
 
 NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possible

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bert_tf.errors import InputError
-from bert_tf.squad.reading import SquadExample, SquadFile
+from bert_tf.squad.data import SquadExample, SquadFile
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import hosts
+from bert_tf import cluster
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors, read_json, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
@@ -66,7 +66,7 @@ def write_prediction_files(
         for name, content in files.items()
     }
     with path_errors(output_dir, "written"):
-        if hosts.is_chief():
+        if cluster.is_chief():
             tf.io.gfile.makedirs(output_dir)
         for path, text in texts.items():
             write_text(path, text)

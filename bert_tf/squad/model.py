@@ -13,15 +13,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import losses, models, weights
+from bert_tf.modeling import losses, models
+from bert_tf.checkpoints import loading as weights
 from bert_tf.config import BertConfig
-from bert_tf.fine_tuning import Batching, predictions_in_order
-from bert_tf.formats.base import Weights
-from bert_tf.optimization import AdamWeightDecay, Schedule
-from bert_tf.records import RecordFiles
+from bert_tf.data.batches import Batching
+from bert_tf.training.fine_tuning import predictions_in_order
+from bert_tf.checkpoints.metadata import Weights
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.data.shards import RecordFiles
 from bert_tf.squad.windows import Window
-from bert_tf.step import Computation
-from bert_tf.training import Trainer
+from bert_tf.training.step import Computation
+from bert_tf.training.trainer import Trainer
 
 ENCODER_AND_HEAD = r"bert/(?!pooler/)|cls/squad/"  # what a checkpoint must have to answer questions
 

@@ -1,8 +1,8 @@
 """Questions from tensorflow-datasets, an extra (`--tfds_name=squad` or `squad/v2.0`)."""
 
-from bert_tf.datasets import read_part
+from bert_tf.data.tfds import read_part
 from bert_tf.errors import InputError
-from bert_tf.squad.reading import SquadFile, example_of_row
+from bert_tf.squad.data import SquadFile, example_of_row
 
 TRAIN, PREDICT = "train", "validation"  # the parts that training and prediction use
 FEATURES = ("id", "question", "context", "answers")

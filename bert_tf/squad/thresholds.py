@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_tf.squad.answers import Prediction, best_non_null, decide
 from bert_tf.squad.evaluation import best_thresholds, evaluate
-from bert_tf.squad.reading import SquadFile
+from bert_tf.squad.data import SquadFile
 
 LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.fine_tuning import write_records
-from bert_tf.records import Feature, Record, RecordFiles
+from bert_tf.data.shards import write_records
+from bert_tf.data.records import Feature, Record
+from bert_tf.data.shards import RecordFiles
 from bert_tf.squad.windows import Window
 
 

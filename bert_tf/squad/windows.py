@@ -23,14 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.squad.reading import (
-    ContextWords,
-    SquadExample,
-    TrainingExample,
-    WordSpan,
-    split_context,
-)
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
 SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.extras import import_extra
+from bert_tf.runtime import import_extra
 from bert_tf.tasks.labels import Label, Labels
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_tf.files import write_text
 from bert_tf.tasks.labels import Label, Labels
-from bert_tf.tasks.reading import WordsExample
+from bert_tf.tasks.examples import WordsExample
 
 
 def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.datasets import read_part
-from bert_tf.tasks.reading import AnyExample
+from bert_tf.data.tfds import read_part
+from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.task import Split, Task
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from walking import SIZES, TINY, attempt, in_process, write_config, write_records, write_vocabulary
 
-from bert_tf.checkpoints import write_checkpoint
+from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk

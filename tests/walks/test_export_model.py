@@ -12,7 +12,7 @@ from saved_models import run_in_c
 from walking import in_process, run, write_config, write_vocabulary
 
 from bert_tf import BertConfig, bert_encoder
-from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving.export import batch_of
 

@@ -22,9 +22,9 @@ from walking import (
 )
 
 from bert_tf import BertConfig, bert_encoder
-from bert_tf.checkpoints import checkpoint_name, write_checkpoint
-from bert_tf.step import Computation
-from bert_tf.training import Trainer
+from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.training.step import Computation
+from bert_tf.training.trainer import Trainer
 
 pytestmark = pytest.mark.walk
 EARLY, LATE = 8, 160  # rounding grows with the steps: devices are compared after the first few

@@ -27,7 +27,7 @@ from walking import (
 )
 
 from bert_tf import BertConfig, bert_encoder
-from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk

@@ -9,8 +9,8 @@ import tensorflow as tf
 from walking import SIZES, read_tensors, run, write_config, write_records, write_vocabulary
 
 import bert_tf
-from bert_tf.progress import read_curves
-from bert_tf.records import pretraining_record
+from bert_tf.training.logging import read_curves
+from bert_tf.data.records import pretraining_record
 
 pytestmark = pytest.mark.walk
 

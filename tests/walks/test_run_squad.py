@@ -11,10 +11,10 @@ from absl import flags as absl_flags
 from walking import in_process, run, write_config, write_vocabulary
 
 from bert_tf import BertConfig, bert_encoder
-from bert_tf.checkpoints import checkpoint_name, write_checkpoint
+from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.squad.evaluation import evaluate
-from bert_tf.squad.reading import read_squad
+from bert_tf.squad.data import read_squad
 
 pytestmark = pytest.mark.walk
 

@@ -1,0 +1,399 @@
+"""Weights in and out, of every format that a BERT comes in.
+
+    open_weights(path)             what is there: names, shapes, configuration, vocabulary
+    load_checkpoint(model, path)   into a model, with a report of every name
+    save_weights(path, weights)    as an original checkpoint, ours, or Hugging Face's folder
+
+Everything has the original's names and shapes in between (`formats.base.Weights`).
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_tf.checkpoints import tf1, vocabulary_checks
+from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
+from bert_tf.files import copy_folder, is_remote, path_errors, write_text
+from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, keras_files, tf2, tf1
+from bert_tf.checkpoints.metadata import CONFIG_FILE, FACTS_FILE, VOCAB_FILE, ModelFacts, Weights, beside, join, vocabulary_text
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
+HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
+SAME_FACTS = ("do_lower_case", "architecture", "labels", "task")  # as long as a run goes on
+FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
+CHECKPOINT_NAME = "bert_model.ckpt"
+_LAST_FILES = {  # without which a folder is no model
+    "tf1": f"{CHECKPOINT_NAME}.index",
+    "bert_tf": f"{CHECKPOINT_NAME}.index",
+    "hugging_face": hugging_face.SAFETENSORS,
+}
+
+# ---------------------------------------------------------------------------- opening
+
+
+def open_weights(path: str) -> Weights:
+    """Opens weights of any format; tensors are read when they are asked for.
+
+    Args:
+      path: a TF1 or TF2 checkpoint (its prefix, a file of it or its folder), a .keras or
+        .weights.h5 file, or a folder (or .safetensors or .bin file) of Hugging Face's.
+
+    Raises:
+      InputError: there is nothing, it is damaged, or it is not of a BERT.
+    """
+    path = str(path)
+    with path_errors(path):
+        if path.endswith(keras_files.ENDINGS) and tf.io.gfile.exists(path):
+            return keras_files.open_keras_file(path)
+        if hugging_face.is_hugging_face(path):
+            return hugging_face.open_hugging_face(path)
+        if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+            _refuse_archive(path)
+    weights = tf1.open_bundle(path)
+    if tf2.is_object_graph(weights.shapes):
+        return tf2.open_object_graph(path)
+    return weights
+
+
+def _refuse_archive(path: str) -> None:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        start = file.read(4)
+    if start[:2] in (b"PK", b"\x1f\x8b"):
+        raise InputError(
+            received=f"{path}, an archive",
+            expected="the folder or checkpoint that is in it",
+            remedy="unpack it, and give the path of what was in it",
+        )
+
+
+# ---------------------------------------------------------------------------- loading
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """Which variables were loaded from a checkpoint, by the original's names."""
+
+    path: str
+    matched: Sequence[str]
+    missing: Sequence[str]  # in the model, not taken from the file: they keep their fresh values
+    unused: Sequence[str]  # in the file, not taken
+    slots: Sequence[str]  # of an optimizer; never loaded as weights
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {len(self.matched)} variables loaded"]
+        for label, names in (("missing (kept fresh)", self.missing), ("unused", self.unused)):
+            lines.append(f"  {label}: {len(names)}" + "".join(f"\n    {name}" for name in names))
+        lines.append(f"  optimizer state, not loaded: {len(self.slots)}")
+        return "\n".join(lines)
+
+
+def load_checkpoint(
+    model: keras.Model,
+    path: "str | Weights",
+    *,
+    required: str = ENCODER,
+    skip: str | None = None,
+) -> LoadReport:
+    """Puts weights into a model, by name.
+
+    Args:
+      model: one of `bert_tf.models`, or any whose layers are named alike.
+      path: as for `open_weights`, or what that gave.
+      required: a pattern of the names that must be there; by default the encoder's, without its
+        pooler, which many models leave out.
+      skip: a pattern of the names that are not taken though they may be there.
+
+    Returns:
+      The variables matched, missing and unused. What is missing keeps its fresh weights.
+
+    Raises:
+      InputError: a required weight is missing, one has another shape, or nothing matches.
+        The model is then unchanged.
+    """
+    weights = path if isinstance(path, Weights) else open_weights(path)
+    variables = {tf1.checkpoint_name(v): v for v in model.trainable_variables}
+    taken = {name for name in weights.shapes if not (skip and re.match(skip, name))}
+    report = LoadReport(
+        path=weights.path,
+        matched=sorted(variables.keys() & taken),
+        missing=sorted(variables.keys() - taken),
+        unused=[name for name in weights.names if name not in variables or name not in taken],
+        slots=weights.slots,
+    )
+    _check_report(report, variables, weights.shapes, required)
+    values = {name: weights.read(name) for name in report.matched}
+    for name, value in values.items():
+        variables[name].assign(value)
+    return report
+
+
+def _check_report(
+    report: LoadReport,
+    variables: Mapping[str, keras.Variable],
+    shapes: Mapping[str, Sequence[int]],
+    required: str,
+) -> None:
+    lacking = [name for name in report.missing if re.match(required, name)]
+    if lacking or not report.matched:
+        raise InputError(
+            received=f"{report.path}, which lacks {len(lacking)} of the model's weights, such as "
+            f"{', '.join(lacking[:3])}; it has {len(report.unused)} others, such as "
+            f"{', '.join(report.unused[:3]) or 'none'}",
+            expected=f"a checkpoint with every weight whose name begins with {required}",
+            remedy="check that the checkpoint and --bert_config_file belong together",
+        )
+    for name in report.matched:
+        if tuple(shapes[name]) != tuple(variables[name].shape):
+            raise InputError(
+                received=f"{report.path}, whose {name} has the shape {tuple(shapes[name])}",
+                expected=f"{tuple(variables[name].shape)}, as the configuration says",
+                remedy="check that the checkpoint and --bert_config_file belong together",
+            )
+
+
+# ---------------------------------------------------------------------------- what belongs to them
+
+# What no shape shows; with another value the same weights compute something else.
+_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+
+
+def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:
+    """The configuration of weights: that given, else their own.
+
+    Raises:
+      InputError: there is none, or the two differ in what would silently change the results.
+    """
+    if bert_config_file is None:
+        if weights.config is None:
+            raise InputError(
+                received=f"{weights.path} without a {CONFIG_FILE} beside it",
+                expected="the configuration of the model",
+                remedy="name it with --bert_config_file",
+            )
+        return weights.config
+    given = BertConfig.from_json_file(bert_config_file)
+    own = weights.config or given
+    other = [key for key in _SILENT if getattr(own, key) != getattr(given, key)]
+    if other:
+        raise InputError(
+            received=f"{bert_config_file} with "
+            + ", ".join(f"{key} {getattr(given, key)}" for key in other),
+            expected=", ".join(f"{key} {getattr(own, key)}" for key in other)
+            + f", as beside {weights.path}",
+            remedy="leave out --bert_config_file, or correct it",
+        )
+    return given
+
+
+def tokenizer_of(
+    weights: Weights,
+    config: BertConfig,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> FullTokenizer:
+    """The tokenizer of weights: with the vocabulary given, else their own.
+
+    Args:
+      weights: whose it is.
+      config: their configuration; its table must fit the vocabulary.
+      vocab_file: the vocabulary, or None for the one beside the weights.
+      do_lower_case: as the user said, or None for what the model says, else true.
+
+    Raises:
+      InputError: there is no vocabulary, it is not of the table's size, or the case is not that of
+        the model or of the vocabulary.
+    """
+    if vocab_file is None and weights.pieces is None:
+        raise InputError(
+            received=f"{weights.path} without a {VOCAB_FILE} beside it",
+            expected="the vocabulary of the model",
+            remedy="name it with --vocab_file",
+        )
+    lower = do_lower_case
+    if lower is None:
+        lower = True if weights.facts.do_lower_case is None else weights.facts.do_lower_case
+    if vocab_file is None:
+        tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces)
+    else:
+        tokenizer = FullTokenizer(vocab_file, lower)
+    config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
+    vocabulary_checks.check_spare_rows(tokenizer, config)
+    vocabulary_checks.check_case(weights, tokenizer)
+    return tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedModel:
+    """What fine-tuning and answering begin with.
+
+    Attributes:
+      source: the checkpoint.
+      config: of its model.
+      tokenizer: with its vocabulary.
+    """
+
+    source: Weights
+    config: BertConfig
+    tokenizer: FullTokenizer
+
+
+# ---------------------------------------------------------------------------- saving
+
+
+def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
+    """Writes weights and all that belongs to them; nothing appears before it is whole.
+
+    Args:
+      path: a folder that is not there yet.
+      weights: what to write.
+      to_format: tf1, which the original reads; bert_tf, the same with configurations that it does
+        not know; or hugging_face.
+
+    Returns:
+      The path to give to `open_weights`.
+
+    Raises:
+      InputError: the folder is there, cannot be written, or the format cannot hold the model.
+    """
+    path = path.rstrip("/")
+    with path_errors(path):
+        taken = tf.io.gfile.exists(path)
+    if taken:
+        raise InputError(
+            received=f"{path}, which is there already",
+            expected="a folder that is still to be made",
+            remedy="choose another path, or remove the folder",
+        )
+    if weights.config is None:
+        config_of(weights)  # says what is missing
+    if to_format == "hugging_face":
+        files = _hugging_face_files(weights)
+    else:
+        files = _our_files(weights, to_format)
+    temporary = f"{path}.incomplete"
+    try:
+        _write_folder(temporary, files, weights, to_format)
+        if is_remote(path):  # where a folder is renamed file by file
+            copy_folder(temporary, path, last=_LAST_FILES[to_format])
+        else:
+            tf.io.gfile.rename(temporary, path)
+    except (tf.errors.OpError, OSError) as error:
+        raise InputError(
+            received=f"{path}, which cannot be written ({str(error).splitlines()[0]})",
+            expected="a path where a folder can be made, with space for the weights",
+            remedy="choose another path, or change its permissions",
+        ) from None
+    finally:
+        with path_errors(path):
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.rmtree(temporary)
+    return path if to_format == "hugging_face" else join(path, CHECKPOINT_NAME)
+
+
+def _write_folder(folder: str, files: Mapping[str, str], weights: Weights, to_format: str) -> None:
+    if tf.io.gfile.exists(folder):  # of a process that was killed
+        tf.io.gfile.rmtree(folder)
+    tf.io.gfile.makedirs(folder)
+    for name, text in files.items():
+        with tf.io.gfile.GFile(join(folder, name), "w") as file:
+            file.write(text)
+    if to_format == "hugging_face":
+        names = [n for n in weights.names if hugging_face.hugging_face_name(n)]
+        with tf.io.gfile.GFile(join(folder, hugging_face.SAFETENSORS), "wb") as file:
+            file.write(hugging_face.write_tensors(weights, names))
+    else:
+        tf1.write_checkpoint(
+            join(folder, CHECKPOINT_NAME),
+            {name: weights.read(name) for name in weights.shapes},
+            temporary=join(folder, "incomplete"),
+        )
+
+
+def _our_files(weights: Weights, to_format: str) -> dict[str, str]:
+    config = weights.config
+    if to_format == "tf1":
+        _check_original_can(config, weights.path)
+    values = config.to_dict()
+    if to_format == "tf1":  # the original takes any key, but has this number in its code
+        del values["layer_norm_eps"]
+    files = {CONFIG_FILE: json.dumps(values, indent=2, sort_keys=True) + "\n"}
+    if weights.pieces is not None:
+        files[VOCAB_FILE] = vocabulary_text(weights.pieces)
+    if weights.facts != ModelFacts():
+        files[FACTS_FILE] = weights.facts.to_json_string()
+    return files
+
+
+def _check_original_can(config: BertConfig, path: str) -> None:
+    lacks = []
+    if config.hidden_act == "gelu_erf":
+        lacks.append("the exact gelu; its own is the tanh form")
+    if config.layer_norm_eps != 1e-12:
+        lacks.append(f"layer_norm_eps {config.layer_norm_eps}; its own is 1e-12")
+    if lacks:
+        raise InputError(
+            received=f"{path} to be written as tf1",
+            expected=f"a model that the original can compute; it lacks {' and '.join(lacks)}",
+            remedy="use --to_format=bert_tf, the same file format for this package alone",
+        )
+
+
+def _hugging_face_files(weights: Weights) -> dict[str, str]:
+    values = hugging_face.write_config(weights.config, weights.facts, weights.shapes)
+    files = {hugging_face.CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n"}
+    if weights.pieces is not None:
+        tokenizer = tokenizer_of(weights, weights.config)
+        files |= hugging_face_tokenizer.write_tokenizer(
+            weights.pieces, tokenizer.do_lower_case, weights.config.max_position_embeddings
+        )
+    return files
+
+
+def refuse_other_model(
+    folder: tf1.CheckpointFolder, model: PretrainedModel, facts: ModelFacts
+) -> None:
+    """Refuses to train on in a folder whose checkpoints are of another model or other labels.
+
+    Args:
+      folder: of the run; one without checkpoints is right for any.
+      model: what training begins with.
+      facts: what is to be noted of what it makes.
+
+    Raises:
+      InputError: naming what differs. Nothing has been written.
+    """
+    if folder.latest() is None:
+        return
+    found, tokenizer = beside(folder.path), model.tokenizer
+    pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
+    old = {"configuration": found["config"], "vocabulary": found["pieces"]}
+    new = {"configuration": model.config, "vocabulary": pieces}
+    old |= {name: getattr(found["facts"], name) for name in SAME_FACTS}
+    new |= {name: getattr(facts, name) for name in SAME_FACTS}
+    other = [n for n, value in new.items() if None not in (old[n], value) and old[n] != value]
+    if other:
+        raise InputError(
+            received=f"{folder.path}, where a model with another {' and '.join(other)} was trained",
+            expected="the folder of this run, or an empty one",
+            remedy="choose another --output_dir, or remove the folder to start again",
+        )
+
+
+def write_model_files(
+    folder: str, config: BertConfig, tokenizer: FullTokenizer, facts: ModelFacts
+) -> None:
+    """What makes a run's folder a whole model, beside its checkpoints."""
+    pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+    texts = {
+        CONFIG_FILE: config.to_json_string(),
+        VOCAB_FILE: vocabulary_text(pieces),
+        FACTS_FILE: facts.to_json_string(),
+    }
+    for name, text in texts.items():
+        write_text(join(folder, name), text)

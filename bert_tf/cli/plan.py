@@ -1,0 +1,109 @@
+"""What a training will need, before it is started: parameters, memory, FLOPs, time, what fits.
+
+    python plan.py --bert_config_file=bert_config.json --max_seq_length=128 --train_batch_size=32 \
+        --memory_gb=16 --device_tflops=15.7 --device_gb_per_s=900
+    python plan.py --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \
+        --gradient_accumulation_steps=4 --device_tflops=15.7 --device_gb_per_s=900 \
+        --link_gb_per_s=12.5 --num_train_steps=1000000
+    python plan.py --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
+
+Nothing is built and no device is needed. The flags that run_pretraining.py has too mean the same
+here. Memory is in GB of 2^30 bytes where a device's is meant, as these are sold.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import bert_tf
+from bert_tf.cli import flags as shared_flags
+from bert_tf.errors import InputError
+from bert_tf.planning import Device, Workload, tables
+from bert_tf.planning.workload import BYTES, HEADS, OPTIMIZERS
+
+# isort: split
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """What is trained, how, and on what."""
+    flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+    flags.DEFINE_enum("head", "pretraining", HEADS, "What is trained on top of the encoder.")
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence.")
+    flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
+    flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
+    flags.DEFINE_integer("num_classes", 2, "Labels, of classifier and token_labels.")
+    flags.DEFINE_enum("precision", "float32", list(BYTES), "What the layers compute with.")
+    flags.DEFINE_bool("recompute", False, "Compute encoder blocks again rather than keep them.")
+    flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts a device takes its batch in.")
+    flags.DEFINE_integer("num_replicas", 1, "Devices.")
+    flags.DEFINE_enum(
+        "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
+    )
+    flags.DEFINE_integer("num_train_steps", 0, "Also tell how long so many steps take.")
+    flags.DEFINE_float("memory_gb", 0, "Memory of a device: also tell the largest batch.")
+    flags.DEFINE_float(
+        "reserved_gb", 0.75, "What driver and libraries keep of a device's memory, about."
+    )
+    flags.DEFINE_float("device_tflops", 0, "10^12 FLOP/s of a device: also tell the time.")
+    flags.DEFINE_float("device_gb_per_s", 0, "10^9 bytes/s of its memory.")
+    flags.DEFINE_float("efficiency", 0.5, "Share of its FLOP/s that matrix products reach.")
+    flags.DEFINE_float("link_gb_per_s", 0, "10^9 bytes/s from a device to its neighbour.")
+    flags.DEFINE_bool("variables", False, "List every variable.")
+    flags.DEFINE_bool("fits", False, "The table of what fits for BERT-Base and BERT-Large.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints what the flags ask for."""
+    shared_flags.refuse_words(argv[1:])
+    work, device = make_workload(), make_device()
+    print("\n".join(lines(work, device)))
+
+
+def make_workload() -> Workload:
+    """The fields of a workload are named as the flags."""
+    if not FLAGS.bert_config_file and not FLAGS.fits:
+        raise InputError(
+            received="no --bert_config_file",
+            expected="the sizes of a model, or --fits for those of the published ones",
+            remedy="add --bert_config_file=bert_config.json",
+        )
+    config = tables.PUBLISHED["BERT-Base"]
+    if FLAGS.bert_config_file:
+        config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
+    names = {field.name for field in dataclasses.fields(Workload)} - {"config"}
+    return Workload(config=config, **{name: FLAGS[name].value for name in names})
+
+
+def make_device() -> Device | None:
+    """The device to be timed, if it is described."""
+    if not (FLAGS.device_tflops or FLAGS.device_gb_per_s):
+        return None
+    return Device(
+        flops_per_second=FLAGS.device_tflops * 1e12,
+        bytes_per_second=FLAGS.device_gb_per_s * 1e9,
+        efficiency=FLAGS.efficiency,
+        link_bytes_per_second=FLAGS.link_gb_per_s * 1e9,
+    )
+
+
+def lines(work: Workload, device: Device | None) -> Iterator[str]:
+    """The sections that are asked for."""
+    if FLAGS.bert_config_file:
+        yield from tables.parameter_lines(work, each=FLAGS.variables)
+        yield from tables.memory_lines(work)
+        if FLAGS.memory_gb:
+            yield from tables.batch_lines(work, FLAGS.memory_gb, FLAGS.reserved_gb)
+        yield from tables.work_lines(work)
+        if device:
+            yield from tables.time_lines(work, device, num_train_steps=FLAGS.num_train_steps)
+        if device and device.link_bytes_per_second:
+            yield from tables.pod_lines(work, device)
+    if FLAGS.fits:
+        yield from tables.fits_lines(work, FLAGS.reserved_gb)
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)

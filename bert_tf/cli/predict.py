@@ -1,0 +1,136 @@
+"""Answers of a model to texts: a line in, a line of JSON out.
+
+    python predict.py --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
+    python predict.py --model=/serving/squad < questions.jsonl
+    echo "A fine film." | python predict.py --model=/models/sst2
+
+The model is an export of export_model.py, or the folder of a checkpoint. A file of any size takes
+the same memory. Typed into a terminal, each line is answered at once.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from bert_tf import Predictor, files
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import predictor_flags
+from bert_tf.serving import lines
+
+# isort: split
+import tensorflow as tf
+from absl import flags, logging
+
+FLAGS = flags.FLAGS
+STDIN = "standard input"
+
+
+def define_flags() -> None:
+    """The flags of this script."""
+    flags.DEFINE_string("model", None, "An export, or a folder with weights; local or remote.")
+    predictor_flags.define_flags()
+    flags.DEFINE_string("input_file", None, "What is asked, one a line; default: standard input.")
+    flags.DEFINE_string("output_file", None, "JSON lines; default: standard output.")
+    flags.DEFINE_enum(
+        "input_format",
+        None,
+        lines.FORMATS,
+        "text: a text a line. tsv: texts with tabs between. jsonl: JSON strings, lists or objects; "
+        "of an object, `id` is passed on. Default: by the file's ending, else text, or tsv for "
+        "models of several texts.",
+    )
+    flags.DEFINE_integer("batch_size", 32, "Lines of a batch at most.")
+    flags.DEFINE_bool(
+        "interactive",
+        None,
+        "Answer each line before the next is read. Default: if it is typed into a terminal.",
+    )
+    flags.mark_flag_as_required("model")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> model -> lines -> answers -> lines."""
+    shared_flags.refuse_words(argv[1:])
+    shared_flags.check_limits()
+    predictor = predictor_flags.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
+    answers = answer(predictor, read_input(predictor))
+    with open_output() as file, until_nobody_reads():
+        count = write_lines(file, answers)
+    if FLAGS.output_file:
+        logging.info("Wrote %d answers to %s", count, FLAGS.output_file)
+
+
+def read_input(predictor: Predictor) -> Iterator[Any]:
+    """What is asked, an item for each line."""
+    facts = predictor.model.facts
+    path = FLAGS.input_file
+    return lines.read_items(
+        files.read_lines(path) if path else lines.lines_of(sys.stdin.buffer),
+        facts,
+        input_format=FLAGS.input_format or lines.format_of(path, facts),
+        name=path or STDIN,
+    )
+
+
+def answer(predictor: Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The answer to each item, with its `id` if it has one."""
+    ids = collections.deque()  # of the items that are not answered yet
+
+    def noted() -> Iterator[Any]:
+        for item in items:
+            has_id = isinstance(item, Mapping) and "id" in item
+            ids.append({"id": item["id"]} if has_id else {})
+            yield item
+
+    interactive = FLAGS.interactive
+    if interactive is None:
+        interactive = not FLAGS.input_file and sys.stdin.isatty()
+    name = FLAGS.input_file or STDIN
+    found = predictor.stream(
+        noted(), window=1 if interactive else None, place=lambda n: lines.place(name, n)
+    )
+    for one in found:
+        yield ids.popleft() | one
+
+
+@contextlib.contextmanager
+def open_output() -> Iterator[BinaryIO]:
+    """--output_file, which appears when it is whole, or standard output."""
+    if not FLAGS.output_file:
+        yield sys.stdout.buffer
+        return
+    with (
+        files.whole_file(FLAGS.output_file) as temporary,
+        tf.io.gfile.GFile(temporary, "wb") as file,
+    ):
+        yield file
+
+
+def write_lines(file: BinaryIO, answers: Iterable[dict[str, Any]]) -> int:
+    """Writes answers as they come; returns how many there were."""
+    count = 0
+    for count, one in enumerate(answers, 1):  # noqa: B007
+        # A lone surrogate, which JSON may hold and UTF-8 may not, becomes its JSON escape.
+        file.write(json.dumps(one, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        if not FLAGS.output_file:
+            file.flush()  # someone may wait for it
+    return count
+
+
+@contextlib.contextmanager
+def until_nobody_reads() -> Iterator[None]:
+    """Ends quietly when what reads the answers, such as `head`, has enough of them."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python would complain once more when it flushes the stream at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)

@@ -1,0 +1,285 @@
+"""The layers of BERT, up to its pooler; in `keras.ops` alone, so they run on every backend.
+
+Dimensions, here and in the whole project:
+
+    B batch    S sequence    P predictions    D hidden    N heads    H head size, D = N * H
+    F feed-forward    V vocabulary    T segment types
+
+Layers and weights are named so that a variable's path is its name in the original's checkpoints,
+less the leading `bert/`, `bert/encoder/` or `cls/` (see checkpoints.py).
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.modeling import recompute
+from bert_tf.config import BertConfig
+from bert_tf.modeling.dropout import Dropout
+
+MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
+
+
+def activation(name: str):
+    """The function behind a `hidden_act`: gelu is the tanh form, gelu_erf the exact one."""
+    return {
+        "gelu": lambda x: ops.gelu(x, approximate=True),
+        "gelu_erf": lambda x: ops.gelu(x, approximate=False),
+        "relu": ops.relu,
+        "tanh": ops.tanh,
+        "linear": lambda x: x,
+    }[name]
+
+
+def initializer(config: BertConfig):
+    return truncated_normal(config.initializer_range)
+
+
+def truncated_normal(deviation: float):
+    return keras.initializers.TruncatedNormal(stddev=deviation)
+
+
+class _Dense(keras.layers.Dense):
+    """A dense layer that works on one matrix of all rows: half the cost of batched products."""
+
+    def call(self, x):
+        """x [..., in] -> [..., units]."""
+        shape = ops.shape(x)
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        return ops.reshape(super().call(rows), (*shape[:-1], self.units))
+
+
+class BertLayer(keras.layers.Layer):
+    """A layer whose sizes are those of a `BertConfig`; it is serialized with the configuration."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+
+    def dense(self, units: int, name: str = "dense") -> _Dense:
+        """A dense layer with BERT's initializer, of this layer's dtype."""
+        kernel = initializer(self.config)
+        return _Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
+
+    def layer_norm(self) -> keras.layers.LayerNormalization:
+        """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
+        return keras.layers.LayerNormalization(
+            epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+        )
+
+    def dropout_layer(self, rate: float) -> Dropout:
+        """Dropout of this layer's dtype."""
+        return Dropout(rate, dtype=self.dtype_policy, name="dropout")
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    def compute_output_shape(self, x_shape, *_):
+        """The shape of the first input, with D at its end."""
+        return (*x_shape[:-1], self.config.hidden_size)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Embeddings(BertLayer):
+    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.norm = self.layer_norm()
+        self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
+
+    def build(self, input_ids_shape, segment_ids_shape=None):
+        """Makes the three tables and the normalization."""
+        init = initializer(self.config)
+
+        def table(rows: int, name: str):
+            # In float32 whatever the layer computes in: so many gradients of one row are added up.
+            shape = (rows, self.config.hidden_size)
+            return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
+
+        self.word_embeddings = table(self.config.vocab_size, "word_embeddings")  # [V, D]
+        self.token_type_embeddings = table(self.config.type_vocab_size, "token_type_embeddings")
+        self.position_embeddings = table(self.config.max_position_embeddings, "position_embeddings")
+        self.norm.build((*input_ids_shape, self.config.hidden_size))
+        self.dropout.build((*input_ids_shape, self.config.hidden_size))
+
+    def call(self, input_ids, segment_ids, training=None):
+        """input_ids, segment_ids int [B, S] -> (embeddings [B, S, D], word table [V, D]).
+
+        The table is an output because the masked-LM head is tied to it: what is read inside `call`
+        takes part in the gradient, what a functional model reads while it is built does not.
+        """
+        length = ops.shape(input_ids)[1]
+        longest = self.config.max_position_embeddings
+        if isinstance(length, int) and length > longest:
+            raise ValueError(f"received sequences of {length}, expected at most {longest}")
+        words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
+        x = ops.take(words, input_ids, axis=0)  # [B, S, D]
+        # A product with one-hot rows: a gradient without scatter, for the two or so types.
+        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.variable_dtype)
+        x += ops.matmul(types, ops.convert_to_tensor(self.token_type_embeddings))  # [B, S, D]
+        x += ops.convert_to_tensor(self.position_embeddings)[:length]  # [S, D] to each row
+        return self.dropout(self.norm(x), training=training), words
+
+    def compute_output_shape(self, input_ids_shape, segment_ids_shape=None):
+        """The shapes of embeddings and table."""
+        hidden = self.config.hidden_size
+        return (*input_ids_shape, hidden), (self.config.vocab_size, hidden)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AttentionMask(keras.layers.Layer):
+    """The mask of real tokens as scores to add: 0 for them, -10000 for padding."""
+
+    def call(self, input_mask):
+        """input_mask int [B, S] -> [B, 1, 1, S]."""
+        mask = ops.cast(input_mask, self.compute_dtype)[:, None, None, :]
+        return (1.0 - mask) * MASKED_SCORE
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SelfAttention(BertLayer):
+    """Scaled dot-product attention of N heads (paper, section 3; original: `attention_layer`)."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.query = self.dense(self.config.hidden_size, "query")
+        self.key = self.dense(self.config.hidden_size, "key")
+        self.value = self.dense(self.config.hidden_size, "value")
+        self.dropout = self.dropout_layer(self.config.attention_probs_dropout_prob)
+
+    def build(self, x_shape, mask_scores_shape=None):
+        """Makes the three projections."""
+        for projection in (self.query, self.key, self.value):
+            projection.build(x_shape)
+        self.dropout.build(x_shape)
+
+    def call(self, x, mask_scores, training=None):
+        """x [B, S, D], mask_scores [B, 1, 1, S] -> context [B, S, D]."""
+        batch, length, hidden = ops.shape(x)
+        heads = self.config.num_attention_heads
+
+        def split(y):  # [B, S, D] -> [B, N, S, H]
+            y = ops.reshape(y, (batch, length, heads, hidden // heads))
+            return ops.transpose(y, (0, 2, 1, 3))
+
+        query, key, value = split(self.query(x)), split(self.key(x)), split(self.value(x))
+        scale = (hidden // heads) ** -0.5
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale  # [B, N, S, S]
+        scores = ops.cast(scores, "float32") + ops.cast(mask_scores, "float32")
+        probabilities = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        probabilities = self.dropout(probabilities, training=training)
+        context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, S, N, H]
+        return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AddAndNorm(BertLayer):
+    """norm(residual + dropout(dense(x))), the end of both halves of an encoder block."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.projection = self.dense(self.config.hidden_size)
+        self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
+        self.norm = self.layer_norm()
+
+    def build(self, x_shape, residual_shape=None):
+        """Makes the projection and the normalization."""
+        self.projection.build(x_shape)
+        self.dropout.build(x_shape)
+        self.norm.build((*x_shape[:-1], self.config.hidden_size))
+
+    def call(self, x, residual, training=None):
+        """x [B, S, D or F], residual [B, S, D] -> [B, S, D]."""
+        return self.norm(residual + self.dropout(self.projection(x), training=training))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Intermediate(BertLayer):
+    """activation(dense(x)): the wide half of the feed-forward network."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.projection = self.dense(self.config.intermediate_size)
+
+    def build(self, x_shape):
+        """Makes the projection."""
+        self.projection.build(x_shape)
+
+    def call(self, x):
+        """x [..., D] -> [..., F]."""
+        return activation(self.config.hidden_act)(self.projection(x))
+
+    def compute_output_shape(self, x_shape):
+        """The shape of x with F at its end."""
+        return (*x_shape[:-1], self.config.intermediate_size)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Attention(BertLayer):
+    """Self-attention, its projection, residual and normalization: half an encoder block."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.self_attention = SelfAttention(self.config, dtype=self.dtype_policy, name="self")
+        self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
+
+    def build(self, x_shape, mask_scores_shape=None):
+        """Builds both parts."""
+        self.self_attention.build(x_shape, mask_scores_shape)
+        self.add_and_norm.build(x_shape, x_shape)
+
+    def call(self, x, mask_scores, training=None):
+        """x [B, S, D], mask_scores [B, 1, 1, S] -> [B, S, D]."""
+        context = self.self_attention(x, mask_scores, training=training)
+        return self.add_and_norm(context, x, training=training)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class EncoderBlock(BertLayer):
+    """One Transformer block, normalized after each half (original: `transformer_model`)."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.attention = Attention(self.config, dtype=self.dtype_policy, name="attention")
+        self.intermediate = Intermediate(self.config, dtype=self.dtype_policy, name="intermediate")
+        self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
+
+    def build(self, x_shape, mask_scores_shape=None):
+        """Builds the three parts."""
+        self.attention.build(x_shape, mask_scores_shape)
+        self.intermediate.build(x_shape)
+        self.add_and_norm.build((*x_shape[:-1], self.config.intermediate_size), x_shape)
+
+    def call(self, x, mask_scores, training=None):
+        """x [B, S, D], mask_scores [B, 1, 1, S] -> [B, S, D]."""
+
+        def block(x):
+            x = self.attention(x, mask_scores, training=training)
+            wide = self.intermediate(x)  # [B, S, F]
+            return self.add_and_norm(wide, x, training=training)
+
+        return recompute.recomputed(block, x) if recompute.is_wanted() else block(x)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Pooler(BertLayer):
+    """tanh(dense(first token)): one vector for the sequence (original: `BertModel`)."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(config, **kwargs)
+        self.projection = self.dense(self.config.hidden_size)
+
+    def build(self, sequence_output_shape):
+        """Makes the projection."""
+        self.projection.build((sequence_output_shape[0], sequence_output_shape[-1]))
+
+    def call(self, sequence_output):
+        """sequence_output [B, S, D] -> [B, D]."""
+        return ops.tanh(self.projection(sequence_output[:, 0]))
+
+    def compute_output_shape(self, sequence_output_shape):
+        """[B, D]."""
+        return (sequence_output_shape[0], self.config.hidden_size)

@@ -1,0 +1,262 @@
+"""Pieces of texts -> the batch that a model takes, as TensorFlow operations.
+
+    a            [[who, founded, it], [why]]
+    b            [[ru, ##pre, ##cht], []]
+    input_ids    [CLS] who founded it [SEP] ru ##pre ##cht [SEP]
+                 [CLS] why [SEP]  0    0     0   0     0     0      padded to the longest row only
+
+The same sequences as `bert_tf.tasks.features` and `bert_tf.squad.windows` make in Python.
+
+Shapes: N runs or rows, S the longest sequence.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+Features = dict[str, tf.Tensor]
+FEATURE_NAMES = ("input_ids", "input_mask", "segment_ids")
+SPECIAL_PIECES = 3  # of a pair: [CLS], [SEP] and [SEP]
+LEAST_LENGTH = 5  # so that either text of a pair has room for a piece
+
+
+class Runs(NamedTuple):
+    """N runs of one flat list of ids, which may overlap.
+
+    Attributes:
+      ids: int32 [any].
+      starts, lengths: int32 [N].
+    """
+
+    ids: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+
+    def rows(self, first: int | tf.Tensor | None, last: int | tf.Tensor | None) -> "Runs":
+        """The runs first .. last-1."""
+        return Runs(self.ids, self.starts[first:last], self.lengths[first:last])
+
+    def cut(self, most: int | tf.Tensor) -> "Runs":
+        """The first `most` ids of each run."""
+        return self._replace(lengths=tf.minimum(self.lengths, most))
+
+
+def runs_of(ragged: tf.RaggedTensor) -> Runs:
+    """The rows of a ragged tensor [N, (pieces)]."""
+    splits = tf.cast(ragged.row_splits, tf.int32)
+    return Runs(ragged.values, splits[:-1], splits[1:] - splits[:-1])
+
+
+def cut_pair(a: Runs, b: Runs, most: int) -> tuple[Runs, Runs]:
+    """Cuts pairs to `most` pieces, from the longer's end, from b's if equal.
+
+    The closed form of the original's loop `_truncate_seq_pair`.
+    """
+    of_a = tf.minimum(a.lengths, tf.maximum(most - b.lengths, (most + 1) // 2))
+    return a.cut(of_a), b.cut(most - of_a)
+
+
+def join(a: Runs, b: Runs | None, *, cls: int, sep: int) -> Features:
+    """[CLS] a [SEP] b [SEP]; where b has no piece, [CLS] a [SEP].
+
+    Args:
+      a: N runs.
+      b: as many, or None.
+      cls, sep: ids of [CLS] and [SEP].
+
+    Returns:
+      input_ids, input_mask, segment_ids, int32 [N, S] with S at least 1.
+    """
+    special = tf.constant([0, cls, sep], tf.int32)  # padding is piece 0, as in the original
+    lengths = a.lengths + 2  # with [CLS] and [SEP]
+    first_end = lengths[:, tf.newaxis]  # [N, 1]
+    if b is not None:
+        lengths += tf.where(b.lengths > 0, b.lengths + 1, 0)
+    longest = tf.reduce_max(tf.concat([lengths, [1]], 0))  # of no row at all: 1
+    position = tf.range(longest)[tf.newaxis]  # [1, S]
+    # Where in [special, a.ids, b.ids] each position's id is. Its last resort is [SEP].
+    in_a = position <= a.lengths[:, tf.newaxis]
+    place = tf.where(in_a, 2 + a.starts[:, tf.newaxis] + position, 2)
+    values = [special, a.ids]
+    if b is not None:
+        shift = 3 + tf.size(a.ids) + b.starts[:, tf.newaxis] - first_end  # [N, 1]
+        in_b = (position >= first_end) & (position < first_end + b.lengths[:, tf.newaxis])
+        place = tf.where(in_b, shift + position, place)
+        values.append(b.ids)
+    mask = position < lengths[:, tf.newaxis]
+    place = tf.where(mask, tf.where(position == 0, 1, place), 0)
+    return {
+        "input_ids": tf.gather(tf.concat(values, 0), place),
+        "input_mask": tf.cast(mask, tf.int32),
+        "segment_ids": tf.cast(mask & (position >= first_end), tf.int32),
+    }
+
+
+class Sequences:
+    """Texts -> sequences of a model, by the tokenizer that the model was trained with."""
+
+    def __init__(self, tokenizer: FullTokenizer, config: BertConfig, *, max_seq_length: int):
+        """Takes in what belongs together.
+
+        Args:
+          tokenizer: with [CLS] and [SEP] in its vocabulary.
+          config: of the model.
+          max_seq_length: most pieces of a sequence; longer ones are cut.
+
+        Raises:
+          InputError: [CLS] or [SEP] is missing, or the model has no sequences of that length.
+        """
+        tokenizer.require_special_tokens("[CLS]", "[SEP]")
+        config.check_sequence_length(max_seq_length)
+        if max_seq_length < LEAST_LENGTH:
+            raise InputError(
+                received=f"--max_seq_length={max_seq_length}",
+                expected=f"{LEAST_LENGTH} or more",
+                remedy="use a greater one",
+            )
+        self.tokenizer, self.config = tokenizer, config
+        self.max_seq_length = max_seq_length
+        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+    def of_texts(self, texts: tf.Tensor) -> Features:
+        """Texts [N] as sequences."""
+        return self.of_runs(runs_of(self.tokenizer.tokenize_ids(texts)))
+
+    def of_pairs(self, texts_a: tf.Tensor, texts_b: tf.Tensor) -> Features:
+        """Pairs of texts [N] as sequences; a second text without a piece counts as none."""
+        count = tf.shape(texts_a)[0]
+        # One call for both: it has many small operations.
+        both = runs_of(self.tokenizer.tokenize_ids(tf.concat([texts_a, texts_b], 0)))
+        a, b = both.rows(None, count), both.rows(count, None)
+        short_a, short_b = cut_pair(a, b, self.max_seq_length - SPECIAL_PIECES)
+        alone = a.cut(self.max_seq_length - 2)
+        lengths = tf.where(b.lengths > 0, short_a.lengths, alone.lengths)
+        return self.join(a._replace(lengths=lengths), short_b)
+
+    def of_runs(self, runs: Runs) -> Features:
+        """Runs of pieces, each cut to length, as sequences."""
+        return self.join(runs.cut(self.max_seq_length - 2), None)
+
+    def join(self, a: Runs, b: Runs | None) -> Features:
+        """Runs that are short enough, as sequences."""
+        return join(a, b, cls=self._cls, sep=self._sep)
+
+
+# ---------------------------------------------------------------------------- records
+
+
+def parse_records(
+    serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
+) -> dict[str, tf.RaggedTensor]:
+    """Serialized tf.Examples [N] -> features int64 [N, (length of the record)].
+
+    Raises (when it runs):
+      InvalidArgumentError: one is no tf.Example, or has no input_ids, or not as many of its mask
+        and segments, or greater numbers.
+    """
+    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
+    parsed = tf.io.parse_example(serialized, spec)
+    lengths = tf.stack([parsed[name].row_lengths() for name in FEATURE_NAMES])  # [3, N]
+    values = tf.concat([parsed[name].values for name in names], 0)
+    parsed = checked(
+        parsed,
+        tf.reduce_all((values >= tf.int32.min) & (values <= tf.int32.max)),
+        "a tf.Example must have numbers of 32 bits",
+    )
+    return checked(
+        parsed,
+        tf.reduce_all((lengths == lengths[:1]) & (lengths > 0)),
+        f"a tf.Example must have {', '.join(FEATURE_NAMES)}, equally many and at least one",
+    )
+
+
+def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES) -> Features:
+    """Serialized tf.Examples [N] -> features int32 [N, S], S the length of the longest record.
+
+    Records need not be equally long; what a record lacks of the longest is 0.
+    """
+    parsed = parse_records(serialized, names)
+    size = tf.reduce_max(tf.concat([parsed["input_ids"].row_lengths(), [1]], 0))
+    widths = {name: size if name in FEATURE_NAMES else -1 for name in names}
+    return {
+        name: tf.cast(parsed[name].to_tensor(shape=tf.stack([-1, width])), tf.int32)
+        for name, width in widths.items()
+    }
+
+
+def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1) -> Features:
+    """Features [N, S] cut to the longest row, but to no fewer columns than `least`.
+
+    Raises (when it runs):
+      InvalidArgumentError: the shapes differ, or a row is longer than `most`.
+    """
+    shapes = [tf.shape(features[name]) for name in FEATURE_NAMES]
+    features = checked(
+        features,
+        tf.reduce_all(tf.equal(shapes[0], tf.stack(shapes))),
+        "input_ids, input_mask and segment_ids must have the same shape",
+    )
+    positions = tf.range(1, shapes[0][-1] + 1)
+    ends = tf.where(features["input_mask"] != 0, positions, 1)
+    longest = tf.reduce_max(tf.concat([tf.reshape(ends, [-1]), [least]], 0))
+    features = checked(
+        features, longest <= most, f"a row has more than {most} pieces, the most of this model"
+    )
+    return {
+        name: value[..., :longest] if name in FEATURE_NAMES else value
+        for name, value in features.items()
+    }
+
+
+def in_range(features: Features, name: str, size: int) -> Features:
+    """The same features; refused where one of them is not from 0 to size - 1.
+
+    Not left to the look-up: that of a GPU takes any number.
+    """
+    values = features[name]
+    fits = tf.reduce_all((values >= 0) & (values < size))
+    return checked(features, fits, f"{name} must be 0 or more and below {size}")
+
+
+def checked(features: dict, condition: tf.Tensor, message: str) -> dict:
+    """The same tensors, also ragged; where the condition fails, the request is refused."""
+    check = tf.raw_ops.Assert(condition=condition, data=[message])
+    with tf.control_dependencies([check]):
+        return tf.nest.map_structure(tf.identity, features, expand_composites=True)
+
+
+# ---------------------------------------------------------------------------- many sequences
+
+TOKENS_AT_ONCE = 16384  # that a long document's windows are computed of together
+
+
+def in_chunks(
+    compute: Callable[[Features], list[tf.Tensor]], features: Features, *, dtypes: list[tf.DType]
+) -> list[tf.Tensor]:
+    """Computes rows some at a time, so that a document of any length takes bounded memory.
+
+    Args:
+      compute: of features [n, S], tensors [n, ...].
+      features: int32 [N, S].
+      dtypes: of these tensors.
+
+    Returns:
+      The tensors [N, ...].
+    """
+    rows, length = tf.unstack(tf.shape(features["input_ids"]))
+    at_once = tf.maximum(TOKENS_AT_ONCE // length, 1)
+    num_chunks = tf.maximum((rows + at_once - 1) // at_once, 1)  # of no rows: one, for the shapes
+    arrays = [tf.TensorArray(dtype, size=num_chunks, infer_shape=False) for dtype in dtypes]
+
+    def body(i, arrays):
+        chunk = {n: v[i * at_once : (i + 1) * at_once] for n, v in features.items()}
+        values = compute(chunk)
+        return i + 1, [array.write(i, value) for array, value in zip(arrays, values, strict=True)]
+
+    _, arrays = tf.while_loop(lambda i, _: i < num_chunks, body, [0, arrays], parallel_iterations=1)
+    return [array.concat() for array in arrays]

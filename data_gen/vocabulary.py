@@ -1,0 +1,300 @@
+"""Text -> a WordPiece vocabulary for it.
+
+    python -m data_gen.build_vocab --input_file='wiki/*' --input_format=wikiextractor \\
+        --output_file=vocab.txt --vocab_size=30522
+
+    count       the words of the text, cut and normalized as the tokenizer will do it
+    alphabet    the characters that get a piece of their own; words with others become [UNK]
+    train       the most frequent pair of pieces is merged, again and again (package tokenizers)
+    coverage    the new vocabulary, tried on the counted words
+
+The order of the file: [PAD] [UNK] [CLS] [SEP] [MASK], the alphabet, the merges. Same text and
+flags, same bytes.
+"""
+
+import collections
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import flags, logging
+
+from bert_tf.cli import flags as shared_flags
+from bert_tf.errors import InputError
+from bert_tf.runtime import import_extra
+from bert_tf.data.shards import expand_patterns
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
+from data_gen.checks import input_errors, require_least
+from data_gen.documents import INPUT_FORMATS, Block, DocumentReader
+from data_gen.outputs import complete_file
+from data_gen.report import MOST_UNKNOWN, Progress
+from data_gen.workers import Workers, choose_num_workers, prepare_script
+
+FLAGS = flags.FLAGS
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BLOCK_CHARACTERS = 1 << 20
+LINES_PER_CALL = 1000
+WORDS_PER_CALL = 10000
+# Longer words are addresses and the like; the tokenizer has a limit for pieces, too.
+MAX_WORD_CHARACTERS = 50
+# When there are more different words than this, those met only once so far are forgotten.
+MAX_WORDS = 5_000_000
+# The trainer counts words itself; a word that is there n times is given to it n times.
+REPEATS_PER_CALL = 1000
+
+WordCounts = collections.Counter[str]
+
+
+def define_flags() -> None:
+    """The flags of this script; those that create_pretraining_data.py has too mean the same."""
+    flags.DEFINE_string("input_file", None, "Text files: paths or globs, separated by commas.")
+    flags.DEFINE_string("output_file", None, "The vocabulary to write.")
+    flags.DEFINE_integer("vocab_size", 30522, "Pieces of the vocabulary, special ones included.")
+    flags.DEFINE_bool(
+        "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
+    )
+    flags.DEFINE_integer("min_frequency", 2, "How often two pieces must meet to be merged.")
+    flags.DEFINE_float(
+        "character_coverage",
+        0.9999,
+        "Share of the text's characters that get a piece; words with others become [UNK].",
+    )
+    flags.DEFINE_enum(
+        "input_format", "text", list(INPUT_FORMATS), "Text, or what WikiExtractor writes."
+    )
+    flags.DEFINE_integer(
+        "num_workers", 0, "Processes; 0: as many as there are cores and memory for."
+    )
+    flags.mark_flags_as_required(["input_file", "output_file"])
+
+
+def main(argv: Sequence[str]) -> None:
+    """Makes what the flags say."""
+    prepare_script()
+    shared_flags.refuse_words(argv[1:])
+    check_flags()
+    reader = DocumentReader(expand_patterns(FLAGS.input_file), input_format=FLAGS.input_format)
+    with input_errors(), complete_file(FLAGS.output_file) as temporary:
+        words = count_words(
+            reader, do_lower_case=FLAGS.do_lower_case, num_workers=FLAGS.num_workers
+        )
+        vocabulary = learn_vocabulary(
+            words,
+            vocab_size=FLAGS.vocab_size,
+            min_frequency=FLAGS.min_frequency,
+            character_coverage=FLAGS.character_coverage,
+        )
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write("".join(f"{piece}\n" for piece in vocabulary))
+        tokenizer = FullTokenizer(temporary, FLAGS.do_lower_case)
+        log_coverage(measure_coverage(tokenizer, words), FLAGS.output_file)
+
+
+def check_flags() -> None:
+    """Raises `InputError` for a value that cannot work."""
+    for name, least in (("min_frequency", 1), ("vocab_size", 1), ("num_workers", 0)):
+        require_least(name, FLAGS[name].value, least)
+    if not 0 < FLAGS.character_coverage <= 1:
+        raise InputError(
+            received=f"--character_coverage={FLAGS.character_coverage}",
+            expected="a share above 0, up to 1",
+            remedy="use 0.9999, or 1 to keep every character",
+        )
+
+
+class WordCounter:
+    """Counts words as the tokenizer cuts and normalizes them."""
+
+    def __init__(self, do_lower_case: bool):
+        table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+        def count(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            plain = tf.strings.regex_full_match(texts, PLAIN_TEXT)
+            plain_texts, other_texts = tf.boolean_mask(texts, plain), tf.boolean_mask(texts, ~plain)
+            words = tf.concat(
+                [
+                    plain_words(plain_texts, do_lower_case=do_lower_case).values,
+                    split_words(other_texts, table).strings,
+                ],
+                0,
+            )
+            words, _, counts = tf.unique_with_counts(words)
+            return words, counts
+
+        self._count = count
+
+    def count(self, block: Block) -> tuple[dict[bytes, int], int]:
+        """How often each word is in the block; and how far the input was read then."""
+        totals: collections.Counter[bytes] = collections.Counter()
+        lines = itertools.chain.from_iterable(block.documents)
+        while batch := list(itertools.islice(lines, LINES_PER_CALL)):
+            words, counts = self._count(tf.constant([line.encode("utf-8") for line in batch]))
+            totals.update(dict(zip(words.numpy().tolist(), counts.numpy().tolist(), strict=True)))
+        return totals, block.bytes_read
+
+
+def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int) -> WordCounts:
+    """The words of all documents, and how often each is there.
+
+    Raises:
+      InputError: there is none.
+    """
+    progress = Progress("count words", reader.total_bytes / 1e6, "MB")
+    num_workers = choose_num_workers(num_workers, most=1 + reader.total_bytes // BLOCK_CHARACTERS)
+    totals: collections.Counter[bytes] = collections.Counter()
+    with Workers(num_workers, WordCounter, do_lower_case) as workers:
+        for counts, bytes_read in workers.map(WordCounter.count, reader.blocks(BLOCK_CHARACTERS)):
+            totals.update(counts)
+            if len(totals) > MAX_WORDS:
+                totals = collections.Counter({w: n for w, n in totals.items() if n > 1})
+            progress.update(bytes_read / 1e6)
+    progress.finish(reader.total_bytes / 1e6)
+    if not totals:
+        raise InputError(
+            received="--input_file: files without a word",
+            expected="text",
+            remedy="check the files and --input_format",
+        )
+    return WordCounts({word.decode("utf-8"): number for word, number in totals.items()})
+
+
+def learn_vocabulary(
+    words: Mapping[str, int], *, vocab_size: int, min_frequency: int, character_coverage: float
+) -> list[str]:
+    """The pieces of a vocabulary for the words, most of them learned by merging.
+
+    Args:
+      words: how often each word was met.
+      vocab_size: V, most pieces; there are fewer when no pair is frequent enough any more.
+      min_frequency: how often two pieces must meet to be merged.
+      character_coverage: share of all characters that is to have pieces.
+
+    Returns:
+      The special pieces, the alphabet, and the merged pieces, first merged first.
+
+    Raises:
+      InputError: `vocab_size` is too small for the alphabet, or tokenizers is not installed.
+    """
+    alphabet = choose_alphabet(words, character_coverage)
+    # In order: the trainer's own order is that of a hash table that is seeded anew in each process.
+    kept = {
+        word: words[word]
+        for word in sorted(words)
+        if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word)
+    }
+    first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]
+    if len(first_pieces) > vocab_size:
+        raise InputError(
+            received=f"--vocab_size={vocab_size} for text with {len(alphabet)} characters",
+            expected=f"at least {len(first_pieces)}: special pieces, and each character at the "
+            "beginning of a word and within one",
+            remedy="use a larger --vocab_size or a lower --character_coverage",
+        )
+    return _train(kept, first_pieces, vocab_size=vocab_size, min_frequency=min_frequency)
+
+
+def _train(
+    words: Mapping[str, int], first_pieces: list[str], *, vocab_size: int, min_frequency: int
+) -> list[str]:
+    tokenizers = import_extra(
+        "tokenizers", package="tokenizers", extra="vocab", needed_by="build_vocab.py"
+    )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        show_progress=False,
+        # The whole alphabet is given as special tokens, because these keep the order they are
+        # given in. Ties between pairs are decided by the numbers of their pieces: without this,
+        # the same text gives another vocabulary each time.
+        special_tokens=first_pieces,
+        limit_alphabet=len(first_pieces),
+    )
+    tokenizer.train_from_iterator(_repeated(words), trainer)
+    numbers = tokenizer.get_vocab()
+    return sorted(numbers, key=numbers.__getitem__)
+
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """Each word as often as it was met, in strings of some length."""
+    for word, number in words.items():
+        for done in range(0, number, REPEATS_PER_CALL):
+            yield f"{word} " * min(REPEATS_PER_CALL, number - done)
+
+
+def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[str]:
+    """The most frequent characters, as few as make up `character_coverage` of all.
+
+    >>> sorted(choose_alphabet({"abba": 10, "ox": 1}, 0.95))
+    ['a', 'b']
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    for word, number in words.items():
+        for character in word:
+            counts[character] += number
+    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
+    covered = np.cumsum([counts[character] for character in by_frequency])
+    enough = int(np.searchsorted(covered, character_coverage * covered[-1]))
+    return set(by_frequency[: enough + 1])
+
+
+def alphabet_pieces(words: Mapping[str, int]) -> list[str]:
+    """All characters as pieces that begin a word, then those that are met within one.
+
+    >>> alphabet_pieces({"abba": 10, "ox": 1})
+    ['a', 'b', 'o', 'x', '##a', '##b', '##x']
+    """
+    characters = {character for word in words for character in word}
+    within = {character for word in words for character in word[1:]}
+    return [*sorted(characters), *(f"##{character}" for character in sorted(within))]
+
+
+class Coverage(NamedTuple):
+    """How a vocabulary fits the text that it was learned from."""
+
+    vocab_size: int
+    num_words: int  # in the text
+    unknown_share: float  # of these words
+    pieces_per_word: float
+
+
+def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> Coverage:
+    """Cuts all counted words with the tokenizer."""
+    unknown = pieces = 0
+    items = iter(words.items())
+    while batch := dict(itertools.islice(items, WORDS_PER_CALL)):
+        ids = tokenizer.tokenize_ids(list(batch))  # [words, (pieces)]
+        numbers = np.fromiter(batch.values(), np.int64)
+        pieces += int(numbers @ ids.row_lengths().numpy())
+        is_unknown = tf.reduce_any(ids == tokenizer.vocab["[UNK]"], axis=1).numpy()
+        unknown += int(numbers[is_unknown].sum())
+    total = sum(words.values())
+    return Coverage(tokenizer.vocab_size, total, unknown / total, pieces / total)
+
+
+def log_coverage(coverage: Coverage, output_file: str) -> None:
+    """Says how large the vocabulary became and how it fits."""
+    logging.info(
+        "%s: %d pieces, learned from %d words; %.3f %% of them are [UNK], %.2f pieces a word",
+        *(output_file, coverage.vocab_size, coverage.num_words),
+        *(100 * coverage.unknown_share, coverage.pieces_per_word),
+    )
+    if coverage.vocab_size != FLAGS.vocab_size:
+        logging.warning(
+            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
+            *(coverage.vocab_size, FLAGS.vocab_size),
+        )
+    if coverage.unknown_share > MOST_UNKNOWN:
+        logging.warning("Many words are [UNK]: raise --character_coverage or --vocab_size.")
+
+
+if __name__ == "__main__":
+    define_flags()
+    shared_flags.run(main)

@@ -1,0 +1,257 @@
+"""Strip, average, pad, extend; and the proof of a conversion, which has to be able to fail."""
+
+import dataclasses
+
+import model_files
+import numpy as np
+import pytest
+import reference
+import small
+
+from bert_tf.checkpoints import editing
+from bert_tf import load_checkpoint, pretraining_model
+from bert_tf.errors import InputError
+from bert_tf.checkpoints.loading import tokenizer_of
+
+CONFIG = small.CONFIG
+WORDS, BIAS = editing.WORD_TABLE, editing.OUTPUT_BIAS
+
+
+@pytest.fixture
+def tensors():
+    """With Adam's moments of what grows, and a counter."""
+    weights = model_files.tensors_of()
+    slots = {f"{name}/adam_{m}": weights[name] + 1 for name in (WORDS, BIAS) for m in "mv"}
+    return weights | slots | {"global_step": np.int64(7)}
+
+
+# ---------------------------------------------------------------------------- strip and average
+
+
+def test_strip(tensors):
+    stripped = editing.without_slots(model_files.weights_of(tensors))
+    model_files.assert_same(model_files.all_tensors(stripped), model_files.tensors_of())
+
+
+def test_average():
+    """Computed by hand; integers of a step do not take part."""
+    values = [np.array(v, np.float32) for v in ([1, 10, 0.5], [2, 20, 0.25], [6, -60, 0])]
+    several = [
+        model_files.weights_of({"bert/pooler/dense/bias": v, "global_step": np.int64(i)})
+        for i, v in enumerate(values)
+    ]
+    mean = editing.average(several)
+    assert list(mean.shapes) == ["bert/pooler/dense/bias"]
+    value = mean.read("bert/pooler/dense/bias")
+    assert value.dtype == np.float32
+    np.testing.assert_array_equal(value, [3, -10, 0.25])
+    np.testing.assert_array_equal(values[0], [1, 10, 0.5])  # what was read is left as it was
+
+
+def test_average_keeps_small_differences():
+    """In float32 alone the sum of many would lose them."""
+    value = np.array([1 + 2**-23], np.float32)
+    mean = editing.average([model_files.weights_of({"bert/x": value})] * 33)
+    model_files.assert_same(model_files.all_tensors(mean), {"bert/x": value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"shapes": {"bert/x": (2,)}}, "bert/x"),
+        ({"shapes": {"bert/x": (1,), "bert/y": (1,)}}, "bert/y"),
+        ({"config": dataclasses.replace(CONFIG, num_attention_heads=11)}, "config"),
+        ({"pieces": model_files.PIECES[::-1]}, "pieces"),
+    ],
+)
+def test_average_of_different_models(changes, says):
+    one = model_files.weights_of({"bert/x": np.ones(1, np.float32)})
+    with pytest.raises(InputError, match=f"differ in {says}"):
+        editing.average([one, one, dataclasses.replace(one, **changes)])
+
+
+# ---------------------------------------------------------------------------- padding
+
+
+@pytest.mark.parametrize(("multiple", "rows"), [(1, 41), (41, 41), (8, 48), (64, 64)])
+def test_pad(tensors, multiple, rows):
+    padded = editing.pad_vocabulary(model_files.weights_of(tensors), multiple)
+    assert padded.config == dataclasses.replace(CONFIG, vocab_size=rows)
+    assert padded.pieces == model_files.PIECES
+    for name, value in tensors.items():
+        new = padded.read(name)
+        assert new.shape == padded.shapes[name]
+        if not name.startswith((WORDS, BIAS)):
+            np.testing.assert_array_equal(new, value)
+            continue
+        assert new.shape == (rows, *value.shape[1:])
+        np.testing.assert_array_equal(new[:41], value)
+        filler = -10000 if name == BIAS else 0
+        np.testing.assert_array_equal(new[41:], np.full_like(new[41:], filler))
+
+
+def test_padded_rows_change_nothing_and_are_never_guessed(tensors):
+    weights = model_files.weights_of(tensors)
+    padded = editing.pad_vocabulary(weights, 64)
+    inputs = editing.random_inputs(CONFIG)
+    before, after = (editing.outputs_of(w, inputs) for w in (weights, padded))
+    assert after["masked_lm_logits"].shape[-1] == 64
+    differences = editing.difference_of_outputs(before, after)
+    assert max(differences.values()) < 1e-5
+    probability = np.exp(reference.log_softmax(after["masked_lm_logits"].astype(np.float64)))
+    assert probability[..., 41:].max() == 0
+    np.testing.assert_allclose(probability[..., :41].sum(-1), 1, rtol=1e-12)
+    assert not np.any(after["masked_lm_logits"].argmax(-1) >= 41)
+    assert tokenizer_of(padded, padded.config).vocab_size == 41
+
+
+@pytest.mark.parametrize("multiple", [0, -8])
+def test_pad_to_nothing(tensors, multiple):
+    with pytest.raises(InputError, match=f"--pad_vocab_to={multiple}"):
+        editing.pad_vocabulary(model_files.weights_of(tensors), multiple)
+
+
+def test_a_checkpoint_of_another_architecture():
+    gpt = model_files.weights_of({"model/wte": np.ones((3, 2), np.float32)})
+    for change in (
+        lambda w: editing.pad_vocabulary(w, 1),
+        lambda w: editing.add_pieces(w, ["new"]),
+    ):
+        with pytest.raises(InputError, match=r"no table .*; it has model/wte"):
+            change(gpt)
+
+
+# ---------------------------------------------------------------------------- extra tokens
+
+
+def test_extra_tokens_take_spare_rows_first(tensors):
+    """38 pieces, 41 rows, 5 new pieces: three spare rows and two new ones."""
+    tensors[BIAS][38:] = -10000
+    weights = model_files.weights_of(tensors, pieces=model_files.PIECES[:38])
+    new = ["[A]", "[B]", "c", "##d", "é"]
+    longer = editing.add_pieces(weights, new, seed=9)
+    assert longer.pieces == (*model_files.PIECES[:38], *new)
+    assert longer.config.vocab_size == len(longer.pieces) == 43
+    table, bias = longer.read(WORDS), longer.read(BIAS)
+    np.testing.assert_array_equal(table[:38], tensors[WORDS][:38])
+    np.testing.assert_array_equal(bias[:38], tensors[BIAS][:38])
+    np.testing.assert_array_equal(bias[38:], np.zeros(5))
+    assert not np.any(table[38:41] == tensors[WORDS][38:])
+    assert len(np.unique(table[38:])) == 5 * 22  # all drawn, no two alike
+    assert np.abs(table[38:]).max() <= 2 * CONFIG.initializer_range
+    assert table.dtype == np.float32
+    for slot in ("adam_m", "adam_v"):
+        np.testing.assert_array_equal(longer.read(f"{WORDS}/{slot}")[38:], np.zeros((5, 22)))
+    tokenizer = tokenizer_of(longer, longer.config)
+    assert tokenizer.convert_tokens_to_ids(new) == [38, 39, 40, 41, 42]
+    report = load_checkpoint(pretraining_model(longer.config), longer)
+    assert not report.missing
+
+
+def test_extra_tokens_that_no_text_gives_are_said(tensors, caplog):
+    pieces = ["new", "##er", "covid-19", "New"]
+    with caplog.at_level("WARNING", logger="absl"):
+        editing.add_pieces(model_files.weights_of(tensors), pieces)
+    said = [record.getMessage() for record in caplog.records]
+    assert [message.split("'")[1] for message in said] == ["covid-19", "New"]
+
+
+def test_extra_tokens_within_the_spare_rows(tensors):
+    weights = model_files.weights_of(tensors, pieces=model_files.PIECES[:38])
+    longer = editing.add_pieces(weights, ["new"])
+    assert longer.config == CONFIG
+    np.testing.assert_array_equal(longer.read(WORDS)[39:], tensors[WORDS][39:])
+    padded = editing.pad_vocabulary(longer, 64)
+    np.testing.assert_array_equal(padded.read(WORDS)[:41], longer.read(WORDS))
+    assert padded.read(BIAS)[41] == -10000
+
+
+def test_extra_tokens_depend_on_the_seed(tensors):
+    weights = model_files.weights_of(tensors)
+    one, same, other = (
+        editing.add_pieces(weights, ["n"], seed=s).read(WORDS) for s in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert not np.any(one[41] == other[41])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "extra", "says"),
+    [
+        (model_files.PIECES, ["new", "w3"], "w3"),
+        (model_files.PIECES, ["new", "new"], "new"),
+        (model_files.PIECES, [""], "''"),
+        (model_files.PIECES, [" a"], "' a'"),
+        (None, ["new"], "no vocabulary"),
+    ],
+)
+def test_refused_extra_tokens(tensors, pieces, extra, says):
+    with pytest.raises(InputError, match=says):
+        editing.add_pieces(model_files.weights_of(tensors, pieces=pieces), extra)
+
+
+# ---------------------------------------------------------------------------- the proof
+
+OUTPUTS = {
+    "pretraining": {"masked_lm_logits", "next_sentence_logits"},
+    "classifier": {"logits"},
+    "span": {"start_logits", "end_logits"},
+}
+
+
+SHALLOW = dataclasses.replace(CONFIG, num_hidden_layers=1)
+
+
+@pytest.mark.parametrize("kind", model_files.KINDS)
+def test_the_proof(kind):
+    """0 for the same weights; not 0 for any that is changed, and only where it counts."""
+    tensors = model_files.tensors_of(kind, SHALLOW)
+    weights = model_files.weights_of(tensors, config=SHALLOW)
+    names = {"pooled_output", "sequence_output"} | OUTPUTS[kind]
+    assert model_files.greatest_difference(weights, weights) == dict.fromkeys(names, 0.0)
+    inputs = editing.random_inputs(SHALLOW)
+    outputs = editing.outputs_of(weights, inputs)
+    heads = {n for n in tensors if n.endswith(("output_weights", "output_bias"))}
+    for name in [*heads, "bert/encoder/layer_0/output/dense/bias"]:
+        changed = tensors | {name: tensors[name].copy()}
+        changed[name].flat[0] += 0.5
+        other = model_files.weights_of(changed, config=SHALLOW)
+        found = editing.difference_of_outputs(outputs, editing.outputs_of(other, inputs))
+        assert max(found.values()) > 1e-3, name
+        assert (found["sequence_output"] > 0) is (name not in heads), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "left_out", "expected"),
+    [
+        ("pretraining", "cls/pred", {"pooled_output", "sequence_output", "next_sentence_logits"}),
+        ("pretraining", "cls/", {"pooled_output", "sequence_output"}),
+        ("pretraining", "bert/pooler", {"sequence_output", "masked_lm_logits"}),
+        ("classifier", "bert/pooler", {"sequence_output", "logits"}),
+        ("span", "bert/pooler", {"sequence_output", "start_logits", "end_logits"}),
+    ],
+)
+def test_the_proof_of_a_model_without_all_parts(kind, left_out, expected):
+    """What is not in the weights is not compared: fresh values would differ every time."""
+    tensors = {n: v for n, v in model_files.tensors_of(kind).items() if not n.startswith(left_out)}
+    weights = model_files.weights_of(tensors)
+    assert model_files.greatest_difference(weights, weights) == dict.fromkeys(expected, 0.0)
+
+
+def test_a_classifier_of_tokens(tensors):
+    """Without a pooler the head is that of each token, as in BertForTokenClassification."""
+    tensors = model_files.tensors_of("classifier")
+    there = {name: value for name, value in tensors.items() if "pooler" not in name}
+    outputs = editing.outputs_of(model_files.weights_of(there), editing.random_inputs(CONFIG))
+    expected = outputs["sequence_output"] @ tensors["output_weights"].T + tensors["output_bias"]
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+
+
+def test_a_head_that_is_lost():
+    tensors = model_files.tensors_of()
+    there = {name: value for name, value in tensors.items() if not name.startswith("cls/seq")}
+    with pytest.raises(InputError, match="lost a head") as caught:
+        model_files.greatest_difference(
+            model_files.weights_of(tensors), model_files.weights_of(there)
+        )
+    assert "next_sentence_logits" in caught.value.expected

@@ -1,0 +1,455 @@
+"""Checkpoints: the original's files in and out, what is refused, and what survives a kill."""
+
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import reference
+import small
+import tensorflow as tf
+
+from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
+from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_FACTS, CheckpointFolder, checkpoint_name, find_checkpoint, open_checkpoint, read_run_facts, read_tensor, warn_of_other_facts, write_checkpoint
+from bert_tf.errors import InputError
+
+SHAPES = reference.variable_shapes(small.CONFIG)
+DATA = ".data-00000-of-00001"
+
+
+def write(prefix, tensors) -> str:
+    """A checkpoint of these tensors; returns its prefix."""
+    write_checkpoint(str(prefix), tensors, temporary=f"{prefix}.temporary")
+    return str(prefix)
+
+
+def read(prefix) -> dict[str, np.ndarray]:
+    """All tensors of a checkpoint, by TensorFlow's own reader."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same(ours, theirs) -> None:
+    """Equal names, types, shapes and bits."""
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype, name
+        assert ours[name].shape == value.shape, name
+        assert ours[name].tobytes() == value.tobytes(), name
+
+
+def copy(prefix, folder, suffixes=("", ".index", DATA)) -> str:
+    """Copies a checkpoint's files; returns the new prefix."""
+    target = pathlib.Path(folder) / "copy.ckpt"
+    for suffix in suffixes:
+        if pathlib.Path(f"{prefix}{suffix}").exists():
+            shutil.copy(f"{prefix}{suffix}", f"{target}{suffix}")
+            pathlib.Path(f"{target}{suffix}").chmod(0o600)
+    return str(target)
+
+
+@pytest.fixture
+def model():
+    return pretraining_model(small.CONFIG)
+
+
+@pytest.fixture
+def weights():
+    return reference.random_weights(small.CONFIG, seed=3)
+
+
+# ---------------------------------------------------------------------------- the original's files
+
+
+@pytest.fixture(params=["fixture", "golden"])
+def original(request):
+    """A checkpoint with both heads and Adam's moments, written by the original's graph."""
+    if request.param == "fixture":
+        return request.getfixturevalue("data_dir") / "fixtures/tf1-tiny-checkpoint"
+    return request.getfixturevalue("goldens_dir") / "pretraining_tiny"
+
+
+def test_the_originals_checkpoint_there_and_back(original, tmp_path):
+    theirs = read(original / "bert_model.ckpt")
+    config = BertConfig.from_json_file(original / "bert_config.json")
+    model = pretraining_model(config)
+    report = load_checkpoint(model, original / "bert_model.ckpt")
+    names = [checkpoint_name(variable) for variable in model.weights]
+    assert len(set(names)) == len(names)
+    assert report.matched == sorted(names) == sorted(reference.variable_shapes(config))
+    assert not report.missing
+    assert not report.unused
+    assert set(report.slots) == theirs.keys() - set(names)
+    assert set(report.slots) >= {
+        f"{name}/{slot}" for name in names for slot in ("adam_m", "adam_v")
+    }
+    ours = reference.take_weights(model)
+    assert_same(ours, {name: theirs[name] for name in names})
+    assert_same(read(write(tmp_path / "again.ckpt", ours)), ours)
+
+
+def test_every_tensor_of_the_original_written_again(original, tmp_path):
+    theirs = read(original / "bert_model.ckpt")
+    assert_same(read(write(tmp_path / "again.ckpt", theirs)), theirs)
+
+
+def test_the_encoder_alone_leaves_the_heads_unused(original):
+    config = BertConfig.from_json_file(original / "bert_config.json")
+    report = load_checkpoint(bert_encoder(config), original / "bert_model.ckpt")
+    assert set(report.unused) == {
+        name for name in reference.variable_shapes(config) if name.startswith("cls/")
+    }
+    assert "unused: 7\n    cls/predictions/output_bias\n" in str(report)
+
+
+# ---------------------------------------------------------------------------- ours, elsewhere
+
+
+def test_tensorflow_1_reads_what_we_write(tmp_path, weights):
+    """A v1 graph with the original's variables, restored by its Saver."""
+    tensors = weights | {
+        "bert/pooler/dense/bias/adam_m": np.float32(range(small.CONFIG.hidden_size)),
+        GLOBAL_STEP: np.int64(2**40 + 1),
+    }
+    prefix = write(tmp_path / "model.ckpt-7", tensors)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = {
+            name: tf.compat.v1.get_variable(name, value.shape, value.dtype, use_resource=False)
+            for name, value in tensors.items()
+        }
+        tf.compat.v1.train.Saver().restore(session, prefix)
+        restored = session.run(variables)
+    assert_same({name: np.asarray(value) for name, value in restored.items()}, tensors)
+
+
+def test_what_is_written(tmp_path):
+    """Two files and nothing else, also over older ones of the same name."""
+    for number in (1, 2):
+        prefix = write(tmp_path / "a.ckpt", {"x": np.float32(number), "s": tf.constant("text")})
+    assert {path.name for path in tmp_path.iterdir()} == {"a.ckpt.index", f"a.ckpt{DATA}"}
+    assert_same({"x": read(prefix)["x"]}, {"x": np.array(2, np.float32)})
+    assert read(prefix)["s"] == b"text"
+
+
+# ---------------------------------------------------------------------------- which checkpoint
+
+
+def test_find_checkpoint(tmp_path):
+    prefix = write(tmp_path / "bert_model.ckpt", {"x": np.float32(1)})
+    for path in (prefix, f"{prefix}.index", f"{prefix}{DATA}", f"{prefix}.meta", f"{tmp_path}"):
+        assert find_checkpoint(path) == prefix
+        assert find_checkpoint(pathlib.Path(path)) == prefix
+    assert find_checkpoint(f"{tmp_path}/") == prefix
+
+
+def test_find_checkpoint_prefers_the_best_of_a_run(tmp_path):
+    """Whatever opens the folder of a run takes the model that its scores are of."""
+    run = CheckpointFolder(str(tmp_path))
+    run.save(30, {"w": np.zeros(2, np.float32)})
+    assert find_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-30"
+    CheckpointFolder(str(tmp_path / "best")).save(20, {"w": np.ones(2, np.float32)})
+    assert find_checkpoint(str(tmp_path)) == f"{tmp_path}/best/model.ckpt-20"
+    assert run.latest() == f"{tmp_path}/model.ckpt-30"  # where training goes on
+
+
+def test_find_checkpoint_in_a_folder_of_several(tmp_path):
+    for step in (9, 10):
+        write(tmp_path / f"model.ckpt-{step}", {"x": np.float32(step)})
+    with pytest.raises(InputError, match="a folder with 2 checkpoints"):
+        find_checkpoint(tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
+    assert find_checkpoint(tmp_path) == f"{tmp_path}/model.ckpt-9"
+    assert find_checkpoint(tmp_path / "model.ckpt-10") == f"{tmp_path}/model.ckpt-10"
+
+
+def test_find_no_checkpoint(tmp_path):
+    with pytest.raises(InputError, match="a folder with 0 checkpoints"):
+        find_checkpoint(tmp_path)
+    with pytest.raises(InputError, match="where there is no checkpoint"):
+        find_checkpoint(tmp_path / "bert_model.ckpt")
+    (tmp_path / "bert_config.json").touch()
+    with pytest.raises(InputError, match="where there is no checkpoint"):
+        find_checkpoint(tmp_path / "bert_config.json")
+
+
+BROKEN_STATES = [
+    "",
+    "model_checkpoint_path: \n",
+    "all_model_checkpoint_paths: 'a'\n",
+    "{...",
+    "a\0b",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN_STATES)
+def test_a_broken_checkpoint_file(tmp_path, text):
+    """Neither a new start, which would overwrite the run, nor a guess."""
+    write(tmp_path / "model.ckpt-9", {"x": np.float32(9)})
+    (tmp_path / "checkpoint").write_text(text)
+    for find in (CheckpointFolder(tmp_path).latest, lambda: find_checkpoint(tmp_path)):
+        with pytest.raises(InputError) as caught:
+            find()
+        assert f"{tmp_path}/checkpoint" in caught.value.received
+
+
+# ---------------------------------------------------------------------------- loading
+
+
+def test_load_under_another_seed(model, weights, tmp_path):
+    prefix = write(tmp_path / "a.ckpt", weights)
+    report = load_checkpoint(model, prefix)
+    assert_same(reference.take_weights(model), weights)
+    assert report.path == prefix
+    assert str(report) == (
+        f"{prefix}: {len(SHAPES)} variables loaded\n  missing (kept fresh): 0\n  unused: 0\n"
+        "  optimizer state, not loaded: 0"
+    )
+
+
+def test_a_missing_head_keeps_its_fresh_weights(model, weights, tmp_path):
+    before = reference.take_weights(model)
+    there = {name: value for name, value in weights.items() if not name.startswith("cls/seq")}
+    others = {
+        "cls/squad/output_bias": np.zeros(2, np.float32),
+        "bert/pooler/dense/bias/adam_m": np.ones(3, np.float32),
+        "AdamWeightDecayOptimizer/x": np.float32(1),
+        GLOBAL_STEP: np.int64(5),
+        RUN_FACTS: tf.constant("{}"),
+    }
+    report = load_checkpoint(model, write(tmp_path / "a.ckpt", there | others))
+    missing = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
+    assert report.missing == missing
+    assert report.unused == ["cls/squad/output_bias"]
+    assert set(report.slots) == others.keys() - {"cls/squad/output_bias"}
+    assert_same(reference.take_weights(model), there | {name: before[name] for name in missing})
+    assert "missing (kept fresh): 2\n    cls/seq_relationship/output_bias\n" in str(report)
+    with pytest.raises(InputError, match="lacks 2 of the model's weights"):
+        load_checkpoint(model, tmp_path / "a.ckpt", required="bert/|cls/")
+
+
+def refused(model, prefix, message: str) -> InputError:
+    """Loading raises, and the model is as before."""
+    before = reference.take_weights(model)
+    with pytest.raises(InputError, match=message) as caught:
+        load_checkpoint(model, prefix)
+    assert_same(reference.take_weights(model), before)
+    assert str(prefix) in caught.value.received
+    return caught.value
+
+
+def test_a_missing_weight_of_the_encoder(model, weights, tmp_path):
+    name = "bert/encoder/layer_1/output/dense/bias"
+    there = {n: value for n, value in weights.items() if n != name}
+    refused(model, write(tmp_path / "a.ckpt", there), f"lacks 1 .*such as {name};")
+
+
+def test_another_shape(model, weights, tmp_path):
+    name = "bert/embeddings/word_embeddings"
+    weights[name] = np.zeros([43, small.CONFIG.hidden_size], np.float32)
+    error = refused(model, write(tmp_path / "a.ckpt", weights), rf"{name} has the shape \(43, 22\)")
+    assert error.expected == "(41, 22), as the configuration says"
+
+
+@pytest.mark.parametrize("required", [r"bert/", r"nothing/"])
+def test_nothing_matches(model, tmp_path, required):
+    prefix = write(tmp_path / "a.ckpt", {"distilbert/x": np.float32(1)})
+    with pytest.raises(InputError, match=r"1 others, such as distilbert/x") as caught:
+        load_checkpoint(model, prefix, required=required)
+    assert required in caught.value.expected
+
+
+@pytest.mark.parametrize("keep", [0, 1, 1000, -1])
+def test_cut_off_data(model, weights, tmp_path, keep):
+    prefix = write(tmp_path / "a.ckpt", weights)
+    data = pathlib.Path(prefix + DATA)
+    data.write_bytes(data.read_bytes()[:keep])
+    refused(model, prefix, "which cannot be read")
+
+
+def test_damaged_data(model, weights, tmp_path):
+    """One bit of the last tensor: the others are read by then."""
+    prefix = write(tmp_path / "a.ckpt", weights)
+    data = bytearray(pathlib.Path(prefix + DATA).read_bytes())
+    data[-1] ^= 1
+    pathlib.Path(prefix + DATA).write_bytes(data)
+    refused(model, prefix, "which cannot be read")
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"text"])
+def test_damaged_index(model, weights, tmp_path, damage):
+    prefix = write(tmp_path / "a.ckpt", weights)
+    index = pathlib.Path(f"{prefix}.index")
+    index.write_bytes(damage(index.read_bytes()))
+    refused(model, prefix, "which cannot be read")
+
+
+def test_missing_data_file(model, weights, tmp_path):
+    prefix = write(tmp_path / "a.ckpt", weights)
+    pathlib.Path(prefix + DATA).unlink()
+    refused(model, prefix, "which cannot be read")
+
+
+# ---------------------------------------------------------------------------- a run's folder
+
+
+def names(folder) -> set[str]:
+    return {path.name for path in pathlib.Path(folder).iterdir()}
+
+
+def files_of(*steps: int) -> set[str]:
+    return {f"model.ckpt-{step}{suffix}" for step in steps for suffix in (".index", DATA)}
+
+
+def save(folder: CheckpointFolder, step: int) -> str:
+    return folder.save(step, {"x": np.float32(step)})
+
+
+def test_save_and_latest(tmp_path):
+    folder = CheckpointFolder(tmp_path / "new" / "run")
+    assert folder.latest() is None
+    for step in (5, 10):
+        assert save(folder, step) == folder.latest() == f"{tmp_path}/new/run/model.ckpt-{step}"
+        assert read(folder.latest())["x"] == step
+    assert names(folder.path) == files_of(5, 10) | {"checkpoint"}
+    assert (tmp_path / "new/run/checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-10"\n'
+        'all_model_checkpoint_paths: "model.ckpt-5"\n'
+        'all_model_checkpoint_paths: "model.ckpt-10"\n'
+    )
+    assert tf.train.latest_checkpoint(folder.path) == folder.latest()
+    assert CheckpointFolder(folder.path).latest() == folder.latest()
+    assert find_checkpoint(folder.path) == folder.latest()
+
+
+@pytest.mark.parametrize(
+    ("keep_max", "kept"), [(1, [9]), (2, [3, 9]), (3, [20, 3, 9]), (0, [7, 20, 3, 9])]
+)
+def test_the_oldest_are_removed(tmp_path, keep_max, kept):
+    (tmp_path / "model.ckpt-1.index").touch()  # another's: not in the list, not touched
+    (tmp_path / "notes.txt").touch()
+    folder = CheckpointFolder(tmp_path, keep_max=keep_max)
+    for step in (7, 20, 3, 9):  # by age, not by number
+        save(folder, step)
+    expected = files_of(*kept) | {"checkpoint", "notes.txt", "model.ckpt-1.index"}
+    assert names(tmp_path) == expected
+
+
+def test_saving_a_step_again(tmp_path):
+    folder = CheckpointFolder(tmp_path, keep_max=2)
+    for step in (3, 5, 5):
+        save(folder, step)
+    assert names(tmp_path) == files_of(3, 5) | {"checkpoint"}
+
+
+@pytest.mark.parametrize("operation", ["rename", "remove", "rmtree", "makedirs"])
+@pytest.mark.parametrize("completed", range(5))
+def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, operation, completed):
+    """After any number of its steps: the latest checkpoint is a whole one, and saving goes on."""
+    folder = CheckpointFolder(tmp_path, keep_max=2)
+    save(folder, 1)
+    save(folder, 2)
+    calls, real = [], getattr(tf.io.gfile, operation)
+
+    def killed(*args, **kwargs):
+        calls.append(args)
+        if len(calls) > completed:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.io.gfile, operation, killed)
+        try:
+            save(folder, 3)
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert len(calls) <= completed
+    resumed = CheckpointFolder(tmp_path, keep_max=2)
+    latest = resumed.latest()
+    assert latest in (f"{tmp_path}/model.ckpt-2", f"{tmp_path}/model.ckpt-3")
+    assert read(latest)["x"] == int(latest[-1])
+    for index in tmp_path.glob("*.index"):  # whatever has an index is whole
+        assert read(index.with_suffix(""))["x"] == int(index.stem[-1])
+    save(resumed, 3)
+    save(resumed, 4)
+    assert names(tmp_path) == files_of(3, 4) | {"checkpoint"}
+    assert [read(f"{tmp_path}/model.ckpt-{step}")["x"] for step in (3, 4)] == [3, 4]
+
+
+def test_leftovers_of_a_killed_save(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    latest = save(folder, 5)
+    (tmp_path / "incomplete_checkpoint").mkdir()
+    (tmp_path / "incomplete_checkpoint" / f"checkpoint{DATA}").write_bytes(b"half")
+    (tmp_path / f"model.ckpt-9{DATA}").write_bytes(b"renamed, but its index not yet")
+    (tmp_path / ".checkpoint.incomplete").write_text("model_ch")
+    folder = CheckpointFolder(tmp_path)
+    assert folder.latest() == latest
+    save(folder, 9)
+    assert folder.latest() == f"{tmp_path}/model.ckpt-9"
+    assert read(folder.latest())["x"] == 9
+    assert names(tmp_path) == files_of(5, 9) | {"checkpoint"}
+
+
+@pytest.mark.parametrize("call", ["SaveV2", "rename"])
+def test_a_disk_that_is_full(tmp_path, monkeypatch, call):
+    folder = CheckpointFolder(tmp_path)
+    latest = save(folder, 5)
+
+    def full(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.raw_ops if call == "SaveV2" else tf.io.gfile, call, full)
+        with pytest.raises(InputError, match=r"step 6 cannot be written \(no space left") as caught:
+            save(folder, 6)
+    assert latest in caught.value.remedy
+    assert names(tmp_path) == files_of(5) | {"checkpoint"}
+    save(folder, 6)
+    assert folder.latest() == f"{tmp_path}/model.ckpt-6"
+
+
+def test_the_checkpoint_file_names_a_missing_one(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    prefix = save(folder, 5)
+    pathlib.Path(f"{prefix}.index").unlink()
+    with pytest.raises(InputError, match=r"names the missing .*model\.ckpt-5"):
+        folder.latest()
+
+
+def test_a_folder_that_is_moved_stays_whole(tmp_path):
+    save(CheckpointFolder(tmp_path / "a"), 5)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert CheckpointFolder(tmp_path / "b").latest() == f"{tmp_path}/b/model.ckpt-5"
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(InputError, match="which cannot be written"):
+        CheckpointFolder(tmp_path / "run")
+
+
+# ---------------------------------------------------------------------------- run facts
+
+
+def test_run_facts(tmp_path):
+    with_facts = write(tmp_path / "a", {RUN_FACTS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
+    reader = open_checkpoint(with_facts)
+    assert read_run_facts(reader, prefix=with_facts) == {"seed": 3}
+    assert read_tensor(reader, GLOBAL_STEP, prefix=with_facts) == 4
+    without = write(tmp_path / "b", {GLOBAL_STEP: np.int64(4)})
+    assert read_run_facts(open_checkpoint(without), prefix=without) == {}
+    with pytest.raises(InputError, match="nowhere"):
+        read_tensor(reader, "nowhere", prefix=with_facts)
+    pathlib.Path(with_facts + DATA).write_bytes(b"")
+    with pytest.raises(InputError, match="which cannot be read"):
+        read_run_facts(open_checkpoint(with_facts), prefix=with_facts)
+
+
+def test_warn_of_other_facts(caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        warn_of_other_facts({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
+        assert not caplog.records
+        warn_of_other_facts({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("Resuming with seed 4; the run was begun with 3.")

@@ -1,0 +1,472 @@
+"""The command as a whole: the original's records, the original's distribution, and no mishaps."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+from bert_tf.data.records import pretraining_record
+from data_gen import shuffling
+from data_gen.instances import Settings
+from data_gen.pipeline import Job, create
+
+ROOT = pathlib.Path(__file__).parents[1]
+SAMPLE_TEXT = str(ROOT / "data_gen" / "sample_text" / "*.txt")
+S, P = 37, 7
+SETTINGS = Settings(
+    max_seq_length=S,
+    max_predictions_per_seq=P,
+    masked_lm_prob=0.15,
+    short_seq_prob=0.1,
+    dupe_factor=3,
+    random_seed=12345,
+    do_whole_word_mask=False,
+)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory) -> str:
+    """Single letters, so that every word has many pieces, and some marks."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *",.'"]
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join([*pieces, *(f"##{letter}" for letter in LETTERS)]) + "\n")
+    return str(path)
+
+
+def make_job(folder, vocab, **changes) -> Job:
+    settings = {name: changes.pop(name) for name in list(changes) if hasattr(SETTINGS, name)}
+    values = {
+        "input_file": SAMPLE_TEXT,
+        "output_file": str(folder / "out.tfrecord"),
+        "vocab_file": vocab,
+        "num_workers": 1,
+        "settings": dataclasses.replace(SETTINGS, **settings),
+    }
+    return Job(**values | changes)
+
+
+def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> dict:
+    """All records of a file as arrays [records, size]."""
+    record = pretraining_record(
+        max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
+    )
+    serialized = [item.numpy() for item in tf.data.TFRecordDataset(str(path))]
+    return {name: value.numpy() for name, value in record.parse(serialized).items()}
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# -------------------------------------------------------------------- equal to the original
+
+
+def golden_job(goldens_dir, data_dir, tmp_path, *, do_whole_word_mask: bool, **changes) -> Job:
+    return make_job(
+        tmp_path,
+        str(data_dir / "vocab" / "uncased_en_30522.txt"),
+        input_file=str(goldens_dir / "corpus.txt"),
+        max_seq_length=128,
+        max_predictions_per_seq=20,
+        dupe_factor=5,
+        do_whole_word_mask=do_whole_word_mask,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
+def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, data_dir, tmp_path, kind):
+    job = golden_job(goldens_dir, data_dir, tmp_path, do_whole_word_mask=kind == "wwm")
+    report = create(job)
+    golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
+    assert {name: report[name] for name in golden if name in report} == pytest.approx(
+        {name: value for name, value in golden.items() if name in report}, rel=1e-12
+    )
+    assert len(set(golden) & set(report)) == 7
+    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+    expected = read(goldens_dir / f"pretraining_{kind}.tfrecord", **sizes)
+    found = read(job.output_file, **sizes)
+    assert len(expected["input_ids"]) == 64
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name][:64], values, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
+def test_a_streamed_corpus_has_the_distribution_of_the_original(
+    goldens_dir, data_dir, tmp_path, kind
+):
+    """The original's figures are one draw; ours are the mean of several.
+
+    The standard error of their difference is that of one draw, estimated from ours, times
+    sqrt(1 + 1 / draws).
+    """
+    draws = 8
+    figures = []
+    for seed in range(draws):
+        job = golden_job(
+            goldens_dir,
+            data_dir,
+            tmp_path,
+            do_whole_word_mask=kind == "wwm",
+            random_seed=seed,
+            block_characters=20_000,
+        )
+        figures.append(create(job))
+    golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
+    for name in (
+        "instances",
+        "mean_length",
+        "full_length_share",
+        "random_next_share",
+        "mean_predictions",
+        "mask_share",
+        "unchanged_share",
+    ):
+        ours = np.array([report[name] for report in figures])
+        error = ours.std(ddof=1) * (1 + 1 / draws) ** 0.5
+        assert error > 0
+        assert abs(ours.mean() - golden[name]) < 2 * error, name
+
+
+# --------------------------------------------------------------------- what every record is
+
+
+def assert_sound(records: dict, *, cls_id: int, sep_id: int) -> None:
+    """Checks all that a pre-training record promises."""
+    ids, mask, segments = (records[n] for n in ("input_ids", "input_mask", "segment_ids"))
+    lengths = mask.sum(axis=1)
+    assert (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all()
+    assert (ids[mask == 0] == 0).all()
+    for row, length in enumerate(lengths):
+        labels = {
+            position: label
+            for position, label, weight in zip(
+                records["masked_lm_positions"][row],
+                records["masked_lm_ids"][row],
+                records["masked_lm_weights"][row],
+                strict=True,
+            )
+            if weight
+        }
+        assert set(records["masked_lm_weights"][row]) <= {0.0, 1.0}
+        positions = list(labels)
+        count = len(positions)
+        assert count == records["masked_lm_weights"][row][:count].sum() >= 1
+        assert not records["masked_lm_positions"][row][count:].any()
+        assert not records["masked_lm_ids"][row][count:].any()
+        assert positions == sorted(set(positions))
+        original = ids[row].copy()
+        original[positions] = list(labels.values())
+        separators = np.flatnonzero(original == sep_id)
+        assert len(separators) == 2
+        assert original[0] == cls_id
+        assert separators[1] == length - 1
+        assert 1 < separators[0] < length - 2
+        assert not {0, *separators} & set(positions)
+        expected = (np.arange(ids.shape[1]) > separators[0]) & (mask[row] == 1)
+        assert (segments[row] == expected).all()
+        assert records["next_sentence_labels"][row] in (0, 1)
+
+
+def test_records_are_sound(goldens_dir, tmp_path, vocab_file):
+    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+    for kind in ("wordpiece", "wwm"):
+        golden = read(goldens_dir / f"pretraining_{kind}.tfrecord", **sizes)
+        assert_sound(golden, cls_id=101, sep_id=102)
+    for changes in ({}, {"do_whole_word_mask": True, "block_characters": 9000}):
+        job = make_job(tmp_path, vocab_file, masked_lm_prob=0.3, **changes)
+        create(job)
+        assert_sound(read(job.output_file), cls_id=2, sep_id=3)
+
+
+def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
+    outputs = [str(tmp_path / name) for name in ("a", "b", "c")]
+    job = make_job(tmp_path, vocab_file, output_file=",".join(outputs), block_characters=9000)
+    report = create(job)
+    assert json.loads((tmp_path / "report_a.json").read_text()) == report
+    parts = [read(path) for path in outputs]
+    assert [len(part["input_ids"]) for part in parts] == list(report["output_files"].values())
+    assert max(report["output_files"].values()) - min(report["output_files"].values()) <= 1
+    records = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lengths = records["input_mask"].sum(axis=1)
+    weights = records["masked_lm_weights"] == 1
+    shown = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], 1)[weights]
+    labels = records["masked_lm_ids"][weights]
+    expected = {
+        "instances": len(lengths),
+        "mean_length": lengths.mean(),
+        "full_length_share": (lengths == S).mean(),
+        "random_next_share": records["next_sentence_labels"].mean(),
+        "mean_predictions": weights.sum(axis=1).mean(),
+        "masked_share": weights.sum() / lengths.sum(),
+        "mask_share": (shown == 4).mean(),
+        "unchanged_share": (shown == labels).mean(),
+    }
+    assert {name: report[name] for name in expected} == pytest.approx(expected)
+    lines = [
+        line.strip()
+        for path in sorted(pathlib.Path(SAMPLE_TEXT).parent.glob("*.txt"))
+        for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    ]
+    assert report["sentences"] == sum(map(bool, lines))
+    assert report["dropped"]["blank_lines"] == lines.count("")
+    assert report["files"] == 4
+    assert report["repeated_sentence_share"] == pytest.approx(
+        1 - len({*lines} - {""}) / report["sentences"]
+    )
+    assert report["warnings"] == []
+
+
+# -------------------------------------------------------------- the same, however it is done
+
+
+def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
+    """One, two and three workers, few and many buckets: the same bytes; another seed: others."""
+    made = {}
+    for name, changes in {
+        "one": {"num_workers": 1},
+        "two": {"num_workers": 2},
+        "three": {"num_workers": 3},
+        "many_buckets": {"num_workers": 1},
+        "other_seed": {"num_workers": 1, "random_seed": 54321},
+    }.items():
+        if name == "many_buckets":
+            monkeypatch.setattr(shuffling, "BUCKET_BYTES", 1000)
+        output = tmp_path / name
+        job = make_job(
+            tmp_path, vocab_file, output_file=str(output), block_characters=5000, **changes
+        )
+        create(job)
+        made[name] = output.read_bytes()
+    assert made["one"] == made["two"] == made["three"] == made["many_buckets"]
+    assert len(made["one"]) > 500_000
+    assert made["other_seed"] != made["one"]
+
+
+# ------------------------------------------------------------------------- its own process
+
+
+def command(job: Job, **more) -> list[str]:
+    flags = {
+        **{f.name: getattr(job, f.name) for f in dataclasses.fields(Job)},
+        **dataclasses.asdict(job.settings),
+        **more,
+    }
+    del flags["settings"], flags["block_characters"], flags["temp_dir"]
+    script = str(ROOT / "create_pretraining_data.py")
+    return [sys.executable, script, *(f"--{name}={value}" for name, value in flags.items())]
+
+
+def test_the_command_itself(tmp_path, vocab_file):
+    job = make_job(tmp_path, vocab_file)
+    create(job)
+    other = dataclasses.replace(job, output_file=str(tmp_path / "new" / "folder" / "x"))
+    ended = subprocess.run(command(other), capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "random next" in ended.stderr
+    assert names(tmp_path / "new" / "folder") == ["report_x.json", "x"]
+    assert (tmp_path / "new" / "folder" / "x").read_bytes() == (
+        tmp_path / "out.tfrecord"
+    ).read_bytes()
+
+
+def wait_for(condition, process: subprocess.Popen, *, seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "it ended too early"
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def descendants(process: int) -> list[int]:
+    path = pathlib.Path(f"/proc/{process}/task/{process}/children")
+    children = [int(number) for number in path.read_text().split()]
+    return children + [number for child in children for number in descendants(child)]
+
+
+def is_running(process: int) -> bool:
+    """Whether it is more than an entry that nobody has asked for yet."""
+    try:
+        status = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_killed_in_the_middle(tmp_path, vocab_file):
+    """First kill -9, then a request to end: no new file either time, and the old one is kept."""
+    text = tmp_path / "text"
+    text.write_text("\n\n".join(["one two three\nfour five six seven"] * 40_000))  # 1.4 MB
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"old")
+    job = make_job(
+        tmp_path,
+        vocab_file,
+        input_file=str(text),
+        output_file=f"{out}/a,{out}/b",
+        num_workers=2,
+        dupe_factor=50,
+    )
+    process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
+    buckets = out / ".a.working" / "buckets"
+    wait_for(buckets.exists, process)
+    workers = descendants(process.pid)
+    assert len(workers) >= 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    end = time.monotonic() + 60
+    while any(map(is_running, workers)):
+        assert time.monotonic() < end, "a worker lives on"
+        time.sleep(0.1)
+    assert [name for name in names(out) if not name.startswith(".")] == ["a"]
+    assert (out / "a").read_bytes() == b"old"
+
+    process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
+    wait_for(lambda: not buckets.exists(), process)  # the new run clears what the other left
+    wait_for(buckets.exists, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    assert names(out) == ["a"]
+    assert (out / "a").read_bytes() == b"old"
+
+
+# -------------------------------------------------------------------------------- bad input
+
+
+BAD_FILES = {
+    "empty": b"",
+    "blank": b"\n \n\n",
+    "control": b"\x01\n",
+    "latin": b"ok\n\xe9t\xe9\n",
+    "text": b"ok\n",
+    "no_mask": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n",
+}
+# What is given, with {0} for the folder of the files above, and what the message names.
+BAD_INPUTS = {
+    "empty file": ({"input_file": "{0}/empty"}, "without a sentence"),
+    "blank lines only": ({"input_file": "{0}/blank"}, "without a sentence"),
+    "dropped characters only": ({"input_file": "{0}/control"}, "without a sentence"),
+    "no such file": ({"input_file": "{0}/none*"}, "none*"),
+    "not UTF-8": ({"input_file": "{0}/text,{0}/latin"}, "latin, line 2"),
+    "not wikiextractor": (
+        {"input_file": "{0}/text", "input_format": "wikiextractor"},
+        "text, without a line that starts with <doc",
+    ),
+    "vocabulary without [MASK]": ({"vocab_file": "{0}/no_mask"}, "[MASK]"),
+    "no vocabulary": ({"vocab_file": "{0}/none"}, "none"),
+    "short sequences": ({"max_seq_length": 4}, "--max_seq_length=4"),
+    "no predictions": ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0"),
+    "no passes": ({"dupe_factor": 0}, "--dupe_factor=0"),
+    "probability of 0": ({"masked_lm_prob": 0.0}, "--masked_lm_prob=0.0"),
+    "probability above 1": ({"masked_lm_prob": 15.0}, "--masked_lm_prob=15.0"),
+    "negative probability": ({"short_seq_prob": -0.1}, "--short_seq_prob=-0.1"),
+    "no number": ({"masked_lm_prob": float("nan")}, "--masked_lm_prob=nan"),
+    "negative workers": ({"num_workers": -1}, "--num_workers=-1"),
+    "output is a folder": ({"output_file": "{0}"}, "which is a folder"),
+    "output below a file": ({"output_file": "{0}/text/x"}, "cannot be made"),
+    "the same output twice": ({"output_file": "{0}/x,{0}/x"}, "each once"),
+    "no output": ({"output_file": ""}, "names of files"),
+    "output is input": (
+        {"input_file": "{0}/text", "output_file": "{0}/./text"},
+        "none of them an input",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS)
+def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
+    changes, named = BAD_INPUTS[case]
+    for name, content in BAD_FILES.items():
+        (tmp_path / name).write_bytes(content)
+    filled_in = {
+        name: value.format(tmp_path) if isinstance(value, str) else value
+        for name, value in changes.items()
+    }
+    with pytest.raises(InputError) as error:
+        create(make_job(tmp_path, vocab_file, **filled_in))
+    received, expected, remedy = str(error.value).split("\n")
+    assert named in received + expected
+    assert received.startswith("Received: ")
+    assert expected.startswith("Expected: ")
+    assert remedy.startswith("To do: ")
+    assert names(tmp_path) == sorted(BAD_FILES)
+    assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
+
+
+def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
+    """The mistake is far behind, and worker processes are at work on what comes before it."""
+    monkeypatch.setattr("data_gen.documents.READ_BYTES", 20_000)
+    path = tmp_path / "text"
+    path.write_bytes(b"one two three\n\n" * 20_000 + b"caf\xe9\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    job = make_job(out, vocab_file, input_file=str(path), num_workers=2, block_characters=30_000)
+    with pytest.raises(InputError, match="line 40001"):
+        create(job)
+    no_mask = tmp_path / "no_mask"
+    no_mask.write_bytes(BAD_FILES["no_mask"])
+    with pytest.raises(InputError, match=r"without \[MASK\]"):
+        create(dataclasses.replace(job, vocab_file=str(no_mask)))
+    assert names(out) == []
+
+
+def test_the_command_ends_with_a_message_and_no_traceback(tmp_path, vocab_file):
+    job = make_job(tmp_path, vocab_file, max_seq_length=4)
+    ended = subprocess.run(command(job), capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "Received: --max_seq_length=4\nExpected: at least 5\nTo do: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights(tmp_path, vocab_file):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(InputError, match="cannot be made"):
+        create(make_job(folder, vocab_file))
+
+
+# -------------------------------------------------------------------------------- warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two\nthree four\n" * 40, ["repeat", "single document"]),
+        ("\n\n".join("abcdefghijklmnopqrstuvwxyz"), ["26 of 26 documents"]),
+        ("\n\n".join(f"{a}\n\u4e00 {a}" for a in LETTERS), ["33 % of the pieces"]),
+        ("\n\n".join(f"{a}\n{a} {a}" for a in LETTERS), []),
+    ],
+)
+def test_warnings(tmp_path, vocab_file, text, expected):
+    path = tmp_path / "text"
+    path.write_text(text, encoding="utf-8")
+    warnings = create(make_job(tmp_path, vocab_file, input_file=str(path)))["warnings"]
+    assert len(warnings) == len(expected)
+    for warning, part in zip(warnings, expected, strict=True):
+        assert part in warning.replace("%", " %").replace("  ", " ")
+
+
+def test_documents_without_blank_lines_are_noticed(tmp_path, vocab_file, monkeypatch):
+    path = tmp_path / "text"
+    path.write_text("\n".join("".join(LETTERS[int(d)] for d in str(n)) for n in range(3000)))
+    (tmp_path / "text2").write_text("one\ntwo")
+    job = make_job(tmp_path, vocab_file, input_file=f"{path},{path}2", dupe_factor=1)
+    (warning,) = create(job)["warnings"]
+    assert "1501 sentences on average" in warning
+    monkeypatch.setattr("data_gen.documents.MAX_DOCUMENT_CHARACTERS", 4000)
+    (warning,) = create(job)["warnings"]
+    assert "were cut, 2 times" in warning

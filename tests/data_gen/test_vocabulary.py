@@ -1,0 +1,132 @@
+"""data_gen/build_vocab.py: the same bytes every time, and a tokenizer that takes them."""
+
+import doctest
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.errors import InputError
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from data_gen import vocabulary
+from data_gen.vocabulary import SPECIAL_PIECES, choose_alphabet, count_words, learn_vocabulary, measure_coverage
+from data_gen.documents import DocumentReader
+
+ROOT = pathlib.Path(__file__).parents[1]
+SAMPLE_TEXT = sorted(map(str, (ROOT / "data_gen" / "sample_text").glob("*.txt")))
+LEARN = {"min_frequency": 2, "character_coverage": 1.0}
+
+
+def words_of(*paths, do_lower_case: bool = True, num_workers: int = 1):
+    reader = DocumentReader([str(path) for path in paths], input_format="text")
+    return count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
+
+
+def test_the_drawn_examples():
+    assert doctest.testmod(vocabulary).failed == 0
+
+
+def test_words_are_those_of_the_tokenizer(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("Été d'été, ΟΔΟΣ\n\n漢字 and ASCII and-and\x00\n", encoding="utf-8")
+    once = ["d", "'", ",", "οδος", "漢", "字", "ascii", "-"]
+    assert words_of(path) == {"ete": 2, "and": 3} | dict.fromkeys(once, 1)
+    cased = words_of(path, do_lower_case=False)
+    assert cased["Été"] == cased["été"] == cased["ΟΔΟΣ"] == cased["ASCII"] == 1
+
+
+def test_the_most_frequent_pair_is_merged_first():
+    words = {"ab": 5, "abc": 3, "xab": 2, "cc": 1}
+    learned = learn_vocabulary(words, vocab_size=99, **LEARN)
+    assert learned == [
+        *SPECIAL_PIECES,
+        *("a", "b", "c", "x", "##a", "##b", "##c"),
+        "ab",  # 8 times
+        "abc",  # 3 times
+        *("xa", "xab"),  # twice each; of two equal pairs the earlier pieces go first
+    ]
+    assert learn_vocabulary(words, vocab_size=13, **LEARN) == learned[:13]
+    assert "abc" not in learn_vocabulary(words, vocab_size=99, **LEARN | {"min_frequency": 4})
+
+
+def test_what_cannot_be_learned(tmp_path):
+    with pytest.raises(InputError, match=r"--vocab_size=8(.|\n)*at least 12"):
+        learn_vocabulary({"ab": 5, "abc": 3, "xab": 2, "cc": 1}, vocab_size=8, **LEARN)
+    (tmp_path / "text").write_text("\n \n")
+    with pytest.raises(InputError, match="without a word"):
+        words_of(tmp_path / "text")
+
+
+def test_rare_characters_get_no_piece():
+    words = {"aaaa": 100, "bb": 20, "ac": 1}
+    assert choose_alphabet(words, 1.0) == set("abc")
+    learned = learn_vocabulary(words, vocab_size=99, min_frequency=2, character_coverage=0.99)
+    assert not any("c" in piece for piece in learned[len(SPECIAL_PIECES) :])
+
+
+def test_long_words_are_not_learned():
+    learned = learn_vocabulary({"a" * 51: 9, "ab": 9}, vocab_size=99, **LEARN)
+    assert learned == [*SPECIAL_PIECES, "a", "b", "##b", "ab"]
+
+
+def test_the_tokenizer_takes_the_vocabulary_and_knows_its_text(tmp_path):
+    words = words_of(*SAMPLE_TEXT)
+    learned = learn_vocabulary(words, vocab_size=701, **LEARN)
+    assert learned[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert len(learned) == len(set(learned)) == 701
+    (tmp_path / "vocab.txt").write_text("\n".join(learned) + "\n", encoding="utf-8")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
+    assert tokenizer.vocab_size == 701
+    for word in random.Random(1).sample(sorted(words), 100):
+        assert "".join(piece.removeprefix("##") for piece in tokenizer.tokenize(word)) == word
+    coverage = measure_coverage(tokenizer, words)
+    assert coverage.unknown_share == 0
+    assert 1 < coverage.pieces_per_word < 2
+    assert coverage.num_words == sum(words.values())
+    with_unknown = measure_coverage(tokenizer, {"the": 6, "漢": 2})
+    assert with_unknown.unknown_share == 0.25
+    assert with_unknown.pieces_per_word == 1
+
+
+def test_words_met_once_are_forgotten_when_there_are_too_many(monkeypatch):
+    everything = words_of(*SAMPLE_TEXT)
+    monkeypatch.setattr(vocabulary, "MAX_WORDS", 100)
+    assert words_of(*SAMPLE_TEXT) == {word: n for word, n in everything.items() if n > 1}
+
+
+def run(output, *, hash_seed: int, threads: int, **flags) -> subprocess.CompletedProcess:
+    values = {"input_file": ",".join(SAMPLE_TEXT), "output_file": output, "vocab_size": 1500}
+    values["character_coverage"] = 1
+    words = [f"--{name}={value}" for name, value in (values | flags).items()]
+    return subprocess.run(
+        [sys.executable, "-m", "data_gen.build_vocab", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONHASHSEED": str(hash_seed), "RAYON_NUM_THREADS": str(threads)},
+    )
+
+
+def test_the_command_writes_the_same_bytes_every_time(tmp_path):
+    """Other hash seeds, other numbers of threads and of workers."""
+    outputs = []
+    for number, (threads, workers) in enumerate([(1, 1), (4, 2)]):
+        output = tmp_path / str(number) / "vocab.txt"
+        ended = run(output, hash_seed=number, threads=threads, num_workers=workers)
+        assert ended.returncode == 0, ended.stderr
+        assert "0.000 % of them are [UNK]" in ended.stderr
+        assert os.listdir(output.parent) == ["vocab.txt"]
+        outputs.append(output.read_bytes())
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count(b"\n") == 1500
+
+
+def test_a_mistake_leaves_no_file(tmp_path):
+    ended = run(tmp_path / "vocab.txt", hash_seed=0, threads=1, vocab_size=20)
+    assert ended.returncode == 1
+    assert "Received: --vocab_size=20" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert os.listdir(tmp_path) == []

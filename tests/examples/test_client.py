@@ -1,0 +1,336 @@
+"""examples/client.py against real servers of both protocols, each with an export behind it."""
+
+import base64
+import concurrent.futures
+import http.server
+import importlib.util
+import io
+import json
+import pathlib
+import re
+import threading
+import urllib.request
+
+import grpc
+import numpy as np
+import pytest
+import served_models
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from served_models import TOKENIZER
+
+from bert_tf.serving.predictor import Predictor
+from bert_tf.serving import loading
+from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.loading import ServedModel
+from bert_tf.tasks.features import classifier_record
+
+pytest.importorskip("tensorflow_serving.apis", reason="needs tensorflow-serving-api")
+
+# isort: split
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.config import model_server_config_pb2
+
+ROOT = pathlib.Path(__file__).parents[1]
+LINES = [
+    {"text_a": "who founded it", "text_b": "Ruprecht (1386)"},
+    {"text_a": "", "text_b": ""},
+    {"text_a": "café 中 😀", "text_b": "in " * 30},
+]
+# The first id is 7 if only the lower half of its bits is sent.
+TOO_LARGE = {"input_ids": [2**32 + 7], "input_mask": [1], "segment_ids": [0]}
+
+
+@pytest.fixture(scope="module")
+def client():
+    spec = importlib.util.spec_from_file_location("client", ROOT / "examples/client.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, ServedModel]:
+    """An export with several answers, and a model with a single one."""
+    folder = tmp_path_factory.mktemp("served")
+    weights = served_models.write_folder("pairs", folder / "pairs")
+    export_checkpoint(
+        weights,
+        weights.config,
+        TOKENIZER,
+        str(folder / "export"),
+        options=served_models.options("pairs"),
+    )
+    weights = served_models.write_folder("regression", folder / "regression")
+    options = served_models.options("regression")
+    return {
+        "pairs": loading.open_model(folder / "export"),
+        "score": loading.of_weights(weights, weights.config, TOKENIZER, options),
+    }
+
+
+# ---------------------------------------------------------------------------- the servers
+
+
+class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """Runs requests as TensorFlow Serving does, with its messages."""
+
+    def __init__(self, models: dict[str, ServedModel]):
+        self._models = models
+        self.sizes = []
+
+    def Predict(self, request, context):  # noqa: N802 (named by the service)
+        name = request.model_spec.name
+        if name not in self._models or request.model_spec.version.value not in (0, 1):
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {name}")
+        arrays = {key: tf.make_ndarray(proto) for key, proto in request.inputs.items()}
+        self.sizes.append(len(next(iter(arrays.values()))))
+        try:
+            outputs = self._models[name].run(arrays, request.model_spec.signature_name)
+        except Exception as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        response = predict_pb2.PredictResponse()
+        for key, value in outputs.items():
+            response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+        return response
+
+
+@pytest.fixture(scope="module")
+def grpc_server(models):
+    """A PredictionService on a port of this machine."""
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+    server.service = PredictionService(models)
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(server.service, server)
+    server.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield server
+    server.stop(None).wait()
+
+
+class RestHandler(http.server.BaseHTTPRequestHandler):
+    """TensorFlow Serving's REST: rows and columns, strings and bytes, metadata, errors."""
+
+    def do_GET(self):
+        model, rest = self._model()
+        if model is None or rest != "/metadata":
+            return self._send(404, {"error": "Malformed request: GET"})
+        signature = {"serving_default": {"outputs": {key: {} for key in model.facts["outputs"]}}}
+        return self._send(200, {"metadata": {"signature_def": {"signature_def": signature}}})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        model, rest = self._model()
+        if model is None or rest != ":predict":
+            return self._send(404, {"error": f"Servable not found for request: {self.path}"})
+        try:
+            return self._send(200, self._predict(model, body))
+        except Exception as error:
+            return self._send(400, {"error": str(error)})
+
+    def _model(self):
+        parts = re.fullmatch(r"/v1/models/(\w+)(?:/versions/1)?(:predict|/metadata)", self.path)
+        return (self.server.models.get(parts[1]), parts[2]) if parts else (None, None)
+
+    def _predict(self, model, body):
+        name = body.get("signature_name", "serving_default")
+        specs = model.facts["signatures"][name]
+        columns = body.get("inputs")
+        if columns is None:
+            columns = {key: [row[key] for row in body["instances"]] for key in specs}
+        outputs = model.run({k: _array(columns[k], specs[k]["dtype"]) for k in specs}, name)
+        found = {key: _json(value.tolist()) for key, value in outputs.items()}
+        only = next(iter(found.values())) if len(found) == 1 else None
+        if "inputs" in body:
+            return {"outputs": found if only is None else only}
+        rows = [dict(zip(found, values, strict=True)) for values in zip(*found.values())]  # noqa: B905
+        return {"predictions": rows if only is None else only}
+
+    def _send(self, status, value):
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def _array(values: list, dtype: str) -> np.ndarray:
+    def plain(value):
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        if isinstance(value, dict):
+            return base64.b64decode(value["b64"], validate=True)
+        if (dtype == "string") != isinstance(value, str):
+            raise ValueError(f"JSON Value: {value!r} is not of expected type: {dtype}")
+        return value.encode() if isinstance(value, str) else value
+
+    return np.array(plain(values), object if dtype == "string" else dtype)
+
+
+def _json(value):
+    if isinstance(value, list):
+        return [_json(one) for one in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@pytest.fixture(scope="module")
+def rest_server(models):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), RestHandler)
+    server.models = models
+    server.address = f"127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def ask(request, client, capsys, monkeypatch):
+    """Gives the client's command: lines -> exit code, answers, message."""
+    server = request.getfixturevalue(f"{request.param}_server")
+
+    def run(lines, *flags, model="pairs"):
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        stream = io.TextIOWrapper(io.BytesIO(content))
+        monkeypatch.setattr("sys.stdin", stream)
+        command = [f"--protocol={request.param}", f"--address={server.address}", "--timeout=60"]
+        code = client.main([*command, f"--model={model}", *flags])
+        printed = capsys.readouterr()
+        return code, [json.loads(line) for line in printed.out.splitlines()], printed.err
+
+    return run
+
+
+# ---------------------------------------------------------------------------- the round trip
+
+
+def near(found: list[dict], wanted: list[dict]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert set(one) == set(other)
+        for name, value in other.items():
+            if isinstance(value, str) or (isinstance(value, list) and isinstance(value[0], str)):
+                assert one[name] == value
+            else:
+                np.testing.assert_allclose(one[name], value, rtol=0, atol=1e-5)
+
+
+def test_lines_are_answered(ask, models):
+    code, found, message = ask(LINES, "--batch_size=2")
+    assert (code, message) == (0, "")
+    near(found, Predictor(models["pairs"]).predict(LINES))
+    assert found[0]["labels"] == list(served_models.LABELS)  # not ASCII all of them
+
+
+def test_a_single_answer_has_its_name(ask, models):
+    code, found, message = ask(LINES, model="score")
+    assert (code, message) == (0, "")
+    near(found, Predictor(models["score"]).predict(LINES))
+    assert set(found[0]) == {"score"}
+
+
+def test_numbers_and_bytes_are_sent(ask, models):
+    ids = [2, 7, 9, 3]
+    record = classifier_record(max_seq_length=4).serialize(
+        {"input_ids": ids, "input_mask": [1] * 4, "segment_ids": [0, 0, 1, 1], "label_ids": [0],
+         "is_real_example": [1]}
+    )  # fmt: skip
+    features = {"input_ids": ids, "input_mask": [1] * 4, "segment_ids": [0, 0, 1, 1]}
+    example = {"examples": {"b64": base64.b64encode(record).decode()}}
+    _, of_ids, _ = ask([features] * 2, "--signature_name=ids")
+    code, of_examples, message = ask([example], "--signature_name=examples")
+    assert (code, message) == (0, "")
+    near(of_ids, of_examples * 2)
+    arrays = {name: np.array([value], np.int32) for name, value in features.items()}
+    wanted = models["pairs"].run(arrays, "ids")
+    np.testing.assert_allclose(of_ids[0]["probabilities"], wanted["probabilities"][0], atol=1e-5)
+
+
+def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
+    grpc_server.service.sizes.clear()
+    assert len(ask([LINES[0]] * 7, "--batch_size=3", "--version=1")[1]) == 7
+    if "grpc" in request.node.name:
+        assert grpc_server.service.sizes == [3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "message"),
+    [
+        (LINES, {"model": "none"}, "Servable not found"),
+        (LINES, {"version": 3}, "Servable not found"),
+        (["no object"], {}, "line 1 is not a JSON object"),
+        ([LINES[0], []], {}, "line 2 is not a JSON object"),
+        ([{"text_a": 5, "text_b": 6}], {}, ""),
+        ([{"text_a": "a", "text_b": {"b65": ""}}], {}, ""),
+        ([TOO_LARGE], {"signature_name": "ids"}, ""),
+    ],
+)
+def test_what_fails_is_said(ask, lines, flags, message):
+    words = [f"--{name}={value}" for name, value in flags.items() if name != "model"]
+    code, _, said = ask(lines, *words, model=flags.get("model", "pairs"))
+    assert code == 1
+    assert message in said
+    assert len(said.splitlines()) >= 1
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "rest"])
+def test_a_server_that_is_not_there(client, protocol, capsys, tmp_path):
+    (tmp_path / "lines").write_text(json.dumps(LINES[0]))
+    command = [f"--protocol={protocol}", "--address=127.0.0.1:1", "--model=m", "--timeout=5"]
+    assert client.main([*command, f"--input_file={tmp_path / 'lines'}"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_lists_of_other_lengths_go_into_other_requests(client):
+    rows = [{"context": "a", "endings": ["b"] * n} for n in (2, 2, 2, 3, 2)]
+    sizes = [len(batch) for batch in client.batches(rows, 2)]
+    assert sizes == [2, 1, 1, 1]
+
+
+# ---------------------------------------------------------------------------- serve/
+
+
+def test_the_guide_s_request_in_rows(rest_server):
+    guide = (ROOT / "serve/README.md").read_text()
+    (body,) = re.findall(r"mrpc:predict -d \'(\{.*?\})\'", guide, re.DOTALL)
+    url = f"http://{rest_server.address}/v1/models/pairs:predict"
+    request = urllib.request.Request(url, body.encode())
+    with urllib.request.urlopen(request, timeout=60) as response:
+        (row,) = json.load(response)["predictions"]
+    assert row["label"] in served_models.LABELS
+
+
+def test_the_models_config_is_one():
+    config = model_server_config_pb2.ModelServerConfig()
+    text_format.Parse((ROOT / "serve/models.config").read_text(), config)
+    assert [model.name for model in config.model_config_list.config] == ["mrpc", "squad"]
+
+
+def test_the_batching_parameters_are_such():
+    """The message is not in tensorflow-serving-api: its fields, as in session_bundle_config."""
+    wrapped = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches",
+               "num_batch_threads")  # fmt: skip
+    file = descriptor_pb2.FileDescriptorProto(name="batching.proto", package="t", syntax="proto3")
+    file.dependency.append("google/protobuf/wrappers.proto")
+    message = file.message_type.add(name="BatchingParameters")
+    for number, name in enumerate(wrapped, 1):
+        field = message.field.add(name=name, number=number, type=11, label=1)
+        field.type_name = ".google.protobuf.Int64Value"
+    message.field.add(name="allowed_batch_sizes", number=6, type=3, label=3)
+    message.field.add(name="pad_variable_length_inputs", number=7, type=8, label=1)
+    from google.protobuf import wrappers_pb2  # noqa: F401 (it is found in the pool)
+
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("t.BatchingParameters"))()
+    text_format.Parse((ROOT / "serve/batching.pbtxt").read_text(), made)
+    assert made.max_batch_size.value == 32
+    assert made.num_batch_threads.value >= 1
+    # It would pad with the first element of a tensor: a mask with 1, choices with a choice.
+    assert not made.pad_variable_length_inputs

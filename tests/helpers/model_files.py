@@ -1,0 +1,178 @@
+"""Weights of small models, in memory and on disk in the layouts that other programs give them."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import reference
+import safetensors.numpy
+import small
+
+from bert_tf import BertConfig
+from bert_tf.checkpoints import editing
+from bert_tf.checkpoints.tf1 import write_checkpoint
+from bert_tf.checkpoints.metadata import ModelFacts, Weights
+
+NUM_CLASSES = 3
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PIECES = (*SPECIAL, *(f"w{i}" for i in range(small.CONFIG.vocab_size - len(SPECIAL))))
+KINDS = ("pretraining", "classifier", "span")
+
+
+def tensors_of(
+    kind: str = "pretraining", config: BertConfig = small.CONFIG, *, seed: int = 3
+) -> dict[str, np.ndarray]:
+    """Random weights of a model by the original's names."""
+    weights = reference.random_weights(config, seed=seed)
+    if kind == "pretraining":
+        return weights
+    rng = np.random.default_rng(seed + 1)
+    scope, rows = {"classifier": ("", NUM_CLASSES), "span": ("cls/squad/", 2)}[kind]
+    head = {
+        f"{scope}output_weights": rng.standard_normal((rows, config.hidden_size)),
+        f"{scope}output_bias": rng.standard_normal(rows),
+    }
+    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    return encoder | {name: value.astype(np.float32) for name, value in head.items()}
+
+
+def weights_of(
+    tensors: Mapping[str, np.ndarray],
+    *,
+    path: str = "/memory/bert_model.ckpt",
+    config: BertConfig | None = small.CONFIG,
+    pieces: Sequence[str] | None = PIECES,
+    facts: ModelFacts = ModelFacts(),  # noqa: B008  (frozen)
+) -> Weights:
+    """Weights that were read from nowhere."""
+    return Weights(
+        path=path,
+        format="tf1",
+        shapes={name: np.shape(value) for name, value in tensors.items()},
+        read=lambda name: tensors[name],
+        config=config,
+        pieces=pieces and tuple(pieces),
+        vocab_file="/memory/vocab.txt",
+        facts=facts,
+    )
+
+
+def all_tensors(weights: Weights) -> dict[str, np.ndarray]:
+    """Every tensor, the optimizer's included."""
+    return {name: weights.read(name) for name in weights.shapes}
+
+
+def assert_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Equal names, types, shapes and bits."""
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        mine, other = np.asarray(ours[name]), np.asarray(value)
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape), name
+        assert mine.tobytes() == other.tobytes(), name
+
+
+def write_tf1(
+    folder: pathlib.Path,
+    tensors: Mapping[str, np.ndarray],
+    *,
+    config: BertConfig | None = small.CONFIG,
+    pieces: Sequence[str] | None = PIECES,
+    name: str = "bert_model.ckpt",
+) -> str:
+    """A folder as the original's releases are; returns the checkpoint's prefix."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if config:
+        (folder / "bert_config.json").write_text(config.to_json_string())
+    if pieces:
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    write_checkpoint(str(folder / name), tensors, temporary=str(folder / "temporary"))
+    return str(folder / name)
+
+
+# ---------------------------------------------------------------------------- Hugging Face
+
+
+def hugging_face_names(config: BertConfig = small.CONFIG) -> dict[str, str]:
+    """transformers' name for every name of the original, written out by hand."""
+    names = {
+        "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
+        "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
+        "bert/embeddings/token_type_embeddings": "bert.embeddings.token_type_embeddings.weight",
+        "cls/predictions/output_bias": "cls.predictions.bias",
+        "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+        "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
+        "output_weights": "classifier.weight",
+        "output_bias": "classifier.bias",
+        "cls/squad/output_weights": "qa_outputs.weight",
+        "cls/squad/output_bias": "qa_outputs.bias",
+    }
+    dense = {
+        "bert/pooler/dense": "bert.pooler.dense",
+        "cls/predictions/transform/dense": "cls.predictions.transform.dense",
+    }
+    norm = {
+        "bert/embeddings/LayerNorm": "bert.embeddings.LayerNorm",
+        "cls/predictions/transform/LayerNorm": "cls.predictions.transform.LayerNorm",
+    }
+    for i in range(config.num_hidden_layers):
+        ours, theirs = f"bert/encoder/layer_{i}/", f"bert.encoder.layer.{i}."
+        for part in ("query", "key", "value"):
+            dense[f"{ours}attention/self/{part}"] = f"{theirs}attention.self.{part}"
+        dense[f"{ours}attention/output/dense"] = f"{theirs}attention.output.dense"
+        dense[f"{ours}intermediate/dense"] = f"{theirs}intermediate.dense"
+        dense[f"{ours}output/dense"] = f"{theirs}output.dense"
+        norm[f"{ours}attention/output/LayerNorm"] = f"{theirs}attention.output.LayerNorm"
+        norm[f"{ours}output/LayerNorm"] = f"{theirs}output.LayerNorm"
+    for ours, theirs in dense.items():
+        names |= {f"{ours}/kernel": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
+    for ours, theirs in norm.items():
+        names |= {f"{ours}/gamma": f"{theirs}.weight", f"{ours}/beta": f"{theirs}.bias"}
+    return names
+
+
+def state_dict(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What PyTorch would hold: its names, and every kernel as [out, in]."""
+    names = hugging_face_names()
+    return {
+        names[name]: np.ascontiguousarray(value.T if name.endswith("/kernel") else value)
+        for name, value in tensors.items()
+    }
+
+
+def hugging_face_config(config: BertConfig = small.CONFIG, **changes: Any) -> dict[str, Any]:
+    """The values of a config.json of that size, with the exact gelu; None takes a key out."""
+    keys = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+            "intermediate_size", "max_position_embeddings", "type_vocab_size")  # fmt: skip
+    values = {key: getattr(config, key) for key in keys}
+    values |= {"model_type": "bert", "architectures": ["BertForPreTraining"], "hidden_act": "gelu"}
+    return {key: value for key, value in (values | changes).items() if value is not None}
+
+
+def write_hugging_face(
+    folder: pathlib.Path,
+    tensors: Mapping[str, np.ndarray],
+    *,
+    config: Mapping[str, Any] | None = None,
+    files: Mapping[str, Any] | None = None,
+) -> pathlib.Path:
+    """A folder with model.safetensors of PyTorch's names, config.json, and other files.
+
+    Files that are no strings are written as JSON.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    safetensors.numpy.save_file(dict(tensors), folder / "model.safetensors", {"format": "pt"})
+    files = {"config.json": hugging_face_config() if config is None else config} | (files or {})
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def greatest_difference(one: Weights, other: Weights) -> dict[str, float]:
+    """Of each output, by name, when both models run on the same random input."""
+    inputs = editing.random_inputs(one.config)
+    return editing.difference_of_outputs(
+        editing.outputs_of(one, inputs), editing.outputs_of(other, inputs)
+    )

@@ -1,0 +1,150 @@
+"""Small models of every kind as checkpoint folders, and what the Python side answers for them."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import small_squad
+
+from bert_tf import BertConfig
+from bert_tf.modeling import models
+from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.serving.registry import ServingOptions
+from bert_tf.squad.alignment import make_alignment
+from bert_tf.squad.answers import AnswerSizes, Prediction, predict
+from bert_tf.squad.windows import WindowSizes, prediction_windows
+from bert_tf.tasks.features import Features, join_words, make_features
+from bert_tf.tasks.heads import probabilities
+from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
+from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
+from bert_tf.checkpoints.saving import write_model_files
+
+TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
+CONFIG = BertConfig(
+    vocab_size=TOKENIZER.vocab_size + 3,  # rows that no piece has
+    hidden_size=22,
+    num_hidden_layers=1,  # each takes seconds to trace
+    num_attention_heads=2,
+    intermediate_size=37,
+    max_position_embeddings=29,
+    type_vocab_size=2,
+)
+LENGTH = 13  # max_seq_length
+LABELS = ("bad", "so so", "good: très")
+TAGS = ("O", "B-P", "I-P")
+TOP_K = 3
+THRESHOLD = -0.25
+WINDOWS = WindowSizes(max_seq_length=LENGTH, doc_stride=3, max_query_length=4)
+ANSWERS = AnswerSizes(n_best_size=5, max_answer_length=4)
+QUESTION_OPTIONS = {
+    "doc_stride": WINDOWS.doc_stride,
+    "max_query_length": WINDOWS.max_query_length,
+    "n_best_size": ANSWERS.n_best_size,
+    "max_answer_length": ANSWERS.max_answer_length,
+}
+# name: its model, what is known of it, and how it is exported
+KINDS = {
+    "classification": (3, "BertForSequenceClassification", LABELS, {}),
+    "pairs": (3, "BertForSequenceClassification", LABELS, {"pairs": True}),
+    "multi_label": (3, "BertForSequenceClassification", LABELS, {"task": "multi_label"}),
+    "regression": (1, "BertForSequenceClassification", None, {"pairs": True}),
+    "multiple_choice": (1, "BertForMultipleChoice", None, {"num_choices": 3}),
+    "token_labels": ("tokens", "BertForTokenClassification", TAGS, {}),
+    "embeddings": ("encoder", None, None, {}),
+    "fill_mask": ("pretraining", "BertForPreTraining", None, {"top_k": TOP_K}),
+    "question_answering": ("span", "BertForQuestionAnswering", None, {
+        **QUESTION_OPTIONS, "version_2_with_negative": False, "top_k": TOP_K}),
+    "no_answer": ("span", "BertForQuestionAnswering", None, {
+        **QUESTION_OPTIONS, "null_score_diff_threshold": THRESHOLD, "top_k": TOP_K}),
+}  # fmt: skip
+
+
+def make_model(kind: str) -> keras.Model:
+    head = KINDS[kind][0]
+    if isinstance(head, int):
+        return models.classifier_model(CONFIG, num_classes=head)
+    return {
+        "tokens": lambda: models.token_model(CONFIG, num_classes=len(TAGS)),
+        "encoder": lambda: models.bert_encoder(CONFIG),
+        "pretraining": lambda: models.pretraining_model(CONFIG),
+        "span": lambda: models.span_model(CONFIG),
+    }[head]()
+
+
+def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
+    """A folder as training leaves it, with random weights that tell inputs apart; further facts."""
+    rng = np.random.default_rng([*kind.encode()])
+    tensors = {}
+    for variable in make_model(kind).trainable_variables:
+        name, shape = checkpoint_name(variable), tuple(variable.shape)
+        value = rng.standard_normal(shape) * 0.4 + float(name.endswith("gamma"))
+        tensors[name] = value.astype(np.float32)
+    folder.mkdir(parents=True)
+    write_checkpoint(str(folder / "model.ckpt"), tensors, temporary=str(folder / "new"))
+    _, architecture, labels, _ = KINDS[kind]
+    facts = ModelFacts(do_lower_case=True, architecture=architecture, labels=labels, **known)
+    write_model_files(str(folder), CONFIG, TOKENIZER, facts)
+    return open_weights(str(folder / "model.ckpt"))
+
+
+def options(kind: str) -> ServingOptions:
+    return ServingOptions(**KINDS[kind][3], max_seq_length=LENGTH)
+
+
+# ---------------------------------------------------------------------------- the Python side
+
+
+class Reference:
+    """A model of a kind, loaded again, one sequence at a time and without padding."""
+
+    def __init__(self, kind: str, weights: Weights):
+        self.model = make_model(kind)
+        load_checkpoint(self.model, weights)
+
+    def outputs(self, ids: Sequence[int], segments: Sequence[int], **more) -> dict:
+        inputs = {"input_ids": [ids], "input_mask": [[1] * len(ids)], "segment_ids": [segments]}
+        arrays = {name: np.array(value, np.int32) for name, value in (inputs | more).items()}
+        return {name: np.array(v[0]) for name, v in self.model(arrays, training=False).items()}
+
+    def logits(self, features: Features) -> np.ndarray:
+        """[C, ...]: of each of its sequences."""
+        both = zip(features.input_ids, features.segment_ids, strict=True)
+        return np.array([self.outputs(*one)["logits"] for one in both])
+
+    def texts(self, pairs: Sequence[tuple[str, str | None]], head: str) -> np.ndarray:
+        """Probabilities or scores [B, L]."""
+        examples = [Example("g", *pair) for pair in pairs]
+        rows = _features(examples, Labels(names=LABELS))
+        return probabilities(head, np.array([self.logits(row)[0] for row in rows]))
+
+    def choices(self, context: str, endings: Sequence[str]) -> np.ndarray:
+        """Probabilities [C]."""
+        example = ChoiceExample("g", tuple((context, ending) for ending in endings))
+        (row,) = _features([example], Labels(head="multiple_choice", names=("0", "1")))
+        return probabilities("multiple_choice", self.logits(row)[:, 0])
+
+    def words(self, words: Sequence[str]) -> np.ndarray:
+        """Probabilities [W, L]."""
+        example = WordsExample("g", tuple(words))
+        rows = list(_features([example], Labels(head="token_labels", names=TAGS)))
+        values = [probabilities("token_labels", self.logits(row)[0]) for row in rows]
+        (found,) = join_words(["g"] * len(rows), [row.label_ids for row in rows], values)
+        return found
+
+    def answers(self, pairs: Sequence[tuple[str, str]], *, version_2: bool) -> list[Prediction]:
+        examples = [small_squad.example(context, question) for question, context in pairs]
+        windows = prediction_windows(examples, TOKENIZER, WINDOWS)
+        outputs = [self.outputs(w.input_ids, w.segment_ids) for w in windows]
+        logits = [[o[name] for o in outputs] for name in ("start_logits", "end_logits")]
+        align = make_alignment(windows, TOKENIZER, legacy_alignment=False)
+        return predict(
+            examples, windows, *logits, align, sizes=ANSWERS, version_2_with_negative=version_2
+        )
+
+
+def _features(examples, labels):
+    return make_features(examples, labels, TOKENIZER, max_seq_length=LENGTH)

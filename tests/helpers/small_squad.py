@@ -1,0 +1,102 @@
+"""A small vocabulary, and questions of random texts: what the tests of bert_tf.squad share."""
+# ruff: noqa: RUF001 (Greek letters are meant)
+
+import tempfile
+import warnings
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from bert_tf.squad.data import Answer, SquadExample, SquadFile
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("who", "founded", "it", "in", "138", "##6", "141", "##2", "ru", "##pre", "##cht", "by"),
+    *("1895", "-", "1943", "(", ")", ".", ",", "'", "?", "!", "the", "cafe", "japan", "##ese"),
+    *(prefix + char for char in "abcdefnorsuvi中éßº1ᄒ\u1161\u11ab" for prefix in ("", "##")),
+    *("😀", "👩", "Ab", "É"),
+]
+# Accents, CJK, emoji and what joins them, combining marks, white space of all kinds, characters
+# that the tokenizer drops, changes in length, or treats by their neighbours.
+CHARACTERS = (
+    "aaabbcdefnorsuvi  AÉéßİΣσŞ한中國ﬁº①½1.,'-()[]#!?\t\n\r\u00a0\u202f\u2028\u3000\x0b\x85"
+    "\u200b\u200d\ufeff\0\ufffd\u0301\u0323\u0327\u093f😀👩\ufe0f\ud800"
+)
+texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
+long_texts = st.lists(texts | st.sampled_from(PIECES[5:]), max_size=12).map(" ".join)
+
+
+def make_tokenizer(*, do_lower_case: bool) -> FullTokenizer:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("".join(f"{piece}\n" for piece in PIECES))
+        file.flush()
+        return FullTokenizer(file.name, do_lower_case)
+
+
+def example(context: str, question: str = "who", answers=(), **fields) -> SquadExample:
+    answers = tuple(Answer(*answer) for answer in answers)
+    return SquadExample("q1", question, context, answers, **fields)
+
+
+def squad_file(*examples: SquadExample, version_2: bool = False) -> SquadFile:
+    return SquadFile(list(examples), version_2, "test.json")
+
+
+def write_tfds(folder: str, config: str, **parts: dict) -> None:
+    """A prepared dataset squad/`config` of tensorflow-datasets, from contents of SQuAD files."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tensorflow_datasets as tfds
+
+        text = tfds.features.Text()
+        features = {
+            "id": tf.string,
+            "title": text,
+            "context": text,
+            "question": text,
+            "answers": tfds.features.Sequence({"text": text, "answer_start": tf.int32}),
+        }
+        rows = {name: list(_rows(content)) for name, content in parts.items()}
+        one = next(iter(rows.values()))[0]
+        signature = {name: tf.TensorSpec([], tf.string) for name in list(features)[:4]} | {
+            "answers": {
+                "text": tf.TensorSpec([None], tf.string),
+                "answer_start": tf.TensorSpec([None], tf.int32),
+            }
+        }
+        if "is_impossible" in one:
+            features["is_impossible"] = tf.bool
+            signature["is_impossible"] = tf.TensorSpec([], tf.bool)
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name="squad",
+            config=config,
+            version="3.0.0",
+            features=tfds.features.FeaturesDict(features),
+            split_datasets={
+                name: tf.data.Dataset.from_generator(
+                    lambda name=name: iter(rows[name]), output_signature=signature
+                )
+                for name in parts
+            },
+            data_dir=folder,
+            disable_shuffling=True,
+        )
+
+
+def _rows(content: dict):
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for qa in paragraph["qas"]:
+                golds = qa["answers"]
+                answers = {
+                    "text": np.array([gold["text"] for gold in golds], object),
+                    "answer_start": np.array([gold["answer_start"] for gold in golds], np.int32),
+                }
+                yield {
+                    **qa,
+                    "title": article["title"],
+                    "context": paragraph["context"],
+                    "answers": answers,
+                }

@@ -1,0 +1,180 @@
+"""What the walks share: tiny input files, and the real scripts run in their own processes."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest.mock
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import flags as absl_flags
+
+from bert_tf.checkpoints.tf1 import find_checkpoint, open_checkpoint
+from bert_tf.data.records import Record, pretraining_record
+
+ROOT = pathlib.Path(__file__).parents[2]
+SECONDS = 900  # a script that runs longer hangs; generous, for a machine that is busy otherwise
+TINY = {
+    "vocab_size": 101,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 24,
+    "type_vocab_size": 2,
+}
+SIZES = {"max_seq_length": 17, "max_predictions_per_seq": 5}
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Models this small train no faster for being compiled well; and a third of the time is saved.
+COMPILE_QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+
+
+def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """A bert_config.json of the tiny model."""
+    path.write_text(json.dumps(TINY | changes), encoding="utf-8")
+    return path
+
+
+def write_vocabulary(path: pathlib.Path, num_pieces: int = TINY["vocab_size"]) -> pathlib.Path:
+    """The special pieces, then words that are all different."""
+    words = [f"w{number}" for number in range(num_pieces - len(SPECIAL_PIECES))]
+    path.write_text("\n".join([*SPECIAL_PIECES, *words]) + "\n", encoding="utf-8")
+    return path
+
+
+def write_records(
+    path: pathlib.Path, num_records: int, *, seed: int, next_sentence: bool = True
+) -> pathlib.Path:
+    """A TFRecord file of random examples of all lengths."""
+    record = pretraining_record(**SIZES, next_sentence=next_sentence)
+    generator = np.random.default_rng(seed)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for _ in range(num_records):
+            writer.write(record.serialize(random_example(generator, record)))
+    return path
+
+
+def random_example(generator: np.random.Generator, record: Record) -> dict:
+    """An example as data generation makes it: padding at the end, few or many masked pieces."""
+    sizes = {feature.name: feature.size for feature in record.features}
+    length = int(generator.integers(sizes["input_ids"] // 2, sizes["input_ids"] + 1))
+    masked = int(generator.integers(1, sizes["masked_lm_ids"] + 1))
+    first = length // 2  # tokens of the first segment
+    positions = generator.choice(np.arange(1, length), masked, replace=False)
+
+    def ids(count: int) -> list[int]:
+        return generator.integers(len(SPECIAL_PIECES), TINY["vocab_size"], count).tolist()
+
+    example = {
+        "input_ids": ids(length),
+        "input_mask": [1] * length,
+        "segment_ids": [0] * first + [1] * (length - first),
+        "masked_lm_positions": sorted(positions.tolist()),
+        "masked_lm_ids": ids(masked),
+        "masked_lm_weights": [1.0] * masked,
+        "next_sentence_labels": [int(generator.integers(2))],
+    }
+    return {name: example[name] + [0] * (size - len(example[name])) for name, size in sizes.items()}
+
+
+def read_tensors(path: pathlib.Path) -> dict[str, Any]:
+    """All tensors of a checkpoint, or of the latest of a folder."""
+    reader = open_checkpoint(find_checkpoint(str(path)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    """Every file below a folder, by its path in it."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def command(script: str, *words: str, **flags: Any) -> list[str]:
+    """A script's command line; a flag that is True is --flag, one that is None is left out."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    listed = [f"--{n}" if value is True else f"--{n}={value}" for n, value in given.items()]
+    return [sys.executable, str(ROOT / script), *words, *listed]
+
+
+def run(
+    script: str, *words: str, compile_quickly: bool = True, **flags: Any
+) -> subprocess.CompletedProcess:
+    """Runs a script that shall succeed."""
+    ended = attempt(script, *words, compile_quickly=compile_quickly, **flags)
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def attempt(
+    script: str, *words: str, compile_quickly: bool = True, **flags: Any
+) -> subprocess.CompletedProcess:
+    """Runs a script, whatever comes of it."""
+    return subprocess.run(
+        command(script, *words, **flags),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, **(COMPILE_QUICKLY if compile_quickly else {})},
+    )
+
+
+@contextlib.contextmanager
+def in_process(script: str) -> Iterator[Callable[..., None]]:
+    """Gives a script's `main`, called with flags as its process would be; none is started.
+
+    What the script refuses comes as an `InputError`. What it sets for its process is set back.
+    """
+    spec = importlib.util.spec_from_file_location(script.removesuffix(".py"), ROOT / script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    before = set(absl_flags.FLAGS)
+    module.define_flags()
+
+    def call(*words: str, **flags: Any) -> None:
+        absl_flags.FLAGS.unparse_flags()
+        for name in set(absl_flags.FLAGS) - before:
+            absl_flags.FLAGS[name].unparse()  # what an earlier call gave
+        at_end = signal.getsignal(signal.SIGTERM)
+        try:
+            with unittest.mock.patch.dict(os.environ):
+                module.main(absl_flags.FLAGS(command(script, *words, **flags)[1:]))
+        finally:
+            signal.signal(signal.SIGTERM, at_end)
+
+    try:
+        yield call
+    finally:
+        for name in set(absl_flags.FLAGS) - before:
+            delattr(absl_flags.FLAGS, name)
+
+
+_started: list[subprocess.Popen] = []
+
+
+def start(script: str, *words: str, pipesize: int = -1, **flags: Any) -> subprocess.Popen:
+    """Starts a script, to be watched while it runs; `pipesize` as for `subprocess.Popen`."""
+    process = subprocess.Popen(
+        command(script, *words, **flags),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        pipesize=pipesize,
+        env={**os.environ, **COMPILE_QUICKLY},
+    )
+    _started.append(process)
+    return process
+
+
+def end_all() -> None:
+    """Kills what a test that failed has left running."""
+    while _started:
+        with _started.pop() as process:
+            if process.poll() is None:
+                process.kill()

@@ -1,0 +1,187 @@
+"""Dropout: shares, independence, and that a mask depends on seed, place and row alone."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import reference
+import small
+import tensorflow as tf
+from small import close, hidden_states
+
+from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf.modeling.dropout import Dropout, dropout_key
+
+B, D = small.ROWS, small.CONFIG.hidden_size
+
+
+def draw(rate=0.1, shape=(B, 131, 97), *, seed=11, first_row=0, layer=None) -> np.ndarray:
+    """Dropout of ones: 0 or 1 / (1 - rate)."""
+    layer = layer or Dropout(rate, name="dropout")
+    with dropout_key(seed, first_row):
+        return np.array(layer(np.ones(shape, np.float32), training=True))
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """In standard deviations of what independent masks give."""
+    a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
+    return float((a * b).mean() / (a.std() * b.std()) * math.sqrt(a.size))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.83])
+def test_share_and_scale(rate):
+    x = draw(rate)
+    assert set(np.unique(x)) == {np.float32(0), np.float32(1 / (1 - rate))}
+    dropped = (x == 0).mean()
+    assert abs(dropped - rate) < 4 * math.sqrt(rate * (1 - rate) / x.size)
+    for axis in (0, 1, 2):  # rows, columns and examples alike
+        others = tuple({0, 1, 2} - {axis})
+        share = (x == 0).mean(axis=others)
+        deviation = math.sqrt(rate * (1 - rate) * share.size / x.size)
+        assert np.abs(share - rate).max() < 4.5 * deviation
+
+
+def test_nothing_is_dropped_outside_of_training():
+    x = hidden_states(2, 3, 5).astype(np.float32)
+    layer = Dropout(0.9)
+    for output in (layer(x), layer(x, training=False), Dropout(0.0)(x, training=True)):
+        np.testing.assert_array_equal(output, x)
+
+
+def test_masks_of_different_steps_rows_and_places_are_unrelated():
+    x = draw()
+    assert not np.array_equal(x, draw(seed=12))
+    for seed in (12, 13, 11 + 2**16, -11):
+        assert abs(correlation(x, draw(seed=seed))) < 4
+    for a in range(B):
+        for b in range(a):
+            assert abs(correlation(x[a], x[b])) < 4
+    places = [Dropout(0.1, name=name) for name in ("a", "b", "layer_0", "layer_1")]
+    masks = [draw(layer=layer) for layer in places]
+    for a in range(len(masks)):
+        for b in range(a):
+            assert abs(correlation(masks[a], masks[b])) < 4
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 5, 97, 98, 194])
+def test_neighbours_are_unrelated(lag):
+    x = draw(0.5).reshape(B, -1)
+    assert abs(correlation(x[:, lag:], x[:, :-lag])) < 4
+
+
+def test_a_mask_depends_on_the_row_in_the_global_batch_alone():
+    whole = draw()
+    parts = [draw(shape=(rows, 131, 97), first_row=first) for first, rows in ((0, 2), (2, 3))]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(draw(), whole)
+
+
+def test_the_same_mask_in_a_compiled_function():
+    layer = Dropout(0.1, name="dropout")
+
+    @tf.function(jit_compile=True)
+    def compiled(seed, first_row):
+        with dropout_key(seed, first_row):
+            return layer(tf.ones([3, 131, 97]), training=True)
+
+    seeds = tf.constant(11), tf.constant(2)
+    np.testing.assert_array_equal(compiled(*seeds), draw(shape=(3, 131, 97), first_row=2))
+
+
+def test_keys_nest():
+    layer = Dropout(0.5, name="dropout")
+    with dropout_key(1):
+        outer = np.array(layer(np.ones([2, 31]), training=True))
+        with dropout_key(2):
+            inner = np.array(layer(np.ones([2, 31]), training=True))
+        np.testing.assert_array_equal(layer(np.ones([2, 31]), training=True), outer)
+    assert not np.array_equal(inner, outer)
+
+
+DROPPING = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_dropout_prob": 0.3})
+
+
+def test_micro_batches_of_a_model_are_its_batch():
+    model = pretraining_model(DROPPING)
+    reference.put_weights(model, reference.random_weights(DROPPING, seed=2))
+    inputs = small.model_inputs(small.examples())
+
+    def run(first, stop, seed=3):
+        with dropout_key(seed, first):
+            rows = {name: value[first:stop] for name, value in inputs.items()}
+            return {name: np.array(v) for name, v in model(rows, training=True).items()}
+
+    whole, head, tail = run(0, 5), run(0, 2), run(2, 5)
+    for name, value in whole.items():
+        close(np.concatenate([head[name], tail[name]]), value, 1e-5)
+    evaluated = model(inputs, training=False)["sequence_output"]
+    assert np.abs(whole["sequence_output"] - evaluated).max() > 0.1
+    assert np.abs(whole["sequence_output"] - run(0, 5, 4)["sequence_output"]).max() > 0.1
+
+
+def test_every_place_of_a_model_has_its_own_mask(monkeypatch):
+    paths = []
+    row_keys = Dropout._row_keys
+
+    def noted(self, num_rows):
+        paths.append(self.path)
+        return row_keys(self, num_rows)
+
+    monkeypatch.setattr(Dropout, "_row_keys", noted)
+    model = bert_encoder(DROPPING)
+    inputs = small.model_inputs(small.examples())
+    with dropout_key(1):
+        model({name: inputs[name] for name in model.input}, training=True)
+    assert paths == [
+        "embeddings/dropout",
+        "layer_0/attention/self/dropout",
+        "layer_0/attention/output/dropout",
+        "layer_0/output/dropout",
+        "layer_1/attention/self/dropout",
+        "layer_1/attention/output/dropout",
+        "layer_1/output/dropout",
+    ]
+
+
+def test_masks_without_a_key():
+    """In `fit` there is none: each call has a new mask, and Keras's seed decides which."""
+
+    def three_masks(seed):
+        keras.utils.set_random_seed(seed)
+        layer = Dropout(0.5, name="dropout")
+        return [np.array(layer(np.ones([2, 331]), training=True)) for _ in range(3)]
+
+    masks = three_masks(5)
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        assert abs(correlation(masks[a], masks[b])) < 4
+    np.testing.assert_array_equal(masks, three_masks(5))
+    assert not np.array_equal(masks[0], three_masks(6)[0])
+
+
+def losses_of_three_epochs(model, inputs, labels) -> list[float]:
+    """With a rate of 0, so that only the masks differ between the epochs, of one step each."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss, jit_compile=False)
+    history = model.fit(inputs, labels, batch_size=B, epochs=3, shuffle=False, verbose=0)
+    return history.history["loss"]
+
+
+def test_fit():
+    config = BertConfig.from_dict(DROPPING.to_dict() | {"num_hidden_layers": 1})
+    encoder = bert_encoder(config)
+    model = keras.Model(encoder.input, keras.layers.Dense(2)(encoder.output["pooled_output"]))
+    features = small.examples()
+    inputs = {name: features[name] for name in encoder.input}
+    assert len(set(losses_of_three_epochs(model, inputs, features["next_sentence_labels"]))) == 3
+
+
+def test_fit_again():
+    def losses(seed):
+        keras.utils.set_random_seed(seed)
+        model = keras.Sequential([Dropout(0.5, name="d"), keras.layers.Dense(2)], name="m")
+        return losses_of_three_epochs(model, hidden_states(B, D), np.arange(B) % 2)
+
+    first = losses(5)
+    assert losses(6) != first
+    assert losses(5) == first

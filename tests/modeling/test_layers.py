@@ -1,0 +1,386 @@
+"""The layers against numbers worked out by hand and against BERT in plain NumPy (reference.py)."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import reference
+import small
+import tensorflow as tf
+from keras import ops
+from small import close, hidden_states
+
+from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf.modeling import heads, layers
+from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.modeling.dropout import Dropout
+
+B, S, P = small.ROWS, small.S, small.P
+D, F, V = small.CONFIG.hidden_size, small.CONFIG.intermediate_size, small.CONFIG.vocab_size
+# Of 7 tokens: all, some, one, one behind padding, none.
+MASKS = np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6, [0, 0, 1, 0, 0, 0, 0], [0] * 7])
+
+
+def make_layer(layer, prefix: str, *inputs, seed: int = 2, **kwargs):
+    """Builds a layer, gives it the reference's weights of that scope; returns its output.
+
+    All in float64, except for the soft-max, which is always in float32.
+    """
+    layer(*inputs, **kwargs)
+    weights = reference.random_weights(layer.config, seed=seed)
+    for variable in layer.trainable_variables:
+        variable.assign(weights[prefix + variable.path.partition("/")[2]])
+    return layer(*inputs, **kwargs), {k: v.astype(np.float64) for k, v in weights.items()}
+
+
+# ---------------------------------------------------------------------------- by hand
+
+
+def test_attention_with_identity_weights():
+    """Two heads of 4 columns; q = k = v = x, and scores that give soft-maxes of 3:1 and 1:4.
+
+    Head 0 sees (a, 0, 0, 0) and zeros, with a * a / sqrt(4) = ln 3.
+    Head 1 sees zeros and (b, 0, 0, 0), with b * b / sqrt(4) = ln 4.
+    A third token is masked: whatever it is, it changes nothing.
+    """
+    a, b = math.sqrt(2 * math.log(3)), math.sqrt(2 * math.log(4))
+    x = np.full([1, 3, 8], 7.0)
+    x[0, 0] = [a, 0, 0, 0, 0, 0, 0, 0]
+    x[0, 1] = [0, 0, 0, 0, b, 0, 0, 0]
+    config = BertConfig(vocab_size=5, hidden_size=8, num_attention_heads=2)
+    layer = layers.SelfAttention(config)
+    scores = layers.AttentionMask()(np.array([[1, 1, 0]]))
+    layer.build(x.shape, scores.shape)
+    for projection in (layer.query, layer.key, layer.value):
+        projection.kernel.assign(np.eye(8))
+    context = np.array(layer(x, scores))[0]
+    close(context[0], np.array([3 / 4 * a, 0, 0, 0, 1 / 2 * b, 0, 0, 0]))
+    close(context[1], np.array([1 / 2 * a, 0, 0, 0, 4 / 5 * b, 0, 0, 0]))
+
+
+def test_a_fully_masked_row_attends_as_if_unmasked():
+    """-10000 is added to every score alike; scores that survive the sum in float32 exactly."""
+    x = np.array([[[4.0, 2.0], [0.0, 8.0], [6.0, 0.0]]])  # scores are whole numbers
+    config = BertConfig(vocab_size=5, hidden_size=2, num_attention_heads=2)
+    layer = layers.SelfAttention(config)
+    layer.build(x.shape, None)
+    for projection in (layer.query, layer.key, layer.value):
+        projection.kernel.assign(np.eye(2))
+    masked = layer(x, layers.AttentionMask()(np.zeros([1, 3], np.int32)))
+    unmasked = layer(x, layers.AttentionMask()(np.ones([1, 3], np.int32)))
+    np.testing.assert_array_equal(masked, unmasked)
+
+
+def test_mask_scores():
+    scores = layers.AttentionMask()(np.array([[1, 0, 1], [0, 0, 1]]))
+    assert scores.shape == (2, 1, 1, 3)
+    assert np.array(scores)[:, 0, 0].tolist() == [[0, -10000, 0], [-10000, -10000, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "of_one", "of_minus_two"),
+    [
+        ("gelu", 0.8411919906, -0.0454022840),  # x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+        ("gelu_erf", 0.8413447461, -0.0455002639),  # x times the normal law's share below x
+        ("relu", 1.0, 0.0),
+        ("tanh", 0.7615941560, -0.9640275801),
+        ("linear", 1.0, -2.0),
+    ],
+)
+def test_activations(name, of_one, of_minus_two):
+    close(
+        layers.activation(name)(np.float32([1, -2, 0])), np.array([of_one, of_minus_two, 0]), 2e-7
+    )
+
+
+def test_normalization():
+    """(x - mean) / sqrt(variance + 1e-12), scaled and moved; its deviation is that of the N."""
+    layer = layers.AddAndNorm(BertConfig(vocab_size=5, hidden_size=3, num_attention_heads=1))
+    residual = np.array([[[1.0, 2.0, 6.0]]])  # mean 3, variance (4 + 1 + 9) / 3
+    layer.build(residual.shape, residual.shape)
+    layer.projection.kernel.assign(np.zeros([3, 3]))
+    layer.norm.gamma.assign([1, 2, 3])
+    layer.norm.beta.assign([0, 0, 10])
+    deviation = math.sqrt(14 / 3)
+    expected = np.array([[[-2 / deviation, -2 / deviation, 9 / deviation + 10]]])
+    close(layer(np.zeros([1, 1, 3]), residual), expected)
+    # Keras's own epsilon, 1e-3, would make something else of a small variance.
+    close(layer(np.zeros([1, 1, 3]), residual * 1e-2), expected, 1e-5)
+
+
+# ---------------------------------------------------------------------------- by reference
+
+
+def test_embeddings():
+    batch = small.examples()
+    layer = layers.Embeddings(small.CONFIG, dtype="float64", name="embeddings")
+    (x, table), weights = make_layer(
+        layer, "bert/embeddings/", batch["input_ids"], batch["segment_ids"]
+    )
+    rows = zip(batch["input_ids"], batch["segment_ids"], strict=True)
+    close(x, np.stack([reference.embed(weights, ids, segments) for ids, segments in rows]), 1e-12)
+    close(table, weights["bert/embeddings/word_embeddings"], 1e-12)
+
+
+def test_self_attention():
+    x, scope = hidden_states(B, S, D), "bert/encoder/layer_1/attention/self"
+    layer = layers.SelfAttention(small.CONFIG, dtype="float64", name="self")
+    scores = layers.AttentionMask(dtype="float64")(MASKS)
+    context, weights = make_layer(layer, f"{scope}/", x, scores)
+    expected = np.stack(
+        [
+            reference.self_attention(weights, small.CONFIG, scope, row, mask)
+            for row, mask in zip(x, MASKS, strict=True)
+        ]
+    )
+    close(context[:-1], expected[:-1])
+    # With every key masked, float32 keeps three decimals of a score beside -10000.
+    close(context[-1:], expected[-1:], 5e-3)
+    assert np.abs(expected[0] - expected[0].mean(axis=0)).max() > 0.1  # no uniform attention
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf"])
+def test_encoder_block(hidden_act):
+    config = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_act": hidden_act})
+    x, scope = hidden_states(B, S, D), "bert/encoder/layer_0"
+    layer = layers.EncoderBlock(config, dtype="float64", name="layer_0")
+    scores = layers.AttentionMask(dtype="float64")(MASKS)
+    output, weights = make_layer(layer, f"{scope}/", x, scores)
+    expected = np.stack(
+        [
+            reference.encoder_block(weights, config, scope, row, mask)
+            for row, mask in zip(x, MASKS, strict=True)
+        ]
+    )
+    close(output[:-1], expected[:-1])
+    close(output[-1:], expected[-1:], 5e-3)
+
+
+def test_pooler():
+    x = hidden_states(B, S, D)
+    layer = layers.Pooler(small.CONFIG, dtype="float64", name="pooler")
+    pooled, weights = make_layer(layer, "bert/pooler/", x)
+    close(pooled, np.tanh(reference.dense(weights, "bert/pooler/dense", x[:, 0])), 1e-12)
+
+
+def test_masked_lm_head():
+    x, table = hidden_states(B, S, D), hidden_states(V, D, seed=3)
+    positions = np.array([[0, 6, 3], [1, 1, 1], [6, 5, 4], [0, 0, 0], [2, 0, 6]], np.int32)
+    layer = heads.MaskedLmHead(small.CONFIG, dtype="float64", name="predictions")
+    logits, weights = make_layer(layer, "cls/predictions/", x, positions, table)
+    chosen = np.stack([x[row, positions[row]] for row in range(B)])  # [B, P, D]
+    scope = "cls/predictions/transform"
+    transformed = reference.gelu_tanh(reference.dense(weights, f"{scope}/dense", chosen))
+    transformed = reference.layer_norm(weights, scope, transformed)
+    # TensorFlow's gelu has its constants in float32.
+    close(logits, transformed @ table.T + weights["cls/predictions/output_bias"], 1e-7)
+
+
+def test_sequence_classifier():
+    pooled = hidden_states(B, D)
+    layer = heads.SequenceClassifier(
+        small.CONFIG, num_classes=2, dtype="float64", name="seq_relationship"
+    )
+    logits, weights = make_layer(layer, "cls/seq_relationship/", pooled)
+    expected = pooled @ weights["cls/seq_relationship/output_weights"].T
+    close(logits, expected + weights["cls/seq_relationship/output_bias"], 1e-12)
+
+
+def test_padding_changes_nothing():
+    """What stands in padded places, and how many there are, is not to be seen in the others."""
+    model = bert_encoder(small.CONFIG)
+    reference.put_weights(model, reference.random_weights(small.CONFIG, seed=5))
+    rng = np.random.default_rng(1)
+    ids, segments = rng.integers(0, V, [2, 2, S])
+    mask = np.array([[1] * 4 + [0] * 3] * 2)
+
+    def run(columns, **changed):
+        inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": segments} | changed
+        outputs = model({name: value[:, :columns] for name, value in inputs.items()})
+        return np.concatenate(
+            [outputs["sequence_output"][:, :4], outputs["pooled_output"][:, None]], 1
+        )
+
+    expected = run(S)
+    close(
+        run(S, input_ids=np.where(mask, ids, 3), segment_ids=np.where(mask, segments, 0)), expected
+    )
+    close(run(5), expected, 2e-6)
+    assert np.abs(run(S, input_ids=np.where(mask, ids[::-1], ids)) - expected).max() > 0.1
+
+
+def test_longer_sequences_than_positions():
+    model = bert_encoder(small.CONFIG)
+    longest = small.CONFIG.max_position_embeddings
+    for length in (2, longest):
+        ids = np.ones([1, length], np.int32)
+        model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
+    ids = np.ones([1, longest + 1], np.int32)
+    with pytest.raises(ValueError, match="received sequences of 14, expected at most 13"):
+        model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
+
+
+# ---------------------------------------------------------------------------- gradients
+
+
+def table_gradient(model, loss_of, **inputs) -> np.ndarray:
+    variables = {checkpoint_name(v): v for v in model.trainable_variables}
+    with tf.GradientTape() as tape:
+        loss = loss_of(model(inputs))
+    table = variables["bert/embeddings/word_embeddings"].value
+    return np.array(tf.convert_to_tensor(tape.gradient(loss, table)))
+
+
+def test_every_row_of_the_table_learns_through_the_tied_head():
+    model = pretraining_model(small.CONFIG)
+    reference.put_weights(model, reference.random_weights(small.CONFIG, seed=6))
+    batch = small.examples()
+    inputs = small.model_inputs(batch)
+    unseen = sorted(set(range(V)) - set(batch["input_ids"].flat))
+    assert len(unseen) > 5
+
+    def masked_lm(outputs):
+        return tf.reduce_sum(tf.nn.log_softmax(outputs["masked_lm_logits"])[..., 0])
+
+    def next_sentence(outputs):
+        return tf.reduce_sum(outputs["next_sentence_logits"][:, 0])
+
+    through_head = table_gradient(model, masked_lm, **inputs)
+    assert (np.abs(through_head).max(axis=1) > 1e-4).all()
+    through_input = np.abs(table_gradient(model, next_sentence, **inputs)).max(axis=1)
+    assert (through_input[unseen] == 0).all()
+    for row in range(B):  # the first token has a part in the pooled vector whatever the mask
+        assert through_input[batch["input_ids"][row, 0]] > 1e-4
+
+
+def test_both_ways_to_the_table_are_added():
+    """The gradient through head and input together, against a difference quotient."""
+    model = pretraining_model(small.CONFIG)
+    reference.put_weights(model, reference.random_weights(small.CONFIG, seed=6))
+    inputs = small.model_inputs(small.examples())
+    table = next(v for v in model.trainable_variables if v.path.endswith("word_embeddings"))
+
+    def loss_of(outputs):
+        return tf.reduce_sum(tf.nn.log_softmax(outputs["masked_lm_logits"])[..., 7]) / 10
+
+    gradient = table_gradient(model, loss_of, **inputs)
+    direction = np.random.default_rng(2).standard_normal(table.shape)
+    direction /= np.linalg.norm(direction)
+    start, losses = np.array(table), []
+    for sign in (1, -1):
+        table.assign(start + sign * 0.02 * direction)
+        losses.append(float(loss_of(model(inputs))))
+    slope = (losses[0] - losses[1]) / 0.04
+    assert slope == pytest.approx((gradient * direction).sum(), rel=0.01)
+
+
+# ---------------------------------------------------------------------------- Keras's contract
+
+LAYERS = [
+    Dropout(0.3, name="d"),
+    layers.AttentionMask(name="m"),
+    *(
+        kind(small.CONFIG, name="layer")
+        for kind in (
+            layers.Embeddings,
+            layers.SelfAttention,
+            layers.AddAndNorm,
+            layers.Intermediate,
+            layers.Attention,
+            layers.EncoderBlock,
+            layers.Pooler,
+            heads.Transform,
+            heads.MaskedLmHead,
+        )
+    ),
+    heads.SequenceClassifier(small.CONFIG, num_classes=3, dtype="mixed_bfloat16"),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_configuration_of_a_layer_round_trips(layer):
+    config = json.loads(json.dumps(layer.get_config()))
+    again = type(layer).from_config(config)
+    assert json.loads(json.dumps(again.get_config())) == config
+    assert again.name == layer.name
+    for name in ("config", "rate", "num_classes", "dtype_policy"):
+        assert getattr(again, name, None) == getattr(layer, name, None)
+
+
+def test_a_saved_model_is_whole(tmp_path):
+    """Weights, sizes and wiring come from the file alone: it is loaded under another seed."""
+    keras.utils.set_random_seed(1)
+    model = pretraining_model(small.CONFIG, all_layers=True)
+    reference.put_weights(model, reference.random_weights(small.CONFIG, seed=7))
+    inputs = small.model_inputs(small.examples())
+    expected = {name: np.array(value) for name, value in model(inputs).items()}
+    model.save(tmp_path / "model.keras")
+    keras.utils.set_random_seed(2)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    outputs = loaded(inputs)
+    assert set(outputs) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(outputs[name], value, name)
+    assert [checkpoint_name(v) for v in loaded.weights] == [
+        checkpoint_name(v) for v in model.weights
+    ]
+
+
+def test_symbolic_shapes_are_the_real_ones():
+    batch = small.examples()
+    x, table = hidden_states(B, S, D), hidden_states(V, D)
+    scores = np.zeros([B, 1, 1, S])
+    for layer, *inputs in (
+        (layers.Embeddings(small.CONFIG), batch["input_ids"], batch["segment_ids"]),
+        (layers.EncoderBlock(small.CONFIG), x, scores),
+        (layers.Intermediate(small.CONFIG), x),
+        (layers.AddAndNorm(small.CONFIG), hidden_states(B, S, F), x),
+        (layers.Pooler(small.CONFIG), x),
+        (heads.MaskedLmHead(small.CONFIG), x, batch["masked_lm_positions"], table),
+        (
+            heads.MaskedLmHead(small.CONFIG),
+            *(x, batch["masked_lm_positions"], table, batch["masked_lm_ids"]),
+        ),
+        (heads.SequenceClassifier(small.CONFIG, num_classes=3), x[:, 0]),
+    ):
+        symbols = [keras.KerasTensor(value.shape, str(value.dtype)) for value in inputs]
+        said, real = (
+            tf.nest.map_structure(
+                lambda y: (tuple(y.shape), keras.backend.standardize_dtype(y.dtype)), outputs
+            )
+            for outputs in (layer(*symbols), layer(*inputs))
+        )
+        assert said == real, layer
+
+
+@pytest.fixture
+def mixed_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def test_mixed_precision(mixed_precision, monkeypatch):
+    softmax_types, softmax = [], ops.softmax
+
+    def noted_softmax(x, axis=-1):
+        softmax_types.append(x.dtype)
+        return softmax(x, axis=axis)
+
+    monkeypatch.setattr(layers.ops, "softmax", noted_softmax)
+    model = pretraining_model(small.CONFIG)
+    weights = reference.random_weights(small.CONFIG, seed=2, scale=0.1)
+    reference.put_weights(model, weights)
+    inputs = small.model_inputs(small.examples())
+    softmax_types.clear()
+    outputs = model(inputs)
+    assert softmax_types == [tf.float32] * small.CONFIG.num_hidden_layers
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    expected = reference.pretraining_outputs(weights, small.CONFIG, inputs)
+    for name, value in outputs.items():
+        expected_type = tf.float32 if name == "next_sentence_logits" else tf.bfloat16
+        assert value.dtype == expected_type, name
+        error = np.abs(np.array(tf.cast(value, tf.float32)) - expected[name])
+        assert error.max() < 0.02 * np.abs(expected[name]).max(), name

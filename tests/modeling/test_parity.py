@@ -1,0 +1,137 @@
+"""The original's own figures: forward, gradients, twelve updates (goldens/pretraining_tiny)."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertConfig, load_checkpoint, pretraining_model
+from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
+from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.data.samplers import FileOrder
+from bert_tf.training.intervals import Pace
+from bert_tf.data.batches import RecordBatches
+from bert_tf.data.shards import RecordFiles
+from bert_tf.data.records import pretraining_record
+from bert_tf.training.step import Computation
+from bert_tf.training.trainer import Trainer
+
+NUM_BATCHES = 12
+
+
+@pytest.fixture(scope="module")
+def tiny(goldens_dir):
+    return goldens_dir / "pretraining_tiny"
+
+
+@pytest.fixture(scope="module")
+def config(tiny):
+    return BertConfig.from_json_file(tiny / "bert_config.json")
+
+
+def batch_number(tiny, number: int) -> dict[str, tf.Tensor]:
+    arrays = np.load(tiny / "batches.npz")
+    batch = {
+        key.split("/")[1]: tf.constant(arrays[key])
+        for key in arrays.files
+        if key.startswith(f"{number}/")
+    }
+    batch["is_real_example"] = tf.ones([batch["input_ids"].shape[0]])
+    return batch
+
+
+def close(ours, golden, tolerance):
+    np.testing.assert_allclose(np.asarray(ours), golden, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("with_losses", [False, True])
+def test_forward_losses_and_gradients(tiny, config, with_losses):
+    model = pretraining_model(config, all_layers=True, with_losses=with_losses)
+    load_checkpoint(model, tiny / "bert_model.ckpt")
+    batch, golden = batch_number(tiny, 0), np.load(tiny / "forward.npz")
+    objective = PretrainingObjective()
+    with tf.GradientTape() as tape:
+        outputs = model({name: batch[name] for name in model.input}, training=False)
+        sums, weights = objective.loss_sums(outputs, batch), objective.weights(batch)
+        loss = objective.loss(sums, weights)
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    compared = {
+        "embedding_output", "layer_0", "layer_1", "sequence_output", "pooled_output"
+    }  # fmt: skip
+    for name in compared:
+        close(outputs[name], golden[name], 1e-5)
+    for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+        name = f"grad/{checkpoint_name(variable)}"
+        compared.add(name)
+        close(tf.convert_to_tensor(gradient), golden[name], 1e-5)
+    for name, ours in {
+        "mlm_log_probs": tf.reshape(tf.nn.log_softmax(outputs["masked_lm_logits"]), [-1, 120]),
+        "nsp_log_probs": tf.nn.log_softmax(outputs["next_sentence_logits"]),
+        "mlm_loss": sums["masked_lm"] / (weights["masked_lm"] + 1e-5),
+        "nsp_loss": sums["next_sentence"] / weights["next_sentence"],
+        "loss": loss,
+    }.items():
+        compared.add(name)
+        close(ours, golden[name], 1e-5)
+    assert set(golden.files) - compared == {"mlm_per_example"}
+
+
+def write_records(path, tiny, numbers) -> str:
+    """The batches of those numbers as a TFRecord file."""
+    sizes = {"max_seq_length": 16, "max_predictions_per_seq": 5}
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in numbers:
+            batch = batch_number(tiny, number)
+            sizes["max_seq_length"] = batch["input_ids"].shape[1]
+            sizes["max_predictions_per_seq"] = batch["masked_lm_ids"].shape[1]
+            record = pretraining_record(**sizes)
+            for row in range(batch["input_ids"].shape[0]):
+                writer.write(
+                    record.serialize({f.name: batch[f.name][row].numpy() for f in record.features})
+                )
+    return RecordFiles(str(path), record)
+
+
+def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled) -> Trainer:
+    """Trains as the golden run did; returns the trainer and the loss of each step."""
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    schedule = Schedule(
+        learning_rate=float(golden["init_lr"]),
+        num_train_steps=int(golden["num_train_steps"]),
+        num_warmup_steps=int(golden["num_warmup_steps"]),
+    )
+    trainer = Trainer(
+        lambda: pretraining_model(dataclasses.replace(config, **no_dropout), with_losses=True),
+        PretrainingObjective(),
+        AdamWeightDecay(schedule=schedule),
+        strategy=strategy,
+        seed=3,
+        computation=Computation(xla=compiled),
+    )
+    load_checkpoint(trainer.model, tiny / "bert_model.ckpt")
+    losses = []
+    trainer.train(
+        batches,
+        num_train_steps=NUM_BATCHES,
+        folder=CheckpointFolder(tmp_path / "run"),
+        pace=Pace(iterations_per_loop=1),
+        run_facts={},
+        on_stop=lambda step, means: losses.append(means["loss"]),
+    )
+    close(losses, golden["losses"], 1e-4)
+    for variable in trainer.model.trainable_variables:
+        close(variable, golden[f"final/{checkpoint_name(variable)}"], 1e-4)
+    return trainer
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_twelve_steps(tiny, config, tmp_path, compiled):
+    files = write_records(tmp_path / "batches.tfrecord", tiny, range(NUM_BATCHES))
+    order = FileOrder(len(files))
+    batches = RecordBatches(files, order, batch_size=4, vocab_size=config.vocab_size)
+    golden = np.load(tiny / "train_one_hot.npz")
+    strategy = tf.distribute.get_strategy()
+    twelve_steps(tiny, config, golden, batches, tmp_path, strategy=strategy, compiled=compiled)

@@ -1,0 +1,112 @@
+"""The one-pass masked-LM loss against soft-max and logarithm in NumPy, float64."""
+
+import math
+
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+
+from bert_tf.modeling.tied_cross_entropy import tied_cross_entropy
+
+M, D, V = 11, 5, 23
+LABELS = np.array([0, 22, 7, 7, 7, 3, 1, 4, 1, 5, 9], np.int32)  # some twice, most not at all
+
+
+def inputs(*, scale: float = 1.0, bias_scale: float = 1.0) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    x, table, bias = (rng.standard_normal(shape) for shape in ([M, D], [V, D], [V]))
+    return [np.float32(scale * x), np.float32(table), np.float32(bias_scale * bias)]
+
+
+def expected(x, table, bias, upstream):
+    """Losses [M], and the gradients of their sum weighted by `upstream`."""
+    x, table, bias = (np.asarray(value, np.float64) for value in (x, table, bias))
+    logits = x @ table.T + bias
+    losses = -reference.log_softmax(logits)[range(M), LABELS]
+    d_logits = reference.softmax(logits)
+    d_logits[range(M), LABELS] -= 1
+    d_logits *= np.asarray(upstream)[:, None]
+    return losses, [d_logits @ table, d_logits.T @ x, d_logits.sum(axis=0)]
+
+
+def ours(x, table, bias, upstream):
+    given = [tf.convert_to_tensor(value) for value in (x, table, bias)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        losses = tied_cross_entropy(*given, tf.constant(LABELS))
+        total = tf.reduce_sum(losses * tf.cast(upstream, tf.float32))
+    return losses, tape.gradient(total, given)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_losses_and_gradients(compiled):
+    upstream = np.float32([0, 1, -2, 0.5, 3, 1e-3, 0, 7, 1, 1, 0.25])
+    function = tf.function(ours, jit_compile=True) if compiled else ours
+    losses, gradients = function(*inputs(), upstream)
+    golden_losses, golden_gradients = expected(*inputs(), upstream)
+    assert losses.dtype == tf.float32
+    np.testing.assert_allclose(losses, golden_losses, rtol=1e-5, atol=1e-6)
+    for gradient, golden in zip(gradients, golden_gradients, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(gradient), golden, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "bias_scale"), [(0, 0), (50, 1), (1, 15), (30, 15), (1e-3, 1)])
+def test_sharp_and_flat_distributions(scale, bias_scale):
+    """Logits up to some hundreds, biases some 60 apart: no overflow, and nothing lost."""
+    given, upstream = inputs(scale=scale, bias_scale=bias_scale), np.ones(M)
+    losses, gradients = ours(*given, upstream)
+    golden_losses, golden_gradients = expected(*given, upstream)
+    np.testing.assert_allclose(losses, golden_losses, rtol=1e-4, atol=1e-3)
+    for gradient, golden in zip(gradients, golden_gradients, strict=True):
+        worst = np.abs(tf.convert_to_tensor(gradient) - golden).max()
+        assert worst < 1e-4 * max(1, np.abs(golden).max())
+
+
+def test_by_hand():
+    """Scores ln 2 and 0, biases 0 and ln 6: 2 against 6, so probabilities of 1/4 and 3/4."""
+    x, table = tf.constant([[1.0], [1.0]]), tf.constant([[math.log(2)], [0.0]])
+    losses = tied_cross_entropy(x, table, tf.constant([0.0, math.log(6)]), tf.constant([0, 1]))
+    assert losses.numpy() == pytest.approx([math.log(4), math.log(4 / 3)])
+
+
+HALF = {"bfloat16": 0.05, "float16": 0.02}  # and how exact gradients of a few units are in it
+
+
+def in_half(precision: str, *, scale: float = 1.0):
+    """Inputs in half precision, and their logits float64: the product is rounded, nothing else."""
+    x, table, bias = (tf.cast(value, precision) for value in inputs(scale=scale))
+    scores = tf.matmul(x, tf.transpose(table))
+    assert scores.dtype == precision
+    logits = tf.cast(scores, tf.float64) + tf.cast(bias, tf.float64)
+    return [x, table, bias], logits.numpy()
+
+
+@pytest.mark.parametrize("precision", HALF)
+def test_half_precision_is_summed_in_single(precision):
+    half, logits = in_half(precision)
+    with tf.GradientTape() as tape:
+        tape.watch(half)
+        losses = tied_cross_entropy(*half, tf.constant(LABELS))
+        total = tf.reduce_sum(losses)
+    assert losses.dtype == tf.float32
+    golden_losses = -reference.log_softmax(logits)[range(M), LABELS]
+    np.testing.assert_allclose(losses, golden_losses, atol=1e-5)
+    rounded = [tf.cast(value, tf.float32).numpy() for value in half]
+    _, golden_gradients = expected(*rounded, np.ones(M))
+    for gradient, golden in zip(tape.gradient(total, half), golden_gradients, strict=True):
+        assert gradient.dtype == precision
+        np.testing.assert_allclose(tf.cast(gradient, tf.float32), golden, atol=HALF[precision])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("precision", HALF)
+def test_no_loss_below_zero_in_half_precision(precision, compiled):
+    """Where the label has all the probability: both terms are of the same rounded score."""
+    half, logits = in_half(precision, scale=30.0)
+    assert np.abs(logits).max() > 100
+    labels = tf.constant(logits.argmax(axis=1), tf.int32)
+    function = tf.function(tied_cross_entropy, jit_compile=True) if compiled else tied_cross_entropy
+    losses = function(*half, labels).numpy()
+    assert losses.min() > -1e-4
+    assert losses.min() < 1e-4  # there are such

@@ -1,0 +1,508 @@
+"""bert_tf.Predictor: what it takes and refuses, its batches, its order, its memory."""
+
+import concurrent.futures
+import importlib
+import io
+import itertools
+import pathlib
+import random
+import re
+import shutil
+import sys
+import tracemalloc
+import unittest.mock
+
+import numpy as np
+import pytest
+import served_models
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from served_models import TOKENIZER
+
+import bert_tf
+from bert_tf import files
+from bert_tf.serving import predictor as predictor_module
+from bert_tf.errors import InputError
+from bert_tf.serving.predictor import Predictor, batches
+from bert_tf.serving import lines
+from bert_tf.serving.export import batch_of, export_checkpoint
+from bert_tf.serving.loading import ServedModel
+from bert_tf.serving.rows import RowReader, answers_of, arrays_of, shape_of, size_of
+
+
+def facts_of(**shapes) -> dict:
+    """What export.json says of the texts of a model."""
+    inputs = {name: {"dtype": "string", "shape": shape} for name, shape in shapes.items()}
+    return {
+        "task": "of_tests",
+        "texts": dict.fromkeys(shapes, "a text"),
+        "outputs": {"length": "float [B]"},
+        "signatures": {"serving_default": inputs},
+    }
+
+
+SINGLE = facts_of(text=[None])
+PAIR = facts_of(question=[None], context=[None])
+CHOICE = facts_of(context=[None], endings=[None, None])
+
+
+class Counting:
+    """A model that gives each text's length, and notes the batches it is asked."""
+
+    def __init__(self, facts: dict = SINGLE, *, batch_size: int = 3):
+        self.batches = []
+        self.predictor = Predictor(
+            ServedModel("none", facts, None, function=lambda _: self._run, tokenizer=lambda: None),
+            batch_size=batch_size,
+        )
+
+    def _run(self, **texts):
+        lengths = sum(
+            tf.reduce_sum(tf.reshape(tf.strings.length(t), [t.shape[0], -1]), 1)
+            for t in texts.values()
+        )
+        self.batches.append(lengths.numpy().tolist())
+        return {"length": lengths}
+
+
+# ---------------------------------------------------------------------------- items
+
+
+@pytest.mark.parametrize(
+    ("facts", "item", "row"),
+    [
+        (SINGLE, "é", {"text": b"\xc3\xa9"}),
+        (SINGLE, b"\xff", {"text": b"\xff"}),
+        (SINGLE, ["a"], {"text": b"a"}),
+        (SINGLE, {"text": "a", "id": 7}, {"text": b"a"}),
+        (SINGLE, "\ud800", {"text": "\U0010ffff".encode()}),
+        (PAIR, ("a", ""), {"question": b"a", "context": b""}),
+        (PAIR, {"context": "c", "question": "q"}, {"question": b"q", "context": b"c"}),
+        (CHOICE, ("a", ["b", "c"]), {"context": b"a", "endings": [b"b", b"c"]}),
+    ],
+)
+def test_items_are_read(facts, item, row):
+    assert RowReader(facts).read(item, "item 1") == row
+
+
+@pytest.mark.parametrize(
+    ("facts", "item", "received"),
+    [
+        (SINGLE, 5, "item 4: 5 (int)"),
+        (SINGLE, None, "item 4: None (NoneType)"),
+        (SINGLE, ["a", "b"], "item 4: ['a', 'b'] (list)"),
+        (SINGLE, {"txt": "a"}, "item 4 without text, with txt"),
+        (SINGLE, {"text": 5.5}, "item 4, text: 5.5 (float)"),
+        (PAIR, "a", "item 4: 'a' (str)"),
+        (PAIR, {}, "item 4 without question and context, with no key"),
+        (PAIR, {"question": "q"}, "item 4 without context, with question"),
+        (PAIR, ("a", ["b"]), "item 4, context: ['b'] (list)"),
+        (CHOICE, ("a", "b"), "item 4, endings: 'b' (str)"),
+        (CHOICE, ("a", []), "item 4, endings: [] (list)"),
+        (CHOICE, ("a", ["b", 3]), "item 4, endings with 3 (int)"),
+        (PAIR, "x" * 99, f"item 4: '{'x' * 59}... (str)"),
+    ],
+)
+def test_what_is_no_item_is_named(facts, item, received):
+    with pytest.raises(InputError) as caught:
+        RowReader(facts).read(item, "item 4")
+    assert caught.value.received == received
+
+
+def test_the_error_says_what_is_expected():
+    with pytest.raises(InputError) as caught:
+        RowReader(CHOICE).read(1, "item 1")
+    forms = '("...", ["...", "..."]) or {"context": "...", "endings": ["...", "..."]}'
+    assert caught.value.expected == forms
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=30))
+def test_any_text_keeps_its_code_points(text):
+    row = RowReader(SINGLE).read(text, "item 1")
+    assert len(row["text"].decode()) == len(text)
+
+
+# ---------------------------------------------------------------------------- batches
+
+SIZED = st.tuples(st.integers(0, 40), st.integers(1, 3))
+
+
+@given(st.lists(SIZED, max_size=25), st.integers(1, 5))
+def test_batches_are_of_rows_alike(sizes, batch_size):
+    rows = [{"context": b"x" * n, "endings": [b"y"] * c} for n, c in sizes]
+    with unittest.mock.patch.object(predictor_module, "BYTES_OF_A_BATCH", 64):
+        found = list(batches(rows, batch_size=batch_size))
+    assert sorted(itertools.chain(*found)) == list(range(len(rows)))
+    for batch in found:
+        assert len(batch) <= batch_size
+        assert len({shape_of(rows[i]) for i in batch}) == 1
+        widest = max(size_of(rows[i]) for i in batch)
+        assert len(batch) == 1 or len(batch) * widest <= 64
+        arrays = arrays_of([rows[i] for i in batch])
+        assert arrays["endings"].shape == (len(batch), len(rows[batch[0]]["endings"]))
+
+
+def test_rows_of_like_length_are_asked_together():
+    model = Counting()
+    texts = ["aaaaaaa", "a", "aaaaaaaa", "aa", "aaaaaa", "aaa"]
+    found = model.predictor.predict(texts)
+    assert [one["length"] for one in found] == [7, 1, 8, 2, 6, 3]
+    assert model.batches == [[1, 2, 3], [6, 7, 8]]
+
+
+def test_lists_of_other_sizes_are_asked_apart():
+    model = Counting(CHOICE)
+    found = model.predictor.predict([("a", ["b"]), ("aa", ["b", "bb"]), ("aaaa", ["bb"])])
+    assert [one["length"] for one in found] == [2, 5, 6]
+    assert model.batches == [[2, 6], [5]]
+
+
+def test_no_items_no_answers():
+    model = Counting()
+    assert model.predictor.predict([]) == []
+    assert list(model.predictor.stream(iter(()))) == []
+    assert model.batches == []
+
+
+@pytest.mark.parametrize("items", ["a text", b"a text", {"text": "a"}])
+def test_a_single_item_is_refused(items):
+    with pytest.raises(InputError, match="a single item"):
+        Counting().predictor.predict(items)
+
+
+def test_answers_come_before_an_item_that_cannot_be_used():
+    items = ["a", "bb", 5]
+    answers = Counting().predictor.stream(items, window=2, place="thing {}".format)
+    assert [next(answers)["length"] for _ in range(2)] == [1, 2]
+    with pytest.raises(InputError, match="thing 3: 5"):
+        next(answers)
+
+
+# ---------------------------------------------------------------------------- streams
+
+
+def test_a_stream_reads_no_further_than_a_window():
+    read = 0
+
+    def items():
+        nonlocal read
+        for read in range(1, 1000):
+            yield "a" * (read % 7)
+
+    for number, one in enumerate(Counting().predictor.stream(items()), 1):
+        assert one["length"] == number % 7
+        assert number <= read <= number + 3 * predictor_module.BATCHES_OF_A_WINDOW
+    assert read == 999
+
+
+def test_a_window_of_one_is_answered_at_once():
+    read = itertools.count(1)
+    answers = Counting().predictor.stream(("a" * next(read) for _ in range(5)), window=1)
+    for number in range(1, 6):
+        assert next(answers)["length"] == number
+        assert repr(read) == f"count({number + 1})"
+
+
+def test_a_window_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr(predictor_module, "BYTES_OF_A_WINDOW", 100)
+    model = Counting()
+    model.predictor.predict(["a" * 60] * 6)
+    assert model.batches == [[60, 60]] * 3
+
+
+def test_the_memory_of_a_stream_does_not_grow():
+    model = Counting(batch_size=20)
+    answers = model.predictor.stream(f"{number:01000d}" for number in range(10_000))
+    for _ in range(1000):
+        next(answers)
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in answers)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 9_000
+    assert peak < 3e6  # the lines alone would be 9e6
+
+
+# ---------------------------------------------------------------------------- answers
+
+
+def test_answers_are_plain_and_without_padding():
+    outputs = {
+        "words": np.array([[b"caf\xc3\xa9", b"a"], [b"b", b""]], object),
+        "labels": np.array([[b"O", b"P"], [b"P", b""]], object),
+        "probabilities": np.array([[0.9, 0.1], [1 / 3, 0]], np.float32),
+        "starts": np.array([[0, 5], [0, -1]], np.int32),
+        "ends": np.array([[4, 6], [1, -1]], np.int32),
+        "num_words": np.array([2, 1], np.int32),
+    }
+    first, second = answers_of(outputs, "token_labels")
+    assert first == {
+        "words": ["café", "a"],
+        "labels": ["O", "P"],
+        "probabilities": [0.9, 0.1],
+        "starts": [0, 5],
+        "ends": [4, 6],
+        "num_words": 2,
+    }
+    assert second["words"] == ["b"]
+    assert second["probabilities"] == [0.33333334]
+    assert np.float32(second["probabilities"][0]) == np.float32(1 / 3)
+    assert second["ends"] == [1]
+
+
+def test_what_is_not_among_the_best_is_left_out():
+    outputs = {
+        "nbest_answers": np.array([[b"a", b"", b""], [b"", b"b", b"c"], [b""] * 3], object),
+        "nbest_probabilities": np.array([[0.6, 0.4, 0], [0.5, 0.5, 0], [0] * 3], np.float32),
+        "nbest_starts": np.array([[2, -1, -1], [-1, 3, 4], [-1] * 3], np.int32),
+        "nbest_ends": np.array([[3, -1, -1], [-1, 4, 5], [-1] * 3], np.int32),
+    }
+    found = answers_of(outputs, "question_answering")
+    assert [row["nbest_answers"] for row in found] == [["a", ""], ["", "b", "c"], []]
+    assert [len(row["nbest_ends"]) for row in found] == [2, 3, 0]
+
+
+def test_masks_without_padding():
+    outputs = {
+        "pieces": np.array([[[b"a", b"b"], [b"", b""]]], object),
+        "probabilities": np.array([[[0.5, 0.25], [0, 0]]], np.float32),
+        "num_masks": np.array([1], np.int32),
+    }
+    (found,) = answers_of(outputs, "fill_mask")
+    assert found == {"pieces": [["a", "b"]], "probabilities": [[0.5, 0.25]], "num_masks": 1}
+
+
+# ---------------------------------------------------------------------------- real models
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A model of pairs, and its export as the versions 1 and 10."""
+    folder = tmp_path_factory.mktemp("pairs")
+    weights = served_models.write_folder("pairs", folder / "model")
+    export_checkpoint(
+        weights,
+        weights.config,
+        TOKENIZER,
+        str(folder / "export"),
+        options=served_models.options("pairs"),
+    )
+    shutil.copytree(folder / "export/1", folder / "export/10")
+    for name in ("11", "incomplete-12"):  # neither is whole
+        (folder / "export" / name).mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(folder) -> Predictor:
+    return Predictor(folder / "export", batch_size=4)
+
+
+def pairs(count: int) -> list[tuple[str, str]]:
+    choose = random.Random(count)
+    words = ["who", "founded", "it", "in", "Ruprecht", "1386", "(café)", "中", "😀", ""]
+    return [
+        tuple(" ".join(choose.choices(words, k=choose.randrange(9))) for _ in range(2))
+        for _ in range(count)
+    ]
+
+
+def test_the_greatest_version_is_taken(folder, exported):
+    assert exported.model.path == str(folder / "export/10")
+    assert (exported.task, list(exported.texts)) == ("classification", ["text_a", "text_b"])
+    assert "probabilities" in exported.outputs
+    assert exported.model.tokenizer.vocab == TOKENIZER.vocab
+    assert exported.model.config == served_models.CONFIG
+
+
+def test_batches_change_nothing(exported):
+    asked = pairs(45)
+    together = exported.predict(asked)
+    assert len({one["label"] for one in together}) > 1
+    for pair, found in zip(asked, together, strict=True):
+        text_a, text_b = pair
+        alone = exported.model.run(batch_of([{"text_a": text_a, "text_b": text_b}]))
+        assert found["label"] == alone["label"][0].decode()
+        assert found["labels"] == list(served_models.LABELS)
+        np.testing.assert_allclose(
+            found["probabilities"], alone["probabilities"][0], rtol=0, atol=1e-5
+        )
+
+
+def test_threads_may_share_it(exported):
+    parts = [pairs(count) for count in (5, 9, 14, 2)]
+    with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+        found = list(pool.map(exported.predict, parts))
+    for answers, part in zip(found, parts, strict=True):
+        for one, other in zip(answers, exported.predict(part), strict=True):
+            np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
+
+
+def test_bytes_that_are_not_utf_8_are_skipped(exported):
+    odd, plain = exported.predict([(b"who\xff founded", "it"), ("who founded", "it")])
+    np.testing.assert_allclose(odd["probabilities"], plain["probabilities"], atol=1e-5)
+
+
+def test_a_checkpoint_answers_as_its_export(folder, exported):
+    loaded = Predictor(folder / "model", pairs=True, max_seq_length=served_models.LENGTH)
+    asked = pairs(9)
+    for found, wanted in zip(loaded.predict(asked), exported.predict(asked), strict=True):
+        assert found["label"] == wanted["label"]
+        np.testing.assert_allclose(
+            found["probabilities"], wanted["probabilities"], rtol=0, atol=1e-5
+        )
+    facts = dict(loaded.model.facts), dict(exported.model.facts)
+    for one in facts:
+        one.pop("metrics"), one.pop("source"), one.pop("versions"), one.pop("commands")
+    assert facts[0] == facts[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "message"),
+    [
+        ("export", {"version": 2}, r"(?s)version 2 of .*one of its versions: 1, 10"),
+        ("export/1", {"version": 2}, "version 2 of "),
+        ("model", {"version": 1}, "a folder with versions"),
+        ("export", {"pairs": True}, "chosen when it was made"),
+        ("export", {"vocab_file": "vocab.txt"}, "chosen when it was made"),
+        ("export", {"do_lower_case": False}, "chosen when it was made"),
+        ("model", {"do_lower_case": False}, "do_lower_case False"),
+        ("model", {"top_k": 3}, "--top_k"),
+        ("model", {"max_seq_length": 0}, "max_seq_length 0"),
+        ("export", {"batch_size": 0}, "a batch_size of 0"),
+        ("model", {"task": "fill_mask"}, "cls/predictions"),
+        ("export/11", {}, "export/11"),
+        ("nowhere", {}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(folder, path, arguments, message):
+    with pytest.raises(InputError, match=message):
+        Predictor(folder / path, **arguments)
+
+
+def test_what_is_not_beside_weights_is_given(folder, exported, tmp_path):
+    for path in (folder / "model").glob("model.ckpt*"):
+        shutil.copy(path, tmp_path)
+    options = {"labels": served_models.LABELS, "pairs": True, "do_lower_case": True}
+    options["max_seq_length"] = served_models.LENGTH
+    for argument, name in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt")):
+        with pytest.raises(InputError, match=f"--{argument}"):
+            Predictor(tmp_path, **options)
+        options[argument] = str(folder / "model" / name)
+    facts = Predictor(tmp_path, **options).model.facts
+    names = ("task", "texts", "options", "config", "do_lower_case")
+    assert [facts[name] for name in names] == [exported.model.facts[name] for name in names]
+
+
+def test_saved_models_of_others_are_refused(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
+    with pytest.raises(InputError, match=re.escape("export.json")):
+        Predictor(tmp_path)
+
+
+def test_it_is_loaded_when_asked_for(monkeypatch):
+    of_serving = [n for n in sys.modules if re.match(r"bert_tf\.(predictor|serving)\b", n)]
+    for name in of_serving:
+        monkeypatch.delitem(sys.modules, name)
+    importlib.reload(bert_tf)
+    assert "bert_tf.predictor" in of_serving
+    assert not [name for name in of_serving if name in sys.modules]
+    monkeypatch.undo()
+    assert bert_tf.Predictor is Predictor
+    with pytest.raises(AttributeError, match="Predicto'"):
+        _ = bert_tf.Predicto
+
+
+# ---------------------------------------------------------------------------- lines
+
+
+def read(content: bytes, facts: dict, input_format: str) -> list:
+    stream = content.splitlines(keepends=True)
+    return list(lines.read_items(stream, facts, input_format=input_format, name="the file"))
+
+
+def test_every_line_is_an_item():
+    assert read(b"\xef\xbb\xbfa\r\n\n b\tc \nd", SINGLE, "text") == ["a", "", " b\tc ", "d"]
+    assert read(b"q\tc\n\t\n", PAIR, "tsv") == [
+        {"question": "q", "context": "c"},
+        {"question": "", "context": ""},
+    ]
+    assert read(b"a\tb\tc\n", CHOICE, "tsv") == [{"context": "a", "endings": ["b", "c"]}]
+    assert read(b'"a"\n{"text": "b"}\n', SINGLE, "jsonl") == ["a", {"text": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "facts", "input_format", "received"),
+    [
+        (b"a\n\xff\n", SINGLE, "text", "the file, line 2: b'\\xff'"),
+        (b"a\n", PAIR, "tsv", "the file, line 1: b'a' (1 columns)"),
+        (b"a\tb\na\tb\tc\n", PAIR, "tsv", "the file, line 2: b'a\\tb\\tc' (3 columns)"),
+        (b"a\n", CHOICE, "tsv", "the file, line 1: b'a' (1 columns)"),
+        (b'"a"\n\n', SINGLE, "jsonl", "the file, line 2: b''"),
+        (b"[" * 200_000, SINGLE, "jsonl", "the file, line 1: b'[["),
+    ],
+)
+def test_a_line_that_is_none_is_named(content, facts, input_format, received):
+    with pytest.raises(InputError) as caught:
+        read(content, facts, input_format)
+    assert caught.value.received.startswith(received)
+
+
+def test_the_format_is_known_by_the_ending():
+    assert lines.format_of("a.tsv", SINGLE) == "tsv"
+    assert lines.format_of("a.jsonl", PAIR) == lines.format_of("a.json", SINGLE) == "jsonl"
+    assert lines.format_of("a.txt", SINGLE) == lines.format_of(None, SINGLE) == "text"
+    assert lines.format_of(None, PAIR) == lines.format_of("a.txt", CHOICE) == "tsv"
+    with pytest.raises(InputError, match=r"a\.csv without --input_format"):
+        lines.format_of("a.csv", SINGLE)
+
+
+@pytest.mark.parametrize("given", [{"version": 9}, {"vocab_file": "x"}, {"topk": 3}])
+def test_options_of_a_model_that_is_loaded(given):
+    model = ServedModel("m", {}, None, function=lambda _: None, tokenizer=lambda: None)
+    with pytest.raises(InputError, match="options for the model m, which is loaded"):
+        bert_tf.Predictor(model, **given)
+
+
+@pytest.mark.parametrize("read_bytes", [1, 2, 5, 1 << 20])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"a", b"a\n\nb", b"one\rtwo\r\n\r\nthree\r", b"x" * 23 + b"\n\n" + b"y" * 9],
+)
+def test_lines_of_a_file_are_those_of_a_stream(tmp_path, monkeypatch, content, read_bytes):
+    monkeypatch.setattr(files, "READ_BYTES", read_bytes)
+    (tmp_path / "in").write_bytes(content)
+    found = list(files.read_lines(str(tmp_path / "in")))
+    assert found == list(lines.lines_of(io.BytesIO(content)))
+
+
+def test_a_carriage_return_inside_a_line_is_text(tmp_path):
+    (tmp_path / "in").write_bytes(b"one\rtwo\r\n\r\nthree")
+    found = files.read_lines(str(tmp_path / "in"))
+    items = lines.read_items(found, SINGLE, input_format="text", name="in")
+    assert list(items) == ["one\rtwo", "", "three"]
+
+
+def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    blocks = [b"one\nt"]
+
+    def read(*_):
+        if blocks:
+            return blocks.pop()
+        raise tf.errors.DataLossError(None, None, "a bad sector")
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
+    found = files.read_lines(str(tmp_path / "in"))
+    assert next(found) == b"one\n"
+    with pytest.raises(InputError, match="a bad sector"):
+        next(found)
+
+
+def test_a_file_that_is_none_is_named(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError, match=str(path)):
+            list(files.read_lines(str(path)))

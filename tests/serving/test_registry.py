@@ -1,0 +1,221 @@
+"""What a checkpoint is exported as: its files say it, the caller chooses, the rest is refused."""
+
+import dataclasses
+
+import pytest
+import served_models
+from served_models import CONFIG, KINDS, TOKENIZER
+
+from bert_tf.modeling import models
+from bert_tf.errors import InputError
+from bert_tf.serving import loading
+from bert_tf.serving.registry import ServingOptions, check_options, kind_of, make_task
+from bert_tf.serving.signatures import ServingTask
+from bert_tf.checkpoints.loading import Weights, open_weights
+
+MOST = CONFIG.max_position_embeddings
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Gives the weights of a kind, and what else is known of them."""
+    written: dict[str, Weights] = {}
+
+    def get(kind: str, **known) -> Weights:
+        if kind not in written:
+            folder = tmp_path_factory.mktemp(kind) / "model"
+            written[kind] = served_models.write_folder(kind, folder)
+        facts = dataclasses.replace(written[kind].facts, **known)
+        return dataclasses.replace(written[kind], facts=facts)
+
+    return get
+
+
+def make(weights: Weights, **options) -> ServingTask:
+    return make_task(weights, CONFIG, TOKENIZER, ServingOptions(**options))
+
+
+# ---------------------------------------------------------------------------- what is known
+
+
+def test_a_folder_says_how_its_model_was_trained(tmp_path):
+    known = {"task": "multi_label", "pairs": True, "max_seq_length": 11}
+    served_models.write_folder("multi_label", tmp_path / "model", **known)
+    facts = loading.open_model(tmp_path / "model").facts
+    assert facts["task"] == "multi_label"
+    assert list(facts["texts"]) == ["text_a", "text_b"]
+    assert facts["options"] == {
+        "max_seq_length": 11,
+        "pairs": True,
+        "labels": list(served_models.LABELS),
+    }
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "name"),
+    [
+        ({}, {}, "classification"),
+        ({"task": "multi_label"}, {}, "multi_label"),
+        ({"task": "multi_label"}, {"task": "classification"}, "classification"),
+        ({"task": "multi_label"}, {"task": "embeddings"}, "embeddings"),
+    ],
+)
+def test_the_task(source, known, given, name):
+    assert make(source("classification", **known), **given).name == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "given", "wanted"),
+    [
+        ("classification", {}, {}, {"pairs": False, "max_seq_length": MOST}),
+        ("classification", {"pairs": True, "max_seq_length": 11}, {}, {}),
+        (
+            "classification",
+            {"pairs": True, "max_seq_length": 11},
+            {"pairs": False, "max_seq_length": 7},
+            {},
+        ),
+        ("multiple_choice", {}, {}, {"num_choices": 4}),
+        ("multiple_choice", {"num_choices": 3}, {}, {}),
+        ("multiple_choice", {"num_choices": 3}, {"num_choices": 2}, {}),
+        ("fill_mask", {"max_seq_length": 9}, {"top_k": 2}, {}),
+        (
+            "question_answering",
+            {"max_query_length": 5},
+            {},
+            {"max_seq_length": MOST, "doc_stride": 128},
+        ),
+        (
+            "question_answering",
+            {"max_seq_length": 17, "doc_stride": 3, "max_query_length": 4},
+            {"doc_stride": 5},
+            {},
+        ),
+    ],
+)
+def test_what_is_given_goes_before_what_is_known(source, kind, known, given, wanted):
+    options = make(source(kind, **known), **given).options()
+    wanted = known | given | wanted
+    assert {name: options[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("stored", "trained", "given", "negative", "wanted"),
+    [
+        (None, None, None, None, (False, 0.0)),
+        (-1.5, None, None, None, (True, -1.5)),
+        (None, True, None, None, (True, 0.0)),
+        (-1.5, False, None, None, (False, -1.5)),
+        (None, False, 0.5, None, (True, 0.5)),
+        (-1.5, True, 2.0, None, (True, 2.0)),
+        (-1.5, True, None, False, (False, -1.5)),
+        (None, None, None, True, (True, 0.0)),
+    ],
+)
+def test_whether_there_may_be_no_answer(source, stored, trained, given, negative, wanted):
+    weights = source(
+        "no_answer",
+        null_score_diff_threshold=stored,
+        version_2_with_negative=trained,
+        max_query_length=4,
+    )
+    task = make(weights, null_score_diff_threshold=given, version_2_with_negative=negative)
+    assert (task.version_2_with_negative, task.null_score_diff_threshold) == wanted
+
+
+# ---------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("kind", ["classification", "token_labels", "question_answering"])
+@pytest.mark.parametrize("length", [0, -1, MOST + 1])
+def test_lengths_that_no_sequence_has(source, kind, length):
+    with pytest.raises(InputError, match=rf"max_seq_length[ =]{length}\b"):
+        make(source(kind, max_seq_length=11, max_query_length=4), max_seq_length=length)
+
+
+def test_tasks_that_are_none(source):
+    with pytest.raises(InputError, match=r"'poetry' as task in model_facts\.json"):
+        make(source("classification", task="poetry"))
+    with pytest.raises(InputError, match="'poetry' as --task"):
+        make(source("classification"), task="poetry")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "flag"),
+    [
+        ("token_labels", {"pairs": True}, "--pairs"),
+        ("multiple_choice", {"pairs": False}, "--pairs"),
+        ("multiple_choice", {"labels": ("a",)}, "--labels"),
+        ("regression", {"labels": ("a",)}, "--labels"),
+        ("classification", {"top_k": 3}, "--top_k"),
+        ("multi_label", {"num_choices": 3}, "--num_choices"),
+        ("embeddings", {"doc_stride": 3}, "--doc_stride"),
+        ("fill_mask", {"null_score_diff_threshold": 0.0}, "--null_score_diff_threshold"),
+        (
+            "question_answering",
+            {"null_score_diff_threshold": 0.5, "version_2_with_negative": False},
+            "--null_score_diff_threshold=0.5 with --noversion_2_with_negative",
+        ),
+    ],
+)
+def test_options_without_effect_are_named(source, kind, given, flag):
+    with pytest.raises(InputError) as caught:
+        check_options(source(kind), ServingOptions(**given))
+    assert caught.value.received.startswith(flag)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_with_effect_are_taken(source, kind):
+    check_options(source(kind), ServingOptions())
+    check_options(source(kind), served_models.options(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("pairs", {"pairs": True}),
+        ("no_answer", {"doc_stride": 3}),
+        ("no_answer", {"top_k": 2}),
+    ],
+)
+def test_a_file_that_takes_ids_has_no_options_for_texts(source, kind, given):
+    weights = source(kind)
+    check_options(weights, ServingOptions(**given))
+    with pytest.raises(InputError, match=f"--{next(iter(given))} for"):
+        check_options(weights, ServingOptions(**given), ids_only=True)
+    check_options(source("fill_mask"), ServingOptions(top_k=2), ids_only=True)
+
+
+# ---------------------------------------------------------------------------- unknown models
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [("classification", "BertForSentiment"), ("fill_mask", "BertForNextSentencePrediction")],
+)
+def test_a_head_of_an_unknown_architecture_is_refused(source, kind, architecture):
+    """Else it would be exported as something else."""
+    weights = source(kind, architecture=architecture)
+    with pytest.raises(InputError, match=f"a {architecture}, with a head") as info:
+        make(weights)
+    assert "--task" in info.value.remedy
+    assert make(weights, task="embeddings", max_seq_length=9).name == "embeddings"
+
+
+def test_labels_are_each_once(source):
+    with pytest.raises(InputError, match="3 labels: a, a, b"):
+        make(source("classification"), labels=("a", "a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"), [("token_labels", "token_labels"), ("multiple_choice", "multiple_choice")]
+)
+def test_a_keras_file_says_what_it_is(tmp_path, kind, task):
+    """Its weights alone look like those of a classifier."""
+    model = (
+        models.token_model(CONFIG, num_classes=3)
+        if kind == "token_labels"
+        else models.choice_model(CONFIG, num_choices=3)
+    )
+    model.save(tmp_path / "model.keras")
+    assert kind_of(open_weights(str(tmp_path / "model.keras"))) == task

@@ -1,0 +1,391 @@
+"""Alignment, n-best, the null decision and the files: goldens, the plain reference, by hand."""
+
+import dataclasses
+import json
+import pathlib
+import types
+
+import numpy as np
+import pytest
+import reference_squad as reference
+import small_squad as small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.errors import InputError
+from bert_tf.squad import alignment, answers, files, data as reading, windows
+from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
+from bert_tf.squad.windows import DocSpan, WindowSizes
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[bool, FullTokenizer]:
+    return {lower: small.make_tokenizer(do_lower_case=lower) for lower in (True, False)}
+
+
+# ---------------------------------------------------------------------------- goldens
+
+
+@pytest.fixture(scope="module")
+def golden_predictions(goldens_dir, uncased):
+    """(version, length, n_best_size, max_answer_length, legacy) -> predictions of the goldens."""
+    inputs = {}
+
+    def predict(version, length, n_best_size, max_answer_length, legacy_alignment):
+        if (version, length) not in inputs:
+            file = reading.read_squad(str(goldens_dir / version / "input.json"))
+            found = windows.prediction_windows(file.examples, uncased, SIZES[length])
+            inputs[version, length] = file.examples, found
+        examples, found = inputs[version, length]
+        logits = np.load(goldens_dir / version / f"logits_{length}.npz")
+        align = alignment.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
+        return answers.predict(
+            examples,
+            found,
+            logits["start"],
+            logits["end"],
+            align,
+            sizes=AnswerSizes(n_best_size, max_answer_length),
+            version_2_with_negative=version == "squad_v2",
+        )
+
+    return predict
+
+
+@pytest.mark.parametrize("legacy_alignment", [True, False])
+@pytest.mark.parametrize("sizes", [(20, 30, 0), (10, 12, -1.5)])
+@pytest.mark.parametrize("length", [384, 96])
+@pytest.mark.parametrize("version", ["squad_v1", "squad_v2"])
+def test_golden_files(
+    tmp_path, goldens_dir, golden_predictions, version, length, sizes, legacy_alignment
+):
+    n_best_size, max_answer_length, threshold = sizes
+    prefix = f"{length}_n{n_best_size}_a{max_answer_length}_t{threshold}"
+    version_2 = version == "squad_v2"
+    paths = files.write_prediction_files(
+        str(tmp_path / "output"),
+        golden_predictions(version, length, n_best_size, max_answer_length, legacy_alignment),
+        version_2_with_negative=version_2,
+        null_score_diff_threshold=threshold,
+    )
+    ours = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
+    assert len(ours) == 2 + version_2
+    if not (goldens_dir / version / f"{prefix}_predictions.json").exists():
+        # The original crashed: some question has no candidate but "".
+        assert any(odds == answers.CERTAINLY_NULL for odds in ours[2].values())
+        return
+    goldens = [
+        json.loads((goldens_dir / version / f"{prefix}_{name}.json").read_text())
+        for name in ("predictions", "nbest", "null_odds")[: len(ours)]
+    ]
+    assert [list(content) for content in ours] == [list(content) for content in goldens]
+    assert ours[0] == goldens[0]
+    if legacy_alignment:
+        check_nbest(ours[1], goldens[1])
+    if version_2:
+        assert ours[2] == pytest.approx(goldens[2], abs=1e-6)
+
+
+def check_nbest(ours, golden):
+    for qas_id, entries in golden.items():
+        assert [list(one) for one in ours[qas_id]] == [list(one) for one in entries]
+        for one, expected in zip(ours[qas_id], entries, strict=True):
+            assert one["probability"] == pytest.approx(expected["probability"], abs=1e-6)
+            assert one | {"probability": 0} == expected | {"probability": 0}
+
+
+# ---------------------------------------------------------------------------- the plain reference
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(small.long_texts, min_size=1, max_size=2),
+    st.integers(8, 17),
+    st.tuples(st.integers(1, 6), st.integers(1, 5)),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_random_answers_as_in_the_reference(
+    tokenizers, contexts, length, sizes, version_2, lower, seed
+):
+    tokenizer, sizes = tokenizers[lower], AnswerSizes(*sizes)
+    cuts = WindowSizes(length, 3, max_query_length=2)
+    examples = [small.example(context, "who") for context in contexts]
+    found = windows.prediction_windows(examples, tokenizer, cuts)
+    random = np.random.default_rng(seed)
+    logits = random.integers(-5, 6, (2, len(found), length)) / 2  # with many ties
+    align = alignment.make_alignment(found, tokenizer, legacy_alignment=True)
+    ours = answers.predict(
+        examples, found, *logits, align, sizes=sizes, version_2_with_negative=version_2
+    )
+    plain = reference.Tokenizer(tokenizer.vocab, do_lower_case=lower)
+    rows = iter(np.moveaxis(logits, 0, 1).tolist())
+    for context, prediction in zip(contexts, ours, strict=True):
+        words, _ = reference.split_context(context)
+        features = reference.features(words, "who", plain, **dataclasses.asdict(cuts))
+        expected = reference.nbest(
+            words,
+            features,
+            [next(rows) for _ in features],
+            plain,
+            version_2=version_2,
+            **dataclasses.asdict(sizes),
+        )
+        if expected is None:
+            assert [entry.text for entry in prediction.nbest] == [""]
+            assert prediction.null_odds == answers.CERTAINLY_NULL
+            assert answers.decide(prediction, null_score_diff_threshold=1e5) == ""
+            continue
+        nbest, odds = expected
+        assert prediction.null_odds == odds
+        assert [entry.text for entry in prediction.nbest] == [entry[0] for entry in nbest]
+        np.testing.assert_allclose(
+            [entry[1:4] for entry in prediction.nbest], [entry[1:] for entry in nbest], atol=1e-12
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(small.long_texts, st.booleans())
+def test_words_in_normal_form_as_in_the_reference(tokenizers, context, lower):
+    document = windows.tokenize_contexts([context], tokenizers[lower])[context]
+    (ours,) = alignment.normalized_words([document], do_lower_case=lower)
+    plain = reference.Tokenizer({}, do_lower_case=lower)
+    expected = [plain.basic(word) for word in document.words.words]
+    assert ours == [word.replace("\ud800", "\U0010ffff") for word in expected]
+
+
+# ---------------------------------------------------------------------------- alignment
+
+
+def find(tokenizer, context: str, predicted: str):
+    """The window of a context, and first and last index of some pieces in it."""
+    (window,) = windows.prediction_windows(
+        [small.example(context, "")], tokenizer, WindowSizes(60, 9, 2)
+    )
+    tokens = tokenizer.convert_ids_to_tokens(window.input_ids.tolist())
+    wanted = predicted.split()
+    (start,) = (i for i in range(len(tokens)) if tokens[i : i + len(wanted)] == wanted)
+    return window, start, start + len(wanted) - 1
+
+
+@pytest.mark.parametrize(
+    ("context", "predicted", "by_offsets", "legacy"),
+    [
+        ("by Ruprecht's  cafe.", "ru ##pre ##cht", "Ruprecht", "Ruprecht"),
+        ("in (1386-1412).", "138 ##6", "1386", "1386"),
+        ("in (1386-1412).", "138 ##6 - 141 ##2", "1386-1412", "1386-1412"),
+        ("The Café, by", "cafe", "Café", "Café"),
+        ("The Cafe\u0301, by", "cafe", "Cafe\u0301", "Cafe\u0301,"),
+        ("by\n\n the", "by the", "by\n\n the", "by the"),
+        ("a\u200bb,c", "c", "c", "a\u200bb,c"),
+        ("who,xx,it", "[UNK]", "xx", "who,xx,it"),
+        ("in 中b", "中", "中", "中"),
+    ],
+)
+def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
+    window, start, end = find(tokenizers[True], context, predicted)
+    texts = [
+        alignment.make_alignment([window], tokenizers[True], legacy_alignment=way)(
+            window, start, end
+        )
+        for way in (False, True)
+    ]
+    assert texts == [by_offsets, legacy]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["steve", "smith", "'", "s", "tea", "##pot"], "steve smith ' s teapot"),
+        (["##pot"], "pot"),
+        ([], ""),
+    ],
+)
+def test_join_pieces(pieces, expected):
+    assert alignment.join_pieces(pieces) == expected
+
+
+@pytest.mark.parametrize(
+    ("pred_text", "orig_text", "tok_text", "expected"),
+    [
+        ("steve smith", "Steve Smith's", "steve smith ' s", "Steve Smith"),
+        ("s", "Steve Smith's", "steve smith ' s", "S"),  # the first place where it occurs
+        ("[UNK] 5", "Straße 5", "straße 5", None),
+        ("c", "a\u200bb c", "ab c", None),
+        ("", "Steve", "steve", None),
+    ],
+)
+def test_find_final_text(pred_text, orig_text, tok_text, expected):
+    assert alignment.find_final_text(pred_text, orig_text, tok_text) == expected
+
+
+# ---------------------------------------------------------------------------- candidates
+
+
+def window_of(num_question: int, num_context: int, is_max_context=None):
+    """A window of pieces "w", "w", ..., its context "w0 w1 ..."."""
+    context = " ".join(f"w{i}" for i in range(num_context))
+    starts = np.array([context.index(f"w{i}") for i in range(num_context)], np.int64)
+    document = windows.Document(
+        context, reading.split_context(context), np.zeros(num_context, np.int32), starts,
+        starts + 2, np.arange(num_context),
+    )  # fmt: skip
+    return windows.Window(
+        unique_id=0,
+        example_index=0,
+        doc_span_index=0,
+        document=document,
+        span=DocSpan(0, num_context),
+        input_ids=np.zeros(num_question + num_context + 3, np.int32),
+        doc_offset=num_question + 2,
+        token_is_max_context=np.ones(num_context, bool)
+        if is_max_context is None
+        else np.array(is_max_context),
+    )
+
+
+def spans(candidates) -> list[tuple[int, int]]:
+    return list(zip(candidates.start_index.tolist(), candidates.end_index.tolist(), strict=True))
+
+
+def test_best_indexes():
+    assert answers.best_indexes(np.array([0.5, 3.0, -1.0, 3.0]), 3).tolist() == [1, 3, 0]
+    assert answers.best_indexes(np.array([1.0, 1.0]), 5).tolist() == [0, 1]
+
+
+def test_window_candidates_the_drawn_example():
+    window = window_of(2, 2)  # [CLS] who ? [SEP] by ruprecht [SEP]
+    start_logits = np.array([0, 1.0, 0, 0, 2.0, 3.0, 0])
+    end_logits = np.array([0, 0, 0, 0, 1.0, 2.0, 3.0])
+    found = answers.window_candidates(
+        window, start_logits, end_logits, n_best_size=3, max_answer_length=30
+    )
+    assert spans(found) == [(5, 5), (4, 5), (4, 4)]
+    assert found.start_logit.tolist() == [3.0, 2.0, 2.0]
+    assert found.end_logit.tolist() == [2.0, 2.0, 1.0]
+
+
+def test_candidates_are_no_longer_than_allowed_and_begin_where_there_is_most_context():
+    window = window_of(1, 3, [False, True, True])  # context at 3, 4, 5
+    zeros = np.zeros(7)
+    found = answers.window_candidates(window, zeros, zeros, n_best_size=7, max_answer_length=2)
+    assert spans(found) == [(4, 4), (4, 5), (5, 5)]
+
+
+def test_padding_competes_as_in_the_original():
+    window = window_of(1, 2)  # 6 pieces
+    logits = np.array([0, 0, 0, 1.0, 0, 0, 9.0])
+    options = {"n_best_size": 1, "max_answer_length": 5}
+    assert spans(answers.window_candidates(window, logits, logits, **options)) == []
+    cut = logits[:6]
+    assert spans(answers.window_candidates(window, cut, cut, **options)) == [(3, 3)]
+
+
+def test_null_candidate_is_of_the_window_that_scores_least():
+    logits = [(np.array([s, 99.0]), np.array([e, 99.0])) for s, e in ((4, 1), (0.5, 1.5), (2, 2.5))]
+    found = answers.null_candidate(logits)
+    assert [field.tolist() for field in found] == [[1], [0], [0], [0.5], [1.5]]
+    assert [field.tolist() for field in answers.null_candidate([])] == [[0], [0], [0], [0], [0]]
+
+
+def test_n_best_takes_each_text_once_and_the_null_answer_always():
+    table = [(4, 5, 6.0, 3.0), (7, 8, 4.0, 4.0), (4, 4, 3.0, 2.0), (0, 0, 1.0, 1.0)]
+    columns = [np.array(column) for column in zip(*table, strict=True)]
+    candidates = answers.Candidates(np.zeros(4, np.int64), *columns)
+    window = window_of(2, 6)
+    texts = {(4, 5): "Ruprecht I", (7, 8): "Ruprecht I", (4, 4): "Ruprecht"}
+
+    def n_best(n_best_size):
+        return answers.n_best(
+            candidates, [window], lambda _, *span: texts[span], n_best_size=n_best_size
+        )
+
+    found = n_best(20)
+    assert [entry.text for entry in found] == ["Ruprecht I", "Ruprecht", ""]
+    shares = [entry.probability for entry in found]
+    assert shares == pytest.approx([0.98112, 0.01797, 0.00089], abs=1e-4)
+    assert found[0][2:] == (6.0, 3.0, (0, 5))
+    assert found[2].characters is None
+    assert [entry.text for entry in n_best(1)] == ["Ruprecht I", ""]
+
+
+@pytest.mark.parametrize(
+    ("odds", "threshold", "expected"),
+    [(-3.0, 0.0, "a"), (-3.0, -5.0, ""), (-3.0, -3.0, "a"), (1e6, 1e9, "a"), (None, 0.0, "")],
+)
+def test_decide(odds, threshold, expected):
+    entries = [NbestEntry("", 0.5, 0, 0), NbestEntry("a", 0.5, 0, 0)]
+    assert answers.decide(Prediction("q", entries, odds), null_score_diff_threshold=threshold) == (
+        expected
+    )
+
+
+def test_null_odds():
+    null = answers.null_candidate([(np.array([0.5]), np.array([1.5]))])
+    entries = [NbestEntry("", 0.5, 0.5, 1.5), NbestEntry("Ruprecht", 0.5, 3.0, 2.0)]
+    assert answers.null_odds(entries, null) == -3.0
+    assert answers.null_odds(entries[:1], null) == answers.CERTAINLY_NULL
+
+
+# ---------------------------------------------------------------------------- no crash
+
+
+@pytest.mark.parametrize(("version_2", "expected"), [(False, "empty"), (True, "")])
+@pytest.mark.parametrize("context", ["", "in 1895"])
+def test_a_question_without_a_candidate(tokenizers, context, version_2, expected):
+    examples = [small.example(context, "who")]
+    found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
+    logits = [np.arange(9.0)[::-1]] * len(found)  # [CLS] alone is among the best
+    (prediction,) = answers.predict(
+        examples,
+        found,
+        logits,
+        logits,
+        alignment.text_by_offsets,
+        sizes=AnswerSizes(1, 5),
+        version_2_with_negative=version_2,
+    )
+    assert [entry[:2] for entry in prediction.nbest] == [(expected, 1.0)]
+    assert answers.decide(prediction, null_score_diff_threshold=1e5) == expected
+    content = files.prediction_files([prediction], version_2_with_negative=version_2)
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+def test_logits_must_be_as_many_as_windows(tokenizers):
+    examples = [small.example("in 1895", "who")]
+    found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
+    options = {"sizes": AnswerSizes(), "version_2_with_negative": False}
+    with pytest.raises(ValueError, match="zip"):
+        answers.predict(examples, found, [], [], alignment.text_by_offsets, **options)
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
+    prediction = Prediction("q1", [NbestEntry("Süd", 1.0, 2.0, 3.0, (0, 3))], -1.0)
+    paths = files.write_prediction_files(str(tmp_path), [prediction], version_2_with_negative=True)
+    assert paths == [str(tmp_path / name) for name in
+                     ("predictions.json", "nbest_predictions.json", "null_odds.json")]  # fmt: skip
+    before = (tmp_path / "predictions.json").read_text()
+    assert before == '{\n    "q1": "S\\u00fcd"\n}\n'
+    assert json.loads((tmp_path / "nbest_predictions.json").read_text()) == {
+        "q1": [{"text": "Süd", "probability": 1.0, "start_logit": 2.0, "end_logit": 3.0}]
+    }
+    broken = types.SimpleNamespace(dumps=lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(files, "json", broken)
+    with pytest.raises(ZeroDivisionError):
+        files.write_prediction_files(str(tmp_path), [], version_2_with_negative=False)
+    assert (tmp_path / "predictions.json").read_text() == before
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file"):
+        files.write_prediction_files(
+            str(tmp_path / "file" / "x"), [], version_2_with_negative=False
+        )

@@ -1,0 +1,288 @@
+"""Reading SQuAD files: what is in them, where answers are, and what is wrong with them."""
+
+import json
+
+import pytest
+
+from bert_tf.errors import InputError
+from bert_tf.squad import evaluation, data as reading
+from bert_tf.squad.data import Answer, SquadExample
+
+CONTEXT = "It was founded in 1386 (see below)."
+
+
+def content_of(*questions: dict, context: str = CONTEXT, **fields) -> dict:
+    return {
+        "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]
+    } | fields
+
+
+def question(qas_id="q1", **fields) -> dict:
+    return {"id": qas_id, "question": "When?", "answers": []} | fields
+
+
+def answer(text: str, start: int) -> dict:
+    return {"text": text, "answer_start": start}
+
+
+def training_set(*questions: dict, context: str = CONTEXT, version_2_with_negative: bool = False):
+    file = reading.parse_squad(content_of(*questions, context=context), "train.json")
+    return reading.training_set(file, version_2_with_negative=version_2_with_negative)
+
+
+def locate(context: str, text: str, start: int) -> tuple[int, int] | None:
+    return reading.locate_answer(
+        reading.split_context(context), Answer(text, start), num_characters=len(context)
+    )
+
+
+def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
+    text = json.dumps(content_of(question(answers=[answer("1386", 18)]), version="1.1"))
+    expected = SquadExample("q1", "When?", CONTEXT, (Answer("1386", 18),), False, "t")
+    for mark in ("", "\ufeff"):
+        path = tmp_path / "dev.json"
+        path.write_text(mark + text, encoding="utf-8")
+        file = reading.read_squad(str(path))
+        assert file.examples == [expected]
+        assert not file.version_2
+
+
+@pytest.mark.parametrize(
+    ("fields", "questions", "version_2"),
+    [
+        ({"version": "1.1"}, [question(answers=[answer("1386", 18)])], False),
+        ({}, [question(answers=[answer("1386", 18)])], False),
+        ({"version": "v2.0"}, [question(answers=[answer("1386", 18)])], True),
+        ({"version": "2.0"}, [question(answers=[answer("1386", 18)])], True),
+        ({}, [question(answers=[answer("1386", 18)], is_impossible=False)], True),
+        ({}, [question()], True),
+    ],
+)
+def test_the_data_say_which_version_they_are(fields, questions, version_2):
+    assert reading.parse_squad(content_of(*questions, **fields), "x").version_2 == version_2
+
+
+@pytest.mark.parametrize(
+    ("questions", "has_golds"),
+    [
+        ([question(), question()], False),  # a test set
+        ([question(answers=[]), question()], False),
+        ([question(), question(answers=[answer("1386", 18)])], True),
+        ([question(is_impossible=True)], True),
+        ([question(is_impossible=False)], False),
+        ([], True),  # another complaint
+    ],
+)
+def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        file = reading.parse_squad(content_of(*questions), "x")
+    assert file.has_golds == has_golds
+    mixed = len({bool(one.answers) for one in file.examples}) == 2
+    assert ("1 of 2 questions have no answers" in caplog.text) == mixed
+    if not has_golds:
+        with pytest.raises(InputError, match="no answers to compare with"):
+            evaluation.evaluate(file, {"q1": "1386"})
+
+
+def test_unanswerable_with_or_without_the_fields():
+    bare = {"id": "q3", "question": "Why?"}
+    null = question("q4", answers=None, is_impossible=True)
+    file = reading.parse_squad(
+        content_of(question(is_impossible=True), question("q2"), bare, null), "dev.json"
+    )
+    assert [one.is_impossible for one in file.examples] == [True] * 4
+    assert [one.answers for one in file.examples] == [()] * 4
+
+
+def test_ids_that_are_numbers_become_text():
+    assert reading.parse_squad(content_of(question(7)), "x").examples[0].qas_id == "7"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([], "dev.json: a list without 'data'"),
+        ({"data": 3}, "dev.json: 'data' that is 3"),
+        ({"data": [{}]}, "dev.json, data[0]: a dict without 'paragraphs'"),
+        (
+            {"data": [{"paragraphs": [{"qas": []}]}]},
+            "data[0].paragraphs[0]: a dict without 'context'",
+        ),
+        (content_of({"question": "?"}), "data[0].paragraphs[0].qas[0]: a dict without 'id'"),
+        (content_of({"id": "q9"}), "question 'q9': a dict without 'question'"),
+        (content_of(question(answers="1386")), "question 'q1': 'answers' that is '1386'"),
+        (content_of(question(answers=[{}])), "question 'q1': a dict without 'text'"),
+        (
+            content_of(question(answers=[answer("a", "7")])),
+            "question 'q1': 'answer_start' that is '7'",
+        ),
+        (content_of(question(is_impossible="no")), "question 'q1': 'is_impossible' that is 'no'"),
+    ],
+)
+def test_what_is_not_as_expected_is_named(content, expected):
+    with pytest.raises(InputError) as error:
+        reading.parse_squad(content, "dev.json")
+    assert expected in error.value.received
+    assert "dev.json" in error.value.received
+
+
+@pytest.mark.parametrize("raw", [b"{", b'{"data": "\xff"}', b""])
+def test_what_is_no_json_is_named(tmp_path, raw):
+    path = tmp_path / "dev.json"
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match=r"dev\.json, which is not JSON"):
+        reading.read_squad(str(path))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="is not a file"):
+        reading.read_squad(str(tmp_path / "nothing.json"))
+
+
+def test_rows_of_a_data_set_with_columns():
+    row = {
+        "id": b"q1",
+        "title": "t",
+        "context": "Ruprecht founded it. Süd".encode(),
+        "question": b"Who?",
+        "answers": {"text": [b"Ruprecht"], "answer_start": [0]},
+    }
+    assert reading.example_of_row(row) == SquadExample(
+        "q1", "Who?", "Ruprecht founded it. Süd", (Answer("Ruprecht", 0),), False, "t"
+    )
+    unanswerable = row | {"answers": {"text": [], "answer_start": []}, "is_impossible": True}
+    assert reading.example_of_row(unanswerable).is_impossible
+
+
+def test_words_the_drawn_example():
+    words = reading.split_context("So it was\tin 1386.")
+    assert words.words == ["So", "it", "was", "in", "1386."]
+    assert words.starts.tolist() == [0, 3, 6, 10, 13]
+    assert words.word_of_character([0, 1, 2, 9, 10, 17]).tolist() == [0, 0, 0, 2, 3, 4]
+
+
+def test_only_the_original_white_space_parts_words():
+    text = "a\u00a0b\u202fc\u3000d\u200be\nf\rg\u2028h"
+    assert reading.split_context(text).words == ["a\u00a0b", "c\u3000d\u200be", "f", "g\u2028h"]
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "expected"),
+    [
+        ("1386", 18, (4, 4)),
+        ("see", 24, (5, 5)),
+        ("founded in 1386", 7, (2, 4)),
+        ("1386", 3, None),
+        ("1386", 17, (3, 4)),  # a letter too early: still among the words from there
+        ("below).", 28, (6, 6)),
+        ("below).", 29, None),  # goes beyond the end
+        ("1386", 400, None),
+        ("1386", -17, None),
+        ("1386", None, None),
+        ("", 18, None),
+    ],
+)
+def test_locate_answer(text, start, expected):
+    assert locate(CONTEXT, text, start) == expected
+
+
+def test_locate_answer_looks_at_white_space_as_single_spaces():
+    assert locate("So  it\n\nwas", "it\n\nwas", 4) == (1, 2)
+    assert locate("So  it\n\nwas", "it was", 4) == (1, 2)  # ends within "was"
+    assert locate("no\u00a0break", "no\u00a0break", 0) is None  # one word here, two in the answer
+    assert locate("  1386", "1386", 0) is None  # begins before the first word
+
+
+def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
+    found = training_set(
+        question("q1", answers=[answer("1386", 18)]),
+        question("q2", answers=[answer("1386", 2)]),
+        question("q3", answers=[answer("1386", 999)]),
+    )
+    assert [one.example.qas_id for one in found.examples] == ["q1"]
+    assert [one.qas_id for one in found.wrong] == ["q2", "q3"]
+    assert "question 'q2': the answer '1386' is not at answer_start 2, where it says ' was'" in (
+        caplog.text
+    )
+    assert "2 of 3 questions left out" in caplog.text
+
+
+def test_of_several_answers_the_first_is_used():
+    found = training_set(question(answers=[answer("1386", 18), answer("founded", 7)]))
+    assert found.examples[0].answer == Answer("1386", 18)
+    assert found.further_answers == 1
+
+
+def test_a_repeated_answer_is_where_its_offset_says():
+    context = "May, the May of May"
+    for start, word in ((0, 0), (9, 2), (16, 4)):
+        found = training_set(question(answers=[answer("May", start)]), context=context)
+        assert found.examples[0].words == (word, word)
+
+
+def test_impossible_counts_only_in_version_2():
+    one = question(answers=[answer("1386", 18)], is_impossible=True)
+    assert training_set(one).examples[0].words == (4, 4)
+    found = training_set(one, version_2_with_negative=True)
+    assert found.examples[0].words is None
+    assert found.examples[0].answer is None
+
+
+@pytest.mark.parametrize("version_2_with_negative", [False, True])
+def test_a_question_without_the_answer_it_needs_is_named(version_2_with_negative):
+    right, one = question("q4", answers=[answer("1386", 18)]), question("q5", is_impossible=False)
+    with pytest.raises(
+        InputError, match=r"train\.json, question 'q5', which has no answer"
+    ) as error:
+        training_set(right, one, version_2_with_negative=version_2_with_negative)
+    assert ("--version_2_with_negative" in error.value.remedy) != version_2_with_negative
+
+
+def test_nothing_left_to_train_on():
+    with pytest.raises(InputError, match="none of 1 questions"):
+        training_set(question(answers=[answer("1387", 18)]))
+
+
+def test_equal_ids_are_reported(caplog):
+    reading.parse_squad(content_of(question("q1"), question("q1")), "dev.json")
+    assert "1 of 2 questions have an id that another has" in caplog.text
+
+
+@pytest.mark.parametrize("language", ["en", "de", "es", "ru"])
+def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
+    file = reading.read_squad(str(data_dir / "xquad" / f"xquad.{language}.json"))
+    found = reading.training_set(file, version_2_with_negative=False)
+    assert len(file.examples) == 1190
+    assert not file.version_2
+    assert len(found.examples) + len(found.wrong) == 1190
+    assert len(found.wrong) < 12
+
+
+def test_questions_without_any_answers_are_not_trained_on():
+    """Such as a test set, or answers under another key: else it learns that there are none."""
+    question = {"id": "q", "question": "Who?", "answer": [{"text": "Ann", "answer_start": 0}]}
+    paragraphs = [{"context": "Ann left.", "qas": [question]}]
+    file = reading.parse_squad({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}, "a.json")
+    with pytest.raises(InputError, match=r"a\.json, none of whose questions has an answer"):
+        reading.training_set(file, version_2_with_negative=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "is_said"),
+    [
+        ("v2.0", {}, False),
+        ("v2.0", {"answers": []}, True),
+        ("v2.0", {"is_impossible": True}, True),
+        ("1.1", {"answers": []}, False),
+        ("1.1", {"answers": [], "is_impossible": True}, True),
+    ],
+)
+def test_questions_that_nothing_says_cannot_be_answered(caplog, version, fields, is_said):
+    right = {"id": "p", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
+    other = {"id": "q", "question": "When?"} | fields
+    content = {"version": version}
+    content["data"] = [{"paragraphs": [{"context": "Ann left.", "qas": [right, other]}]}]
+    with caplog.at_level("WARNING", logger="absl"):
+        file = reading.parse_squad(content, "a.json")
+    assert file.examples[1].is_impossible
+    assert ("1 of 2 questions have no answers, and nothing says" in caplog.text) != is_said

@@ -1,0 +1,344 @@
+"""Windows against the original's golden features, the plain reference, and cases by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import reference_squad as reference
+import small_squad as small
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.errors import InputError
+from bert_tf.data.shards import write_records
+from bert_tf.data.shards import RecordFiles
+from bert_tf.squad import data as reading, window_records, windows
+from bert_tf.squad.windows import DocSpan, PieceSpan, WindowSizes
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[bool, FullTokenizer]:
+    return {lower: small.make_tokenizer(do_lower_case=lower) for lower in (True, False)}
+
+
+def training_windows(example, tokenizer, sizes, *, version_2_with_negative=False):
+    found = reading.training_set(
+        small.squad_file(example), version_2_with_negative=version_2_with_negative
+    )
+    return windows.training_windows(found.examples, tokenizer, sizes)
+
+
+def pieces(window, tokenizer, start=0, end=None) -> list[str]:
+    return tokenizer.convert_ids_to_tokens(window.input_ids[start:end].tolist())
+
+
+# ---------------------------------------------------------------------------- goldens
+
+
+@pytest.mark.parametrize("length", [384, 96])
+@pytest.mark.parametrize("version", ["squad_v1", "squad_v2"])
+@pytest.mark.parametrize("mode", ["predict", "train"])
+def test_golden_features(goldens_dir, uncased, version, mode, length):
+    name = {"predict": "input.json", "train": "input_train.json"}[mode]
+    file = reading.read_squad(str(goldens_dir / version / name))
+    golden = np.load(goldens_dir / version / f"features_{mode}_{length}.npz")
+    if mode == "predict":
+        ours = windows.prediction_windows(file.examples, uncased, SIZES[length])
+    else:
+        found = reading.training_set(file, version_2_with_negative=version == "squad_v2")
+        assert [one.example.qas_id for one in found.examples] == golden["kept_ids"].tolist()
+        ours = windows.training_windows(found.examples, uncased, SIZES[length])
+    values = [
+        window_records.record_values(w, max_seq_length=length, is_training=mode == "train")
+        for w in ours
+    ]
+    columns = {name: np.stack([value[name] for value in values]) for name in values[0]}
+    np.testing.assert_array_equal(columns["input_ids"], golden["input_ids"])
+    np.testing.assert_array_equal(columns["segment_ids"], golden["segment_ids"])
+    np.testing.assert_array_equal(columns["input_mask"].sum(1), golden["lengths"])
+    np.testing.assert_array_equal(columns["unique_ids"][:, 0], golden["unique_id"])
+    for field in ("example_index", "doc_span_index"):
+        assert [getattr(window, field) for window in ours] == golden[field].tolist()
+    if mode == "train":
+        np.testing.assert_array_equal(columns["start_positions"][:, 0], golden["start"])
+        np.testing.assert_array_equal(columns["end_positions"][:, 0], golden["end"])
+
+
+# ---------------------------------------------------------------------------- the plain reference
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(small.long_texts, small.texts, st.integers(0, 60), st.integers(1, 12)),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(8, 17),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_random_texts_as_in_the_reference(tokenizers, questions, length, doc_stride, lower):
+    sizes = WindowSizes(length, doc_stride, max_query_length=4)
+    kept, expected = [], []
+    for context, question, start, size in questions:
+        text = context[start : start + size]
+        kept += reading.training_set(
+            small.squad_file(
+                small.example(context, question, [(text, start)]),
+                small.example("1895", "", [("1895", 0)]),  # so that there always is one to train on
+            ),
+            version_2_with_negative=False,
+        ).examples
+        expected += expected_features(tokenizers[lower], sizes, context, question, text, start)
+        expected += expected_features(tokenizers[lower], sizes, "1895", "", "1895", 0)
+    for window, feature in zip(
+        windows.training_windows(kept, tokenizers[lower], sizes), expected, strict=True
+    ):
+        check_window(window, feature, length)
+
+
+def expected_features(tokenizer, sizes, context, question, text, start) -> list[dict]:
+    """The reference's, or none where it leaves the question out."""
+    words, word_of_character = reference.split_context(context)
+    if not text or word_of_character[start] < 0:
+        return []
+    span = reference.answer_words(words, word_of_character, text, start)
+    if span is None:
+        return []
+    plain = reference.Tokenizer(tokenizer.vocab, do_lower_case=tokenizer.do_lower_case)
+    return reference.features(
+        words, question, plain, answer=(text, *span), **dataclasses.asdict(sizes)
+    )
+
+
+def check_window(window, feature, length):
+    values = window_records.record_values(window, max_seq_length=length, is_training=True)
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        assert values[name] == feature[name]
+    first = window.span.start
+    word_of_piece = window.document.word_of_piece[first : first + window.span.length]
+    assert list(feature["word_of_token"].values()) == word_of_piece.tolist()
+    assert list(feature["is_max_context"].values()) == window.token_is_max_context.tolist()
+    assert next(iter(feature["word_of_token"])) == window.doc_offset
+    assert window.answer == feature["positions"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(small.long_texts, st.booleans())
+def test_offsets_lie_within_the_context(tokenizers, context, lower):
+    document = windows.tokenize_contexts([context], tokenizers[lower])[context]
+    assert (np.diff(document.word_of_piece) >= 0).all()
+    assert (document.starts < document.ends).all()
+    assert (document.ends <= len(context)).all()
+
+
+# ---------------------------------------------------------------------------- drawn examples
+
+
+def test_a_document(tokenizers):
+    context = "Ruprecht founded it in 1386."
+    document = windows.tokenize_contexts([context], tokenizers[True])[context]
+    assert document.words.words == ["Ruprecht", "founded", "it", "in", "1386."]
+    assert tokenizers[True].convert_ids_to_tokens(document.ids.tolist()) == (
+        ["ru", "##pre", "##cht", "founded", "it", "in", "138", "##6", "."]
+    )
+    assert document.word_of_piece.tolist() == [0, 0, 0, 1, 2, 3, 4, 4, 4]
+    assert document.starts.tolist() == [0, 2, 5, 9, 17, 20, 23, 26, 27]
+    assert document.ends.tolist() == [2, 5, 8, 16, 19, 22, 26, 27, 28]
+
+
+def test_windows_of_a_question(tokenizers):
+    example = small.example("Ruprecht founded it in 1386.", "who founded it?")
+    first, second = windows.prediction_windows([example], tokenizers[True], WindowSizes(12, 4, 4))
+    assert " ".join(pieces(first, tokenizers[True])) == (
+        "[CLS] who founded it ? [SEP] ru ##pre ##cht founded it [SEP]"
+    )
+    assert " ".join(pieces(second, tokenizers[True], 6)) == "it in 138 ##6 . [SEP]"
+    assert second.segment_ids.tolist() == [0] * 6 + [1] * 6
+    assert (first.unique_id, second.unique_id) == (1_000_000_000, 1_000_000_001)
+    assert first.doc_offset == 6
+
+
+@pytest.mark.parametrize(
+    ("num_pieces", "room", "doc_stride", "expected"),
+    [
+        (10, 4, 3, [(0, 4), (3, 4), (6, 4)]),
+        (4, 4, 3, [(0, 4)]),
+        (5, 4, 3, [(0, 4), (3, 2)]),
+        (5, 2, 7, [(0, 2), (2, 2), (4, 1)]),  # a stride wider than the window leaves nothing out
+        (3, 4, 1, [(0, 3)]),
+        (0, 4, 3, []),
+    ],
+)
+def test_doc_spans(num_pieces, room, doc_stride, expected):
+    assert windows.doc_spans(num_pieces, room=room, doc_stride=doc_stride) == expected
+
+
+def test_max_context_window():
+    spans = [DocSpan(0, 4), DocSpan(3, 4), DocSpan(6, 4)]
+    assert windows.max_context_window(spans, 10).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+    # A shorter window at the end loses a tie by its length, though not to a window before it.
+    assert windows.max_context_window([DocSpan(0, 4), DocSpan(3, 2)], 5).tolist() == [0] * 4 + [1]
+
+
+@pytest.mark.parametrize(
+    ("context", "text", "start", "words_span", "expected"),
+    [
+        ("founded in (1386-1412).", "1386", 12, (2, 9), (3, 4)),
+        ("founded in (1386-1412).", "1412", 17, (2, 9), (6, 7)),
+        ("in 1386 (1386)", "1386", 9, (3, 6), (4, 5)),
+        ("in Japanese", "Japan", 3, (1, 2), (1, 1)),
+        ("in Cafés", "Café", 3, (1, 2), (1, 1)),
+        ("in founded", "found", 3, (1, 1), (1, 1)),  # other pieces by itself: the whole word
+        ("it 1386-1386", "1386", 8, (1, 5), (1, 2)),  # repeated in its word: the first is taken
+        ("by 中中", "中", 4, (1, 2), (1, 1)),  # so too for ideographs, which are one "word"
+    ],
+)
+def test_improve_answer_span(tokenizers, context, text, start, words_span, expected):
+    document = windows.tokenize_contexts([context], tokenizers[True])[context]
+    answer = reading.Answer(text, start)
+    words = reading.locate_answer(document.words, answer, num_characters=len(context))
+    span = windows.pieces_of_words(document, words)
+    assert span == words_span
+    answer_ids = tokenizers[True].tokenize_ids([text])[0].numpy()
+    assert windows.improve_answer_span(document.ids, span, answer_ids) == expected
+
+
+def test_positions_in_window():
+    answer = PieceSpan(5, 6)
+    assert windows.positions_in_window(answer, DocSpan(3, 4), doc_offset=9) == (11, 12)
+    assert windows.positions_in_window(answer, DocSpan(6, 4), doc_offset=9) == (0, 0)
+    assert windows.positions_in_window(answer, DocSpan(5, 2), doc_offset=9) == (9, 10)
+    assert windows.positions_in_window(answer, DocSpan(2, 4), doc_offset=9) == (0, 0)
+
+
+# ---------------------------------------------------------------------------- hard cases
+
+
+def test_an_answer_in_several_windows_and_at_their_edges(tokenizers):
+    context = "who founded it in 1895 by the cafe"
+    example = small.example(context, "who", [("1895", 18)])
+    found = training_windows(example, tokenizers[True], WindowSizes(9, 1, 1))  # 5 pieces of context
+    assert [window.answer for window in found] == [(7, 7), (6, 6), (5, 5), (4, 4)]
+    assert all(pieces(w, tokenizers[True])[w.answer.start] == "1895" for w in found)
+    found = training_windows(
+        small.example(context, "who", [("in 1895 by", 15)]),
+        tokenizers[True],
+        WindowSizes(9, 4, 1),
+    )
+    assert [window.answer for window in found] == [(0, 0), (0, 0)]  # cut in two: kept, as [CLS]
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        ("by the café in 中國", "café"),
+        ("by the cafe\u0301 in 中國", "cafe\u0301"),
+        ("in the 中國 cafe", "中"),
+        ("by 👩\u200d👩 cafe 😀", "😀"),
+        ("in\u200b by 1895", "1895"),
+        ("\ufeffby it, 1895", "1895"),
+        ("in 한 it", "한"),
+    ],
+)
+def test_answers_in_scripts_of_all_kinds(tokenizers, context, text):
+    start = context.index(text)
+    (window,) = training_windows(
+        small.example(context, "who", [(text, start)]), tokenizers[True], WindowSizes(40, 9, 3)
+    )
+    shift = window.span.start - window.doc_offset
+    document = window.document
+    assert document.starts[window.answer.start + shift] == start
+    assert document.ends[window.answer.end + shift] == start + len(text)
+
+
+def test_unanswerable_questions_point_at_cls(tokenizers):
+    (window,) = training_windows(
+        small.example("in 1895", is_impossible=True),
+        tokenizers[True],
+        WindowSizes(11, 3, 2),
+        version_2_with_negative=True,
+    )
+    assert window.answer == (0, 0)
+    assert window.is_impossible
+    values = window_records.record_values(window, max_seq_length=11, is_training=True)
+    assert values["is_impossible"] == [1]
+
+
+@pytest.mark.parametrize("context", ["", " \n", "\u200b \0"])
+def test_an_empty_context_has_no_window(tokenizers, context):
+    examples = [small.example(context), small.example("1895")]
+    found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(11, 3, 2))
+    assert [window.example_index for window in found] == [1]
+
+
+def test_a_question_longer_than_the_window_is_cut(tokenizers):
+    example = small.example("in 1895", "who founded it " * 100)
+    found = windows.prediction_windows([example], tokenizers[True], WindowSizes(11, 3, 7))
+    assert [len(window.input_ids) for window in found] == [11, 11]
+    assert [window.doc_offset for window in found] == [9, 9]
+
+
+def test_an_empty_question(tokenizers):
+    (window,) = windows.prediction_windows(
+        [small.example("in 1895", "")], tokenizers[True], WindowSizes(11, 3, 2)
+    )
+    assert pieces(window, tokenizers[True]) == ["[CLS]", "[SEP]", "in", "1895", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ((64, 128, 64), "--max_seq_length=64 --max_query_length=64"),
+        ((67, 128, 64), "--max_seq_length=67 --max_query_length=64"),
+        ((64, 0, 20), "--doc_stride=0"),
+        ((64, 5, -1), "--max_query_length=-1"),
+    ],
+)
+def test_sizes_that_cannot_be(sizes, named):
+    with pytest.raises(InputError) as error:
+        WindowSizes(*sizes)
+    assert named in error.value.received
+
+
+def test_no_questions(tokenizers):
+    assert windows.prediction_windows([], tokenizers[True], WindowSizes()) == []
+
+
+def test_many_contexts_take_several_batches(tokenizers):
+    contexts = [f"in {number}" for number in range(300)]
+    documents = windows.tokenize_contexts([*contexts, *contexts], tokenizers[True])
+    assert list(documents) == contexts
+    assert all(document.words.words[0] == "in" for document in documents.values())
+
+
+# ---------------------------------------------------------------------------- records
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_records_are_written_and_read(tmp_path, tokenizers, is_training):
+    example = small.example("who founded it in 1895 by the cafe", "who", [("1895", 18)])
+    found = training_windows(example, tokenizers[True], WindowSizes(9, 2, 1))
+    path = str(tmp_path / "train.tf_record")
+    kind = {"max_seq_length": 9, "is_training": is_training}
+    record = window_records.squad_record(**kind)
+    rows = (window_records.record_values(window, **kind) for window in found)
+    assert write_records(path, record, rows) == 3
+    assert [entry.name for entry in tmp_path.iterdir()] == ["train.tf_record"]
+    read = RecordFiles(path, record).read(range(3))
+    expected = ["unique_ids", "input_ids", "input_mask", "segment_ids"]
+    if is_training:
+        expected += ["start_positions", "end_positions", "is_impossible"]
+        assert read["start_positions"].tolist() == [[w.answer.start] for w in found]
+    assert sorted(read) == sorted(expected)
+    assert read["unique_ids"].tolist() == [[w.unique_id] for w in found]
+    for window, ids in zip(found, read["input_ids"], strict=True):
+        padding = [0] * (9 - len(window.input_ids))
+        assert ids.tolist() == window.input_ids.tolist() + padding
+    raw = next(iter(tf.data.TFRecordDataset(path))).numpy()
+    assert set(tf.train.Example.FromString(raw).features.feature) == set(expected)

@@ -1,0 +1,371 @@
+"""Files of all formats -> examples; whatever is wrong with one is said with file and line."""
+
+import json
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.errors import InputError
+from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.examples import NONE, OPTIONAL, ChoiceColumns, ChoiceExample, Example, TextColumns, WordColumns, WordsExample
+from bert_tf.tasks.tables import read_rows
+
+TWO = Labels(names=("bad", "good"))
+ANY = Labels()
+SCORES = Labels(head="regression", limits=(0.0, 5.0))
+PAIR = TextColumns(text_a="first", text_b="second", label="label", id="id")
+HEADER = "id\tfirst\tsecond\tlabel\n"
+NO_HEADER = TextColumns(text_a=2, label=0)
+TAGS = Labels(head="token_labels", names=("O", "B-LOC", "I-LOC", "B-PER", "I-PER"))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes text or bytes to a file and gives its path."""
+
+    def write(content, name="train.tsv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+# ------------------------------------------------------------------------------ what is read
+
+
+def test_tsv(write):
+    path = write(HEADER + "7\tA cat.\tA dog.\tgood\n8\tA\tB\tbad\n")
+    assert PAIR.read(path, TWO) == [
+        Example("7", "A cat.", "A dog.", "good"),
+        Example("8", "A", "B", "bad"),
+    ]
+
+
+def test_columns_are_found_by_name_and_the_id_may_be_lacking(write):
+    path = write("label\tmore\tsecond\tfirst\ngood\t-\tB\tA\nbad\t-\tD\tC\n")
+    assert PAIR.read(path, TWO) == [Example("0", "A", "B", "good"), Example("1", "C", "D", "bad")]
+
+
+def test_quotes_in_tsv_are_text(write):
+    path = write(HEADER + '1\t"A cat\t"" said "I\tgood\n2\tB\t"\tbad\n')
+    examples = PAIR.read(path, TWO)
+    assert [(e.text_a, e.text_b) for e in examples] == [('"A cat', '"" said "I'), ("B", '"')]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "\n", "\r\n\r\n\n"])
+def test_byte_order_mark_windows_line_ends_and_empty_lines_at_the_end(write, mark, end, last):
+    path = write(mark + HEADER.strip() + end + f"1\tA\tB\tgood{end}2\tC\tD\tbad{last}")
+    assert [(e.guid, e.text_b, e.label) for e in PAIR.read(path, TWO)] == [
+        ("1", "B", "good"),
+        ("2", "D", "bad"),
+    ]
+
+
+def test_line_separators_of_unicode_are_text(write):
+    path = write(HEADER + "1\tA\u2028B\x0bC\x85D\tE\tgood\n")
+    assert PAIR.read(path, TWO)[0].text_a == "A\u2028B\x0bC\x85D"
+
+
+def test_empty_columns_beyond_the_header_do_not_matter(write):
+    assert len(PAIR.read(write(HEADER + "1\tA\tB\tgood\t\t\n"), TWO)) == 1
+
+
+def test_csv_with_quotes_and_lines_in_cells(write):
+    layout = TextColumns(text_a="text", label="label", file_format="csv")
+    path = write('label,text\ngood,"a, ""b""\nc"\nbad,d\n', "train.csv")
+    assert layout.read(path, TWO) == [
+        Example("0", 'a, "b"\nc', None, "good"),
+        Example("1", "d", None, "bad"),
+    ]
+
+
+def test_csv_places_are_the_lines_where_rows_begin(write):
+    path = write('a,b\n"1\n2",3\n4,5\n', "x.csv")
+    places = [row.place for row in read_rows(path, "csv", ["a"])]
+    assert [place.rpartition(" ")[2] for place in places] == ["2", "4"]
+
+
+def test_jsonl_with_labels_of_all_kinds(write):
+    rows = [{"text": "a", "label": 1, "id": 5}, {"id": 6, "label": "x", "text": "b", "more": []}]
+    rows.append({"text": "c", "label": True, "id": 9})
+    path = write("\n".join(map(json.dumps, rows)), "train.jsonl")
+    layout = TextColumns(text_a="text", label="label", id="id", file_format="jsonl")
+    assert [(e.guid, e.label) for e in layout.read(path, ANY)] == [
+        ("5", "1"),
+        ("6", "x"),
+        ("9", "true"),
+    ]
+
+
+def test_jsonl_with_several_labels(write):
+    path = write(
+        '{"t": "a", "l": ["y", "x"]}\n{"t": "b", "l": []}\n{"t": "c", "l": "x|z"}', "a.jsonl"
+    )
+    layout = TextColumns(text_a="t", label="l", file_format="jsonl")
+    examples = layout.read(path, Labels(head="multi_label", separator="|"))
+    assert [e.label for e in examples] == [("y", "x"), (), ("x", "z")]
+
+
+def test_scores(write):
+    path = write(HEADER + "1\tA\tB\t4.250\n2\tA\tC\t0\n")
+    assert [e.label for e in PAIR.read(path, SCORES)] == [4.25, 0.0]
+
+
+def test_labels_of_test_data(write):
+    without = write("id\tfirst\tsecond\n1\tA\tB\n")
+    assert PAIR.read(without, TWO, labelled=NONE) == [Example("1", "A", "B")]
+    assert PAIR.read(without, TWO, labelled=OPTIONAL) == [Example("1", "A", "B")]
+    given_ = write(HEADER + "1\tA\tB\tgood\n2\tC\tD\t\n")
+    assert [e.label for e in PAIR.read(given_, TWO, labelled=OPTIONAL)] == ["good", None]
+    placeholders = write(HEADER + "1\tA\tB\t-1\n")
+    assert PAIR.read(placeholders, TWO, labelled=NONE)[0].label is None
+
+
+def test_optional_labels_in_a_file_without_header(write):
+    layout = TextColumns(text_a=0, label=1)
+    assert layout.read(write("A\nB\n"), TWO, labelled=OPTIONAL)[1] == Example("1", "B")
+    assert layout.read(write("A\tgood\n"), TWO, labelled=OPTIONAL)[0].label == "good"
+
+
+def test_only_the_rows_with_a_value(write):
+    layout = TextColumns(text_a="t", label="l", only=("language", "de"))
+    path = write("language\tt\tl\nfr\tun\tx\nde\tein\ty\nde\tzwei\tx\n")
+    assert [e.text_a for e in layout.read(path, ANY)] == ["ein", "zwei"]
+
+
+def test_flawed_rows_of_published_files_are_left_out_where_they_are_labelled(write, caplog):
+    layout = TextColumns(text_a="first", text_b="second", label="label", skip_flawed=True)
+    path = write(
+        HEADER + "1\tA\tB\tgood\n2\tA question that\n\tgoes on?\tbad\n3\tC\t\tbad\n4\tD\tE\tbad\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        assert [e.text_a for e in layout.read(path, TWO)] == ["A", "D"]
+    assert "2 broken rows are left out, the first: " in caplog.text
+    assert "train.tsv, line 3" in caplog.text
+    assert "1 rows with an empty text are left out" in caplog.text
+    assert "train.tsv, line 5" in caplog.text
+
+
+def test_no_row_of_test_data_is_left_out(write):
+    layout = TextColumns(text_a="first", text_b="second", label="label", skip_flawed=True)
+    path = write("first\tsecond\nA\t\n\tB\n")
+    assert layout.read(path, TWO, labelled=NONE) == [Example("0", "A", ""), Example("1", "", "B")]
+    with pytest.raises(InputError, match="1 columns"):
+        layout.read(write("first\tsecond\nA\n"), TWO, labelled=NONE)
+
+
+TWO_NUMBERS = get_task("mrpc").labels
+OWN_HEADER = "kind\ta\tb\tone\tother\n"
+
+
+def test_own_data_in_the_layout_of_mrpc_are_read_by_position(write, caplog):
+    """As the original does, whatever the header says."""
+    layout = get_task("mrpc").layout
+    path = write(OWN_HEADER + "1\t7\t7\tA cat.\tA dog.\n0\t7\t7\tA\tB\n")
+    with caplog.at_level("WARNING", logger="absl"):
+        found = layout.read(path, TWO_NUMBERS)
+    assert found == [Example("0", "A cat.", "A dog.", "1"), Example("1", "A", "B", "0")]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert f"{path}, line 1: the columns 'kind | a | b | one | other', without" in message
+    header = OWN_HEADER.replace("kind", "Quality")  # a name that is where it should be
+    assert layout.read(write(header + "1\t7\t7\tA\tB\n"), TWO_NUMBERS) == [
+        Example("0", "A", "B", "1")
+    ]
+    tests = layout.read(write(OWN_HEADER + "x\t7\t7\tA\tB\n"), TWO, labelled=NONE)
+    assert tests == [Example("0", "A", "B")]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "1\t7\t8\tA cat.\tA dog.\n",
+        f"x\ty\tz\t{'word ' * 10}\tB\n",
+        "kind\ta\tb\tone\n",
+        "kind\tQuality\tb\tone\tother\n",
+        "index\tgenre\tfile\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n",
+    ],
+    ids=["numbers", "a long text", "too few columns", "some names", "another task"],
+)
+def test_what_is_no_header_of_such_a_layout_is_not_passed_over(write, header):
+    with pytest.raises(InputError, match="line 1: the columns"):
+        get_task("mrpc").layout.read(write(header + "1\t7\t7\tA\tB\n"), TWO)
+
+
+def test_own_data_in_the_layout_of_mnli(write):
+    """Texts in the columns 8 and 9, the label in the last one, however many there are."""
+    task = get_task("mnli")
+    row = ["0", *"abcdefg", "A", "B", "x", "neutral"]
+    path = write("\t".join(f"column_{i}" for i in range(12)) + "\n" + "\t".join(row) + "\n")
+    assert task.layout.read(path, task.labels) == [Example("0", "A", "B", "neutral")]
+
+
+def test_choices(write):
+    layout = ChoiceColumns(text_a="context", start="start", endings=("e0", "e1"), label="l", id="")
+    path = write(
+        ",context,start,e0,e1,l\n3,It rains.,She,runs.,sings.,1\n4,He,,runs.,sits.,0\n", "a.csv"
+    )
+    labels = Labels(head="multiple_choice", names=("0", "1"))
+    assert layout.read(path, labels) == [
+        ChoiceExample("3", (("It rains.", "She runs."), ("It rains.", "She sings.")), "1"),
+        ChoiceExample("4", (("He", "runs."), ("He", "sits.")), "0"),
+    ]
+    unlabelled = write(",context,start,e0,e1\n3,It rains.,She,runs.,sings.\n", "b.csv")
+    assert layout.read(unlabelled, labels, labelled=OPTIONAL)[0].label is None
+
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-PER
+rejects VBZ B-VP O
+
+-DOCSTART- -X- -X- O
+
+New\tYork  NP\tI-LOC
+York NNP NP I-LOC
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_conll(write, end):
+    path = write("\ufeff" + CONLL.replace("\n", end), "train.txt")
+    assert WordColumns().read(path, TAGS) == [
+        WordsExample("0", ("EU", "rejects"), ("B-PER", "O")),
+        WordsExample("1", ("New", "York"), ("B-LOC", "I-LOC")),
+    ]
+
+
+def test_conll_without_tags(write):
+    path = write("EU\nrejects\n\nNew\n", "test.txt")
+    examples = WordColumns().read(path, TAGS, labelled=OPTIONAL)
+    assert [(e.words, e.label) for e in examples] == [(("EU", "rejects"), None), (("New",), None)]
+
+
+# ------------------------------------------------------------------------------ bad input
+
+CSV = TextColumns(text_a="text", label="label", file_format="csv")
+JSONL = TextColumns(text_a="text", label="label", file_format="jsonl")
+CHOICES = ChoiceColumns(text_a="c", start="s", endings=("e",), label="l")
+ROW = "1\tA\tB\tgood\n"
+BAD = {
+    "too few columns": (PAIR, TWO, HEADER + ROW + "2\tA\tbad\n", 3, "3 columns: '2 | A | bad'"),
+    "too many columns": (PAIR, TWO, HEADER + "2\tA\tB\tC\tbad\n", 2, "5 columns"),
+    "too few columns, no header": (NO_HEADER, TWO, "good\t\tA\nbad\tB\n", 2, "2 columns"),
+    "an empty line": (PAIR, TWO, HEADER + ROW + "\n2\tA\tB\tbad\n", 3, "an empty line"),
+    "an unknown label": (PAIR, TWO, HEADER + ROW + "2\tA\tB\tBAD\n", 3, "the label 'BAD'"),
+    "a label that is missing": (PAIR, TWO, HEADER + ROW + "2\tA\tB\t\n", 3, "no label"),
+    "no column of labels": (PAIR, TWO, "id\tfirst\tsecond\n1\tA\tB\n", 1, "id | first | second"),
+    "an empty text": (PAIR, TWO, HEADER + "2\t \tB\tbad\n", 2, "an empty text (text_a)"),
+    "an empty second text": (PAIR, TWO, HEADER + ROW + "2\tA\t\tbad\n", 3, "empty text (text_b)"),
+    "a header where none belongs": (NO_HEADER, TWO, "label\t\ttext\ngood\t\tA\n", 1, "a header"),
+    "a header, any labels": (NO_HEADER, ANY, "Label\t\tsentence\ngood\t\tA\n", 1, "a header"),
+    "the header again": (PAIR, TWO, HEADER + ROW + HEADER, 3, "the header again"),
+    "a header of another kind": (NO_HEADER, ANY, "sentiment\t\treview\ngood\t\tA\n", 1, "a header"),
+    "no header where one belongs": (PAIR, TWO, ROW + ROW, 1, "the columns '1 | A | B | good'"),
+    "two columns of a name": (PAIR, TWO, "id\tfirst\tfirst\tsecond\tlabel\n", 1, "first | first"),
+    "another separator": (PAIR, TWO, "id,first,second,label\n1,A,B,good\n", 1, "id,first,second"),
+    "not UTF-8": (PAIR, TWO, (HEADER + ROW).encode() + b"2\tcaf\xe9\tB\tbad\n", 3, "not UTF-8"),
+    "UTF-16": (PAIR, TWO, (HEADER + ROW).encode("utf-16"), 1, "not UTF-8"),
+    "duplicate ids": (PAIR, TWO, HEADER + ROW + "2\tA\tB\tbad\n" + ROW, 4, "the id '1', which"),
+    "NaN": (PAIR, SCORES, HEADER + "1\tA\tB\t3.2\n2\tA\tB\tNaN\n", 3, "the label 'NaN'"),
+    "an endless score": (PAIR, SCORES, HEADER + "1\tA\tB\tinf\n", 2, "the label 'inf'"),
+    "a score too high": (PAIR, SCORES, HEADER + "1\tA\tB\t5.1\n", 2, "the label '5.1'"),
+    "no number": (PAIR, SCORES, HEADER + "1\tA\tB\tfour\n", 2, "the label 'four'"),
+    "no rows": (PAIR, TWO, HEADER, 1, "no example"),
+    "an empty file": (PAIR, TWO, "", 1, "the columns ''"),
+    "an open quote": (CSV, TWO, 'text,label\nA,good\n"B,bad\nC,bad\n', 3, "no row of a CSV file"),
+    "CSV, too few": (CSV, TWO, 'text,label\n"A\nA",good\nB\n', 4, "1 columns"),
+    "no JSON": (JSONL, TWO, '{"text": "A", "label": "good"}\n{"text": \n', 2, "JSONDecodeError"),
+    "no object": (JSONL, TWO, '["A", "good"]\n', 1, "(list)"),
+    "a key that is missing": (JSONL, TWO, '{"text": "A"}\n', 1, "an object with text"),
+    "a text that is none": (JSONL, TWO, '{"text": 3, "label": "good"}\n', 1, "3 for text_a"),
+    "a label that is null": (JSONL, TWO, '{"text": "A", "label": null}\n', 1, "no label"),
+    "an empty ending": (CHOICES, ANY, "c\ts\te\tl\nA\tB\t\t0\n", 2, "an empty text (e)"),
+    "no tags": (WordColumns(), TAGS, "\n\nA\nB\n", 3, "no label"),
+    "an unknown tag": (WordColumns(), TAGS, "A O\n\nB O\nC B-ORG\nD O\n", 4, "the tag 'B-ORG'"),
+    "no tag at all": (WordColumns(), Labels(head="token_labels"), "A NNP\n", 1, "NNP"),
+    "columns of a word": (WordColumns(), TAGS, "A x O\nB O\n", 2, "2 columns: 'B O'"),
+    "no sentence": (WordColumns(), TAGS, "-DOCSTART- O\n\n", 1, "no example"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(write, case):
+    layout, labels, content, line, received = BAD[case]
+    if isinstance(layout, ChoiceColumns):
+        content = content.replace("\t", ",")
+    path = write(content)
+    with pytest.raises(InputError) as info:
+        layout.read(path, labels)
+    assert info.value.received.startswith(f"{path}, line {line}")
+    assert received in info.value.received
+    assert info.value.expected
+    assert info.value.remedy
+
+
+def test_expected_labels_are_named(write):
+    with pytest.raises(InputError) as info:
+        PAIR.read(write(HEADER + "2\tA\tB\tBAD\n"), TWO)
+    assert info.value.expected == "one of the 2 labels bad, good"
+
+
+def test_values_that_are_there_are_named(write):
+    layout = TextColumns(text_a="t", label="l", only=("language", "zh"))
+    with pytest.raises(InputError, match=r"no example with language 'zh'; there are 'de', 'fr'"):
+        layout.read(write("language\tt\tl\nfr\tun\tx\nde\tein\ty\n"), ANY)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="which cannot be read"):
+        PAIR.read(str(tmp_path / "no.tsv"), TWO)
+
+
+# ------------------------------------------------------------------------------ any text
+
+TEXT = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), min_size=1)
+WORD_TEXT = TEXT.filter(lambda text: text.strip())
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(WORD_TEXT, WORD_TEXT), min_size=1, max_size=5))
+def test_any_text_survives_tsv(tmp_path_factory, pairs):
+    path = tmp_path_factory.getbasetemp() / "any.tsv"
+    rows = [f"{i}\t{a}\t{b}\tgood\n" for i, (a, b) in enumerate(pairs)]
+    path.write_bytes(("".join([HEADER, *rows])).encode())
+    assert [(e.text_a, e.text_b) for e in PAIR.read(str(path), TWO)] == pairs
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), min_size=1))
+def test_any_text_survives_csv_and_jsonl(tmp_path_factory, texts):
+    folder = tmp_path_factory.getbasetemp()
+    quoted = "".join('"{}",x\r\n'.format(text.replace('"', '""')) for text in texts)
+    (folder / "any.csv").write_bytes(("text,label\r\n" + quoted).encode())
+    lines = "\n".join(json.dumps({"text": text, "label": "x"}) for text in texts)
+    (folder / "any.jsonl").write_bytes(lines.encode())
+    assert [e.text_a for e in CSV.read(str(folder / "any.csv"), ANY)] == texts
+    assert [e.text_a for e in JSONL.read(str(folder / "any.jsonl"), ANY)] == texts
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "bytes.tsv"
+    path.write_bytes(content)
+    for layout in (NO_HEADER, PAIR, CSV, JSONL, WordColumns()):
+        labels = TAGS if isinstance(layout, WordColumns) else ANY
+        error = _refusal(layout, str(path), labels)
+        assert error is None or error.received.startswith(f"{path}, line ")
+
+
+def _refusal(layout, path: str, labels: Labels) -> InputError | None:
+    try:
+        layout.read(path, labels)
+    except InputError as error:
+        return error
+    return None

@@ -1,0 +1,223 @@
+"""Examples -> features: the original's own for texts; every word scored once for words."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.errors import InputError
+from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.features import (
+    Window,
+    classifier_record,
+    join_words,
+    make_features,
+    tokenize_many,
+    word_windows,
+)
+from bert_tf.tasks.labels import IGNORED, Labels
+from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e", "##x", "##y"]
+IDS = {piece: number for number, piece in enumerate(PIECES)}
+TWO = Labels(names=("bad", "good"))
+TAGS = Labels(head="token_labels", names=("O", "B-P", "I-P"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join(PIECES))
+    return FullTokenizer(path)
+
+
+def ids(text: str) -> list[int]:
+    return [IDS[piece] for piece in text.split()]
+
+
+@pytest.mark.parametrize(
+    ("folder", "split", "size"), itertools.product(["MRPC", "CoLA"], ["dev", "test"], [128, 32])
+)
+def test_the_originals_features(data_dir, goldens_dir, uncased, folder, split, size):
+    golden = np.load(goldens_dir / f"classifier_{folder}_{split}_{size}.npz")
+    task = get_task(folder)
+    first, count = int(golden["first"]), len(golden["label_id"])
+    examples = task.read(str(data_dir / "glue" / folder), split)[first : first + count]
+    record = classifier_record(max_seq_length=size)
+    features = make_features(examples, task.labels, uncased, max_seq_length=size)
+    parsed = record.parse([record.serialize(f.values(size)) for f in features])
+    assert len(parsed["label_ids"]) == count == 100
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        np.testing.assert_array_equal(parsed[name], golden[name], err_msg=name)
+    np.testing.assert_array_equal(parsed["label_ids"][:, 0], golden["label_id"])
+    np.testing.assert_array_equal(parsed["is_real_example"], np.ones([count, 1]))
+
+
+def test_a_text_and_pairs(tokenizer):
+    examples = [
+        Example("7", "a b c d e", None, "good"),
+        Example("8", "a b", "c d e", "bad"),
+        Example("9", "a", "b", None),
+        Example("10", "a", "", None),
+        Example("11", "a", "\u200b", None),  # a text that has no piece
+    ]
+    found = list(make_features(examples, TWO, tokenizer, max_seq_length=6))
+    assert [f.guid for f in found] == ["7", "8", "9", "10", "11"]
+    assert [f.is_cut for f in found] == [True, True, False, False, False]
+    assert [f.input_ids[0] for f in found] == [
+        ids("[CLS] a b c d [SEP]"),
+        ids("[CLS] a b [SEP] c [SEP]"),
+        ids("[CLS] a [SEP] b [SEP]"),
+        ids("[CLS] a [SEP]"),
+        ids("[CLS] a [SEP]"),
+    ]
+    assert found[1].segment_ids[0] == [0, 0, 0, 0, 1, 1]
+    assert [f.label_ids for f in found] == [[1], [0], [0], [0], [0]]
+    assert found[2].values(6) == {
+        "input_ids": [*ids("[CLS] a [SEP] b [SEP]"), 0],
+        "input_mask": [1, 1, 1, 1, 1, 0],
+        "segment_ids": [0, 0, 0, 1, 1, 0],
+        "label_ids": [0],
+        "is_real_example": [1],
+    }
+
+
+def test_pairs_are_cut_as_the_original_cuts_them(tokenizer):
+    """From the end of the longer one, of the second if they are equal."""
+    pairs = [("a a a a a", "b"), ("a", "b b b b b"), ("a a a a", "b b b b"), ("a a a", "b b b b")]
+    examples = [Example(str(i), *pair) for i, pair in enumerate(pairs)]
+    found = make_features(examples, TWO, tokenizer, max_seq_length=8)
+    lengths = [(f.input_ids[0].count(IDS["a"]), f.input_ids[0].count(IDS["b"])) for f in found]
+    assert lengths == [(4, 1), (1, 4), (3, 2), (3, 2)]
+
+
+def test_choices(tokenizer):
+    labels = Labels(head="multiple_choice", names=("0", "1", "2"))
+    example = ChoiceExample("5", (("a b", "c"), ("a b", "d e"), ("a b", "e")), "2")
+    (found,) = make_features([example], labels, tokenizer, max_seq_length=7)
+    record = classifier_record(max_seq_length=7, head="multiple_choice", num_choices=3)
+    parsed = record.parse([record.serialize(found.values(7))])
+    assert tf.reshape(parsed["input_ids"], [3, 7]).numpy().tolist() == [
+        [*ids("[CLS] a b [SEP] c [SEP]"), 0],
+        ids("[CLS] a b [SEP] d e [SEP]"),
+        [*ids("[CLS] a b [SEP] e [SEP]"), 0],
+    ]
+    assert parsed["segment_ids"].numpy()[0, 7:14].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert parsed["label_ids"].numpy().tolist() == [[2]]
+
+
+@pytest.mark.parametrize("score", [3.25, -1.0])
+def test_scores_are_floats(tokenizer, score):
+    labels = Labels(head="regression")
+    (found,) = make_features([Example("1", "a", None, score)], labels, tokenizer, max_seq_length=7)
+    record = classifier_record(max_seq_length=7, head="regression")
+    parsed = record.parse([record.serialize(found.values(7))])
+    assert parsed["label_ids"].dtype == tf.float32
+    assert parsed["label_ids"].numpy().tolist() == [[score]]
+
+
+def test_several_labels_are_a_vector(tokenizer):
+    labels = Labels(head="multi_label", names=("x", "y", "z"))
+    (found,) = make_features([Example("1", "a", None, ("z",))], labels, tokenizer, max_seq_length=7)
+    record = classifier_record(max_seq_length=7, head="multi_label", num_labels=3)
+    parsed = record.parse([record.serialize(found.values(7))])
+    assert parsed["label_ids"].numpy().tolist() == [[0, 0, 1]]
+
+
+def test_words(tokenizer):
+    example = WordsExample("3", ("ax", "b", "\u200b", "cyx"), ("B-P", "I-P", "O", "B-P"))
+    (found,) = make_features([example], TAGS, tokenizer, max_seq_length=11)
+    assert found.input_ids == (ids("[CLS] a ##x b [UNK] c ##y ##x [SEP]"),)
+    n = IGNORED
+    assert found.label_ids == [n, 1, n, 2, 0, 1, n, n, n]
+    record = classifier_record(max_seq_length=11, head="token_labels", num_labels=3)
+    parsed = record.parse([record.serialize(found.values(11))])
+    assert parsed["label_ids"].numpy().tolist() == [[n, 1, n, 2, 0, 1, n, n, n, n, n]]
+    assert parsed["input_mask"].numpy().sum() == 9
+
+
+def test_words_without_labels_are_scored_too(tokenizer):
+    (found,) = make_features([WordsExample("3", ("ax", "b"))], TAGS, tokenizer, max_seq_length=11)
+    assert found.label_ids == [IGNORED, 0, IGNORED, 0, IGNORED]
+
+
+def test_windows_drawn():
+    assert word_windows([1] * 6, room=6) == [Window(0, 6, 0, 6)]
+    assert word_windows([1] * 9, room=6) == [Window(0, 6, 0, 5), Window(3, 9, 5, 9)]
+    assert word_windows([6, 6], room=6) == [Window(0, 1, 0, 1), Window(1, 2, 1, 2)]
+
+
+SIZES = st.integers(1, 7).flatmap(
+    lambda room: st.tuples(st.lists(st.integers(1, room), min_size=1, max_size=40), st.just(room))
+)
+
+
+@settings(deadline=None)
+@given(SIZES)
+def test_every_word_is_scored_once_where_it_has_most_context(case):
+    sizes, room = case
+    windows = word_windows(sizes, room=room)
+    scored = [word for w in windows for word in range(w.first, w.last)]
+    assert scored == list(range(len(sizes)))
+    for window in windows:
+        assert window.start <= window.first < window.last <= window.stop
+        assert sum(sizes[window.start : window.stop]) <= room
+        for word in range(window.first, window.last):
+            best = max(scarcer_side(sizes, w, word) for w in windows if w.start <= word < w.stop)
+            assert scarcer_side(sizes, window, word) == best
+
+
+def scarcer_side(sizes: list[int], window: Window, word: int) -> int:
+    """Pieces on the side of a word that has fewer."""
+    return min(sum(sizes[window.start : word]), sum(sizes[word + 1 : window.stop]))
+
+
+WORD = st.text("abcdexyz\u200b\u00ad ", min_size=1, max_size=9).filter(str.strip)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(WORD, min_size=1, max_size=20), min_size=1, max_size=4), st.integers(5, 9))
+def test_words_come_back_in_order(tokenizer, sentences, size):
+    examples = [WordsExample(str(i), tuple(words)) for i, words in enumerate(sentences)]
+    found = list(make_features(examples, TAGS, tokenizer, max_seq_length=size))
+    padded = [f.values(size) for f in found]
+    first_pieces = join_words(
+        [f.guid for f in found], [v["label_ids"] for v in padded], [v["input_ids"] for v in padded]
+    )
+    expected = [
+        [(piece_ids or [IDS["[UNK]"]])[0] for piece_ids in tokenize_many(tokenizer, words)]
+        for words in sentences
+    ]
+    assert [list(pieces) for pieces in first_pieces] == expected
+
+
+def test_many_texts_are_tokenized_as_one_would_be(tokenizer, monkeypatch):
+    monkeypatch.setattr("bert_tf.tasks.features.TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr("bert_tf.tasks.features.BYTES_AT_ONCE", 11)
+    texts = ["a b", "", "ax", "c d e c d e c", "b", "e", "d", ""]
+    alone = [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts]
+    assert list(tokenize_many(tokenizer, texts)) == alone
+
+
+def test_no_examples(tokenizer):
+    assert list(make_features([], TWO, tokenizer, max_seq_length=8)) == []
+
+
+def test_a_length_that_is_too_short(tokenizer):
+    with pytest.raises(InputError, match="--max_seq_length=4"):
+        list(make_features([], TWO, tokenizer, max_seq_length=4))
+
+
+def test_a_vocabulary_without_special_pieces(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\na")
+    with pytest.raises(InputError, match="without"):
+        list(make_features([], TWO, FullTokenizer(tmp_path / "vocab.txt"), max_seq_length=8))
+
+
+def test_words_that_no_window_holds():
+    with pytest.raises(ValueError, match="expected 1 to 3"):
+        word_windows([1, 4], room=3)

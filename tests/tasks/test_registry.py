@@ -1,0 +1,369 @@
+"""The declared tasks: their files as published, their labels, and tasks of a user's own."""
+
+import pathlib
+import time
+
+import pytest
+
+from bert_tf.errors import InputError
+from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
+from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.examples import Example, TextColumns
+from bert_tf.tasks.task import Task, splits
+
+# Of each published file: its examples. swag/ holds CODAH in the layout of SWAG.
+EXAMPLES = {
+    ("cola", "glue/CoLA"): {"train": 8551, "dev": 1043, "test": 1063},
+    ("sst-2", "glue/SST-2"): {"train": 67349, "dev": 872, "test": 1821},
+    ("mrpc", "glue/MRPC"): {"train": 3668, "dev": 408, "test": 1725},
+    ("sts-b", "glue/STS-B"): {"train": 5749, "dev": 1500, "test": 1379},
+    ("mnli", "glue/MNLI"): {"dev": 9815},
+    ("qnli", "glue/QNLI"): {"dev": 5463, "test": 5463},
+    ("rte", "glue/RTE"): {"train": 2490, "dev": 277, "test": 3000},
+    ("wnli", "glue/WNLI"): {"train": 635, "dev": 71, "test": 146},
+    ("ax", "glue/AX"): {"test": 1104},
+    ("swag", "swag"): {"train": 1665, "dev": 556},
+}
+LAST_LABEL_OF_DEV = {
+    "cola": 721, "sst-2": 444, "mrpc": 279, "mnli": 3123, "qnli": 2761, "rte": 131, "wnli": 31,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "folder"), EXAMPLES)
+def test_published_files(data_dir, name, folder):
+    task, begin = get_task(name), time.process_time()
+    found = {}
+    for split in task.splits:
+        if task.find_file(str(data_dir / folder), split):
+            examples = task.read(str(data_dir / folder), split)
+            found[split.name] = len(examples)
+            assert len({example.guid for example in examples}) == len(examples)
+            if split.name == "dev" and name in LAST_LABEL_OF_DEV:
+                last = sum(e.label == task.labels.names[-1] for e in examples)
+                assert last == LAST_LABEL_OF_DEV[name]
+            if split.kind == "test":
+                assert all(example.label is None for example in examples)
+    assert found == EXAMPLES[name, folder]
+    assert time.process_time() - begin < 10
+
+
+def test_published_texts(data_dir):
+    def first(name, folder, split):
+        return get_task(name).read(str(data_dir / folder), split)[0]
+
+    assert first("mrpc", "glue/MRPC", "dev").text_b.startswith('" The foodservice pie business')
+    assert first("cola", "glue/CoLA", "test").text_a == "Bill whistled past the house."
+    assert first("sts-b", "glue/STS-B", "dev").label == 5.0
+    assert first("swag", "swag", "dev").pairs[1] == (
+        "The driver pulled up to a gas station. He",
+        "walked inside and bought a lotto ticket.",
+    )
+
+
+def test_qqp_with_the_flaws_of_its_files(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    rows = "1\t2\t3\tA?\tB?\t1\n4\t5\t6\tWhat\n\tis it?\t0\n7\t8\t9\tC?\tD?\t0\n"
+    (tmp_path / "train.tsv").write_text(header + rows)
+    (tmp_path / "test.tsv").write_text("id\tquestion1\tquestion2\n0\tA?\t\n")
+    task = get_task("qqp")
+    assert [e.label for e in task.read(str(tmp_path), "train")] == ["1", "0"]
+    assert task.read(str(tmp_path), "test") == [Example("0", "A?", "")]
+
+
+XNLI = "language\tgold_label\tsentence1_binary_parse\tsentence1\tsentence2\n"
+
+
+MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+    "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
+)
+MNLI_ROW = "\n{}\tp\tq\tg\ta\tb\tc\td\tA{}\tB"
+
+
+def test_the_official_files_of_mnli(tmp_path):
+    """Both halves, by the published names; the annotators' labels stand before the right one."""
+    (tmp_path / "train.tsv").write_text(
+        f"{MNLI}\tlabel1\tgold_label{MNLI_ROW.format(0, 0)}\tneutral\tentailment\n"
+    )
+    for number, half in enumerate(("matched", "mismatched")):
+        labels = "".join(f"\tlabel{i}" for i in range(1, 6)) + "\tgold_label"
+        row = MNLI_ROW.format(7, number) + "\tneutral" * 5 + "\tcontradiction\n"
+        (tmp_path / f"dev_{half}.tsv").write_text(MNLI + labels + row)
+        (tmp_path / f"test_{half}.tsv").write_text(MNLI + MNLI_ROW.format(9, number) + "\n")
+    task, folder = get_task("mnli"), str(tmp_path)
+    assert task.read(folder, "train") == [Example("0", "A0", "B", "entailment")]
+    assert task.read(folder, "dev") == [Example("7", "A0", "B", "contradiction")]
+    assert task.read(folder, "dev_mismatched") == [Example("7", "A1", "B", "contradiction")]
+    assert task.read(folder, "test") == [Example("9", "A0", "B")]
+    assert task.read(folder, "test_mismatched") == [Example("9", "A1", "B")]
+
+
+def test_xnli_in_any_language(tmp_path):
+    (tmp_path / "multinli").mkdir()
+    for language in ("zh", "sw"):
+        (tmp_path / "multinli" / f"multinli.train.{language}.tsv").write_text(
+            f"premise\thypo\tlabel\n{language} A\tB\tcontradictory\nC\tD\tneutral\n"
+        )
+    held_out = XNLI + "sw\tneutral\t-\tE\tF\nzh\tentailment\t-\tG\tH\nsw\tcontradiction\t-\tI\tJ\n"
+    (tmp_path / "xnli.dev.tsv").write_text(held_out)
+    (tmp_path / "xnli.test.tsv").write_text(held_out)
+    assert get_task("xnli").read(str(tmp_path), "dev") == [Example("0", "G", "H", "entailment")]
+    task = get_task("xnli", language="sw")
+    assert task.read(str(tmp_path), "train")[0] == Example("0", "sw A", "B", "contradiction")
+    assert [e.label for e in task.read(str(tmp_path), "test")] == ["neutral", "contradiction"]
+    with pytest.raises(InputError, match="no example with language 'xx'; there are 'sw', 'zh'"):
+        get_task("xnli", language="xx").read(str(tmp_path), "dev")
+
+
+def test_mnli_has_both_halves():
+    task = get_task("MNLI")
+    assert [s.name for s in task.splits_of("dev")] == ["dev", "dev_mismatched"]
+    assert {s.submission for s in task.splits_of("test")} == {"MNLI-m.tsv", "MNLI-mm.tsv"}
+    assert task.labels.names == ("contradiction", "entailment", "neutral")
+
+
+def test_submissions():
+    found = {s.submission for name in list_tasks() for s in get_task(name).splits_of("test")}
+    expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI AX"
+    assert found == {f"{name}.tsv" for name in expected.split()} | {None}
+
+
+def test_names():
+    assert get_task("SST2") is get_task("sst-2") is get_task("Sst_2")
+    assert len(set(list_tasks())) == len(list_tasks()) == 16
+    assert all(get_task(name).name == name for name in list_tasks())
+    lines = describe_tasks().splitlines()
+    assert [line.partition(":")[0] for line in lines[::2]] == list(list_tasks())
+    assert lines[1::2][list_tasks().index("swag")].split()[1:] == [
+        *("train.csv", "val.csv|dev.csv", "test.csv")
+    ]
+
+
+def test_heads():
+    heads = {name: get_task(name).head for name in ("cola", "sts-b", "swag", "ner")}
+    assert list(heads.values()) == ["classes", "regression", "multiple_choice", "token_labels"]
+    assert get_task("swag").num_choices == 4
+    assert get_task("cola").num_choices == 1
+
+
+def test_an_unknown_task():
+    with pytest.raises(InputError) as info:
+        get_task("colla")
+    assert "sst-2, mrpc" in info.value.expected
+
+
+def test_options_of_a_task_without_any():
+    with pytest.raises(ValueError, match="takes no options"):
+        get_task("cola", language="de")
+
+
+def test_data_that_a_task_does_not_have(tmp_path):
+    with pytest.raises(InputError, match="train data of the task ax, which has none"):
+        get_task("ax").read(str(tmp_path), "train")
+    with pytest.raises(InputError, match=r"where there is no val\.csv or dev\.csv"):
+        get_task("swag").read(str(tmp_path), "dev")
+
+
+# ------------------------------------------------------------------------------ one's own
+
+
+def write(folder: pathlib.Path, **files: str) -> str:
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content)
+    return str(folder)
+
+
+def test_own_csv(tmp_path):
+    folder = write(
+        tmp_path,
+        train_csv="text_a,label\nA,spam\nB,ham\nC,ham\n",
+        dev_csv="text_a,label\nD,ham\nE,eggs\n",
+        test_csv="text_a\nF\n",
+    )
+    task = get_task("csv")
+    task = task.with_labels_of(task.read(folder, "train"))
+    assert task.labels.names == ("ham", "spam")
+    assert task.read(folder, "test") == [Example("0", "F")]
+    with pytest.raises(InputError, match=r"dev\.csv, line 3: the label 'eggs'"):
+        task.read(folder, "dev")
+
+
+def test_own_tsv_without_header(tmp_path):
+    folder = write(tmp_path, x_tsv='1\t"A\tB\n0\tC\tD\n')
+    task = get_task("tsv", text_a="1", text_b="2", label="0", has_header=False, train_file="x.tsv")
+    assert task.read(folder, "train") == [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
+
+
+@pytest.mark.parametrize("row", ["sentence\tsentiment\n", "a\tLabel\n", "a\tb\tid\n"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_header_where_none_is_said_to_be(tmp_path, row, split):
+    """Whichever of the cells that are read shows it."""
+    folder = write(tmp_path, train_tsv=row + "A\tx\t1\n", test_tsv=row + "A\tx\t1\n")
+    columns = {"text_a": "0", "label": "1"} | ({"id_column": "2"} if "id" in row else {})
+    task = get_task("tsv", **columns, has_header=False)
+    with pytest.raises(InputError, match=r"line 1: .*, a header"):
+        task.read(folder, split)
+
+
+def test_a_label_that_is_known_is_no_header(tmp_path):
+    folder = write(tmp_path, train_tsv="Who?\tquestion\nHe.\tanswer\n")
+    columns = {"text_a": "0", "label": "1", "has_header": False}
+    task = get_task("tsv", **columns, labels=["answer", "question"])
+    assert [e.label for e in task.read(folder, "train")] == ["question", "answer"]
+    with pytest.raises(InputError, match="a header"):
+        get_task("tsv", **columns).read(folder, "train")
+
+
+def test_own_jsonl_with_several_labels(tmp_path):
+    rows = '{"id": 4, "q": "A", "tags": ["x", "y"]}\n{"id": 5, "q": "B", "tags": []}\n'
+    folder = write(tmp_path, train_jsonl=rows)
+    task = get_task("jsonl", text_a="q", label="tags", id_column="id", head="multi_label")
+    examples = task.read(folder, "train")
+    assert [(e.guid, e.label) for e in examples] == [("4", ("x", "y")), ("5", ())]
+    task = task.with_labels_of(examples)
+    assert task.labels.names == ("x", "y")
+    assert task.metrics == ("micro_f1", "macro_f1", "accuracy")
+
+
+def test_labels_as_when_the_model_was_trained():
+    assert get_task("csv", labels=["x", "y"]).labels.names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "names"),
+    [
+        ("mrpc", ["equivalent", "NOT_EQUIVALENT"], ("1", "0")),
+        ("sst-2", ["NEGATIVE", "POSITIVE"], ("0", "1")),
+        ("mnli", ["ENTAILMENT", "neutral", "contradiction"], None),
+        ("csv", ["b", "a"], ("b", "a")),
+    ],
+)
+def test_the_labels_of_a_model_in_its_order(name, own, names):
+    task = get_task(name).with_labels_of_model(own, source="a/model")
+    assert task.labels.names == (names or ("entailment", "neutral", "contradiction"))
+
+
+def test_labels_in_the_order_of_a_model():
+    """Where they are the same ones; else as they were."""
+    mnli = get_task("mnli")
+    names = ("ENTAILMENT", "Neutral", "contradiction")
+    assert mnli.in_order_of(names).labels.names == ("entailment", "neutral", "contradiction")
+    for others in (None, ("a", "b", "c"), names[:2]):
+        assert mnli.in_order_of(others) == mnli
+    assert get_task("sts-b").in_order_of(("LABEL_0",)) == get_task("sts-b")
+    assert get_task("swag").in_order_of(("3", "2", "1", "0")) == get_task("swag")
+    own = get_task("csv", labels=["us", "US"])
+    assert own.in_order_of(("US", "us")).labels.names == ("US", "us")
+
+
+def test_labels_of_a_model_that_are_others():
+    with pytest.raises(InputError, match="a model of the labels LABEL_X, LABEL_Y"):
+        get_task("mrpc").with_labels_of_model(["LABEL_X", "LABEL_Y"], source="a/model")
+
+
+@pytest.mark.parametrize("is_originals", [True, False])
+def test_classes_without_names(caplog, is_originals):
+    """The original's checkpoints have the order of the task, others perhaps not."""
+    task = get_task("mnli")
+    with caplog.at_level("WARNING", logger="absl"):
+        found = task.with_labels_of_model(None, source="a/model", is_originals=is_originals)
+    assert found.labels.names == ("contradiction", "entailment", "neutral")
+    warned = "a/model does not name its classes. They are taken to be, in this order: contra"
+    assert (warned in caplog.text) != is_originals
+    with pytest.raises(InputError, match="does not say the names of its classes"):
+        get_task("csv").with_labels_of_model(None, source="a/model")
+
+
+@pytest.mark.parametrize(("head", "label", "least"), [("classes", "a", 2), ("multi_label", (), 1)])
+def test_too_few_labels(head, label, least):
+    task = get_task("csv", head=head)
+    with pytest.raises(InputError, match=f"{least} or more different labels"):
+        task.with_labels_of([Example("0", "A", None, label)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text_a": "x", "text_b": "x"},
+        {"text_a": "0", "label": "one", "has_header": False},
+        {"head": "token_labels"},
+        {"labels": ["a", "b", "a"]},
+    ],
+)
+def test_flags_that_cannot_be(options):
+    with pytest.raises(InputError):
+        get_task("csv", **options)
+
+
+def test_a_new_task_in_ten_lines(tmp_path):
+    task = Task(
+        name="snli",
+        title="Does one sentence follow from another?",
+        layout=TextColumns(text_a="sentence1", text_b="sentence2", label="gold_label"),
+        labels=Labels(names=("contradiction", "entailment", "neutral")),
+        metrics=("accuracy",),
+        splits=splits("train.tsv", "dev.tsv", "test.tsv"),
+    )
+    write(tmp_path, dev_tsv="sentence1\tsentence2\tgold_label\nA\tB\tneutral\n")
+    assert task.read(str(tmp_path), "dev") == [Example("0", "A", "B", "neutral")]
+
+
+def test_a_metric_that_there_is_not():
+    with pytest.raises(ValueError, match="received the metrics"):
+        Task(
+            name="x",
+            title="x",
+            layout=TextColumns(text_a="a"),
+            labels=Labels(),
+            metrics=("bleu",),
+            splits=(),
+        )
+
+
+# ------------------------------------------------------------------------------ datasets
+
+
+def test_dicts_of_a_dataset():
+    rows = [
+        {"idx": 5, "sentence1": b"caf\xc3\xa9", "sentence2": "B", "label": 1},
+        {"idx": 6, "sentence1": "C", "sentence2": "D", "label": 0},
+    ]
+    names = ["equivalent", "not_equivalent"]  # an order of its own
+    found = get_task("mrpc").from_dicts(rows, "train", source="own", label_names=names)
+    assert found == [Example("5", "café", "B", "0"), Example("6", "C", "D", "1")]
+
+
+def test_words_of_a_dataset():
+    rows = [{"tokens": [b"EU", b"rejects"], "ner": [1, 0]}]
+    (found,) = get_task("ner").from_dicts(rows, "dev", source="own", label_names=["O", "B-ORG"])
+    assert found.words == ("EU", "rejects")
+    assert found.label == ("B-ORG", "O")
+
+
+def test_test_labels_of_a_dataset_are_none():
+    rows = [{"idx": 5, "sentence": "A", "label": -1}]
+    names = ["unacceptable", "acceptable"]
+    found = get_task("cola").from_dicts(rows, "test", source="own", label_names=names)
+    assert found == [Example("5", "A")]
+
+
+@pytest.mark.parametrize(
+    ("row", "received"),
+    [
+        ({"idx": 1, "sentence1": "A", "label": 1}, "own, example 1, with the features idx, sent"),
+        (
+            {"idx": 1, "sentence1": "A", "sentence2": "B", "label": -1},
+            "own, example 1: the label -1",
+        ),
+        ({"idx": 0, "sentence1": "A", "sentence2": "B", "label": 1}, "own, example 1: the id '0'"),
+        ({"idx": 1, "sentence1": b"\xff", "sentence2": "B", "label": 1}, "example 1: bytes that"),
+        ({"idx": 1, "sentence1": " ", "sentence2": "B", "label": 1}, "example 1: an empty text"),
+    ],
+)
+def test_datasets_that_cannot_be_used(row, received):
+    good = {"idx": 0, "sentence1": "A", "sentence2": "B", "label": 1}
+    with pytest.raises(InputError) as info:
+        get_task("mrpc").from_dicts(
+            [good, row], "dev", source="own", label_names=["not_equivalent", "equivalent"]
+        )
+    assert received in info.value.received

@@ -1,0 +1,266 @@
+"""Tasks from tensorflow-datasets, with a dataset that is built here."""
+
+import sys
+import warnings
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+from bert_tf.tasks import tfds as task_datasets
+from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.examples import Example
+
+TWO = {"sentence1": ["A", "B", "Ü"], "sentence2": ["X", "Y", "Z"]}
+# Those that the library has, or it would look for its own datasets in the network.
+VERSIONS = {"glue": "2.0.0", "xnli": "1.1.0", "reviews": "3.0.0", "conll2003": "1.0.0"}
+LANGUAGES = [
+    "ar",
+    "bg",
+    "de",
+    "el",
+    "en",
+    "es",
+    "fr",
+    "hi",
+    "ru",
+    "sw",
+    "th",
+    "tr",
+    "ur",
+    "vi",
+    "zh",
+]
+NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
+
+
+def store(folder: str, name: str, config: str | None, features: dict, parts: dict) -> None:
+    """Prepares a dataset as the library would after a download; parts are columns by name."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    data = {part: tf.data.Dataset.from_tensor_slices(columns) for part, columns in parts.items()}
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=name,
+        config=config,
+        version=VERSIONS[name],
+        features=tfds.features.FeaturesDict(features),
+        split_datasets=data,
+        data_dir=folder,
+        disable_shuffling=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Prepared datasets: glue/mrpc, glue/mnli, xnli, one of a user's own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tfds = pytest.importorskip("tensorflow_datasets")
+        folder = str(tmp_path_factory.mktemp("tfds"))
+        text, label = tfds.features.Text, tfds.features.ClassLabel
+        mrpc = {"idx": [7, 3, 5], "label": numbers(1, 0, 1), **TWO}
+        store(
+            folder,
+            "glue",
+            "mrpc",
+            {
+                "idx": tf.int32,
+                "label": label(names=["not_equivalent", "equivalent"]),
+                "sentence1": text(),
+                "sentence2": text(),
+            },
+            {"train": mrpc, "validation": {name: column[:1] for name, column in mrpc.items()}},
+        )
+        questions = {"idx": [4, 5], "question1": ["A?", "B?"], "question2": ["", "C?"]}
+        store(
+            folder,
+            "glue",
+            "qqp",
+            {
+                "idx": tf.int32,
+                "label": label(names=["not_duplicate", "duplicate"]),
+                "question1": text(),
+                "question2": text(),
+            },
+            {
+                "train": questions | {"label": numbers(0, 1)},
+                "test": questions | {"label": numbers(-1, -1)},
+            },
+        )
+        store(
+            folder,
+            "conll2003",
+            "conll2003",
+            {
+                "tokens": tfds.features.Sequence(text()),
+                "ner": tfds.features.Sequence(label(names=["O", "B-PER", "I-PER"])),
+            },
+            {
+                part: {
+                    # The published dataset ends with an example without a word.
+                    "tokens": tf.ragged.constant([[part, "Smith"], ["left"], []]),
+                    "ner": tf.ragged.constant([[1, 2], [0], []], tf.int64),
+                }
+                for part in ("train", "dev", "test")
+            },
+        )
+        mnli = {"train": "T", "validation_matched": "M", "validation_mismatched": "N"}
+        mnli |= {"test_matched": "U", "test_mismatched": "V"}
+        store(
+            folder,
+            "glue",
+            "mnli",
+            {
+                "idx": tf.int32,
+                "label": label(names=NLI),
+                "premise": text(),
+                "hypothesis": text(),
+            },
+            {
+                part: {
+                    "idx": [0, 1],
+                    "label": numbers(-1, -1) if "test" in part else numbers(2, 0),
+                    "premise": [f"{letter}0", f"{letter}1"],
+                    "hypothesis": ["H0", "H1"],
+                }
+                for part, letter in mnli.items()
+            },
+        )
+        xnli = {
+            "label": numbers(0, 2),
+            "premise": {n: [f"{n} premise {i}" for i in range(2)] for n in LANGUAGES},
+            # Of each language a list: there may be several translations.
+            "hypothesis": {n: [[f"{n} hypothesis {i}"] for i in range(2)] for n in LANGUAGES[::-1]},
+        }
+        store(
+            folder,
+            "xnli",
+            None,
+            {
+                "label": label(names=NLI),
+                "premise": tfds.features.Translation(LANGUAGES),
+                "hypothesis": tfds.features.TranslationVariableLanguages(LANGUAGES),
+            },
+            {"validation": xnli, "test": xnli},
+        )
+        store(
+            folder,
+            "reviews",
+            None,
+            {
+                "review": text(),
+                "stars": tf.float32,
+                "topics": tfds.features.Sequence(label(names=["food", "place"])),
+            },
+            {
+                "train": {
+                    "review": ["Good.", "Dear."],
+                    "stars": [4.5, 2.0],
+                    "topics": tf.ragged.constant([[1, 0], []], tf.int64),
+                }
+            },
+        )
+    return folder
+
+
+def numbers(*values: int) -> tf.Tensor:
+    return tf.constant(values, tf.int64)
+
+
+def test_examples(folder):
+    task = get_task("mrpc")
+    assert task_datasets.read_tfds(task, "glue/mrpc", "train", data_dir=folder) == [
+        Example("7", "A", "X", "1"),
+        Example("3", "B", "Y", "0"),
+        Example("5", "Ü", "Z", "1"),
+    ]
+    assert len(task_datasets.read_tfds(task, "glue/mrpc", "dev", data_dir=folder)) == 1
+
+
+def test_empty_questions_are_left_out_or_predicted(folder):
+    """As of QQP's files: none of those to be predicted may be lost."""
+    task = get_task("qqp")
+    found = task_datasets.read_tfds(task, "glue/qqp", "train", data_dir=folder)
+    assert found == [Example("5", "B?", "C?", "1")]
+    found = task_datasets.read_tfds(task, "glue/qqp", "test", data_dir=folder)
+    assert found == [Example("4", "A?", ""), Example("5", "B?", "C?")]
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_words_with_tags(folder, split):
+    """This dataset's dev data are called dev, others' validation."""
+    found = task_datasets.read_tfds(get_task("ner"), "conll2003", split, data_dir=folder)
+    assert [example.words for example in found] == [(split, "Smith"), ("left",)]
+    assert [example.label for example in found] == [("B-PER", "I-PER"), ("O",)]
+
+
+def test_a_users_own_columns(folder):
+    task = get_task("csv", text_a="sentence2", label="label", id_column="idx")
+    found = task_datasets.read_tfds(task, "glue/mrpc", "dev", data_dir=folder)
+    assert found == [Example("7", "X", None, "equivalent")]
+
+
+@pytest.mark.parametrize(
+    ("split", "letter"), [("train", "T"), ("dev", "M"), ("dev_mismatched", "N")]
+)
+def test_both_halves_of_mnli(folder, split, letter):
+    """Their numbers of the labels are others than ours, and stand for the same names."""
+    assert task_datasets.read_tfds(get_task("mnli"), "glue/mnli", split, data_dir=folder) == [
+        Example("0", f"{letter}0", "H0", "contradiction"),
+        Example("1", f"{letter}1", "H1", "entailment"),
+    ]
+
+
+@pytest.mark.parametrize(("split", "letter"), [("test", "U"), ("test_mismatched", "V")])
+def test_mnli_without_labels(folder, split, letter):
+    found = task_datasets.read_tfds(get_task("mnli"), "glue/mnli", split, data_dir=folder)
+    assert found == [Example("0", f"{letter}0", "H0"), Example("1", f"{letter}1", "H1")]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_xnli_in_every_language(folder, split, language):
+    task = get_task("xnli", language=language)
+    assert task_datasets.read_tfds(task, "xnli", split, data_dir=folder) == [
+        Example("0", f"{language} premise 0", f"{language} hypothesis 0", "entailment"),
+        Example("1", f"{language} premise 1", f"{language} hypothesis 1", "contradiction"),
+    ]
+
+
+def test_xnli_in_no_language(folder):
+    with pytest.raises(InputError) as info:
+        task_datasets.read_tfds(get_task("xnli", language="xx"), "xnli", "dev", data_dir=folder)
+    assert "premise/ar, premise/bg, premise/de" in info.value.received
+    assert "premise/xx" in info.value.expected
+
+
+def test_scores_of_a_users_own(folder):
+    task = get_task("csv", text_a="review", label="stars", head="regression")
+    found = task_datasets.read_tfds(task, "reviews", "train", data_dir=folder)
+    assert found == [Example("0", "Good.", None, 4.5), Example("1", "Dear.", None, 2.0)]
+
+
+def test_several_labels_of_a_users_own(folder):
+    task = get_task("jsonl", text_a="review", label="topics", head="multi_label")
+    found = task_datasets.read_tfds(task, "reviews", "train", data_dir=folder)
+    assert [example.label for example in found] == [("place", "food"), ()]
+
+
+def test_a_part_that_there_is_not(folder):
+    with pytest.raises(InputError, match="with the parts train, validation"):
+        task_datasets.read_tfds(get_task("mrpc"), "glue/mrpc", "test", data_dir=folder)
+
+
+def test_another_task(folder):
+    with pytest.raises(InputError, match="a feature 'premise'"):
+        task_datasets.read_tfds(get_task("mnli"), "glue/mrpc", "train", data_dir=folder)
+
+
+def test_no_such_dataset(folder):
+    with pytest.raises(InputError, match="the dataset no_such"):
+        task_datasets.read_tfds(get_task("mrpc"), "no_such", "dev", data_dir=folder)
+
+
+def test_the_library_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InputError, match="tensorflow-datasets is not installed"):
+        task_datasets.read_tfds(get_task("mrpc"), "glue/mrpc", "dev")

@@ -1,0 +1,161 @@
+"""Text to words against the plain-Python reference, over all of Unicode and in context."""
+# ruff: noqa: RUF001 (Greek letters are meant)
+
+import itertools
+import unicodedata
+
+import pytest
+import reference_tokenizer as reference
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.tokenization import unicode_table as ut
+from bert_tf.tokenization import basic
+
+pytestmark = pytest.mark.skipif(
+    unicodedata.unidata_version != ut.UNICODE_VERSION,
+    reason=f"the reference asks this Python, which has Unicode {unicodedata.unidata_version}",
+)
+BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
+SURROGATES = range(0xD800, 0xE000)  # not to be had in UTF-8
+CODE_POINTS = [point for point in range(ut.CODE_POINTS) if point not in SURROGATES]
+
+# Each asks a question that the neighbours decide.
+CONTEXTS = (
+    "a{c}b",
+    "aΣ{c}",  # is the sigma final?
+    "aΣ{c}b",
+    "{c}Σ",
+    "a{c}Σ{c}a",
+    "aΣ{c}{c}Γ",
+    "aΣ\u200b{c}",
+    "!{c}?",
+    "{c}{c}",
+    "e{c}\u0301",
+    "中{c}Σ中",
+    "\u302e{c}\ua953b",  # marks that change places: classes 224 and 9
+    "a\u0301{c}\U0001d165\u1734",  # 216 and 9
+    "a\u1734\u200b{c}\U00016ff0",
+    " {c}\u1734",
+    "\uac00{c}\u11a8",
+)
+
+
+def _split(do_lower_case: bool):
+    table = ut.UnicodeTable(*map(tf.constant, ut.load_unicode_table(do_lower_case=do_lower_case)))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def strings_and_splits(texts):
+        result = basic.split_words(texts, table)
+        return result.strings, result.text_splits
+
+    def split(texts: list[str | bytes]) -> list[list[str]]:
+        strings, splits = strings_and_splits(texts)
+        strings = [string.decode() for string in strings.numpy().tolist()]
+        return [strings[a:b] for a, b in itertools.pairwise(splits.numpy().tolist())]
+
+    return split
+
+
+SPLIT = {do_lower_case: _split(do_lower_case) for do_lower_case in (True, False)}
+
+
+def check(texts: list[str], do_lower_case: bool) -> None:
+    for text, found in zip(texts, SPLIT[do_lower_case](texts), strict=True):
+        expected = reference.split_words(text, do_lower_case=do_lower_case)
+        assert found == expected, ascii(text)
+
+
+@BOTH
+def test_every_code_point(do_lower_case):
+    """Each between spaces, all 1,112,064 of them."""
+    for first in range(0, len(CODE_POINTS), 1 << 15):
+        points = CODE_POINTS[first : first + (1 << 15)]
+        check(
+            [" ".join(map(chr, points[i : i + 64])) for i in range(0, len(points), 64)],
+            do_lower_case,
+        )
+
+
+@BOTH
+def test_every_kind_of_code_point_in_context(do_lower_case):
+    """All but the bulk of ideographs, syllables and unassigned ones, of which each 211th."""
+    bulk = ("Lo", "Co", "Cn")
+    points = [p for p in CODE_POINTS if p % 211 == 0 or unicodedata.category(chr(p)) not in bulk]
+    for first in range(0, len(points), 1000):
+        chars = [chr(point) for point in points[first : first + 1000]]
+        check([c.replace("{c}", char) for char in chars for c in CONTEXTS], do_lower_case)
+
+
+# Cased, accented, sigmas, dotted and dotless i, punctuation that is and is not case-ignorable, an
+# accent that stands alone, dropped, white space, decomposed to punctuation, CJK, Hangul, marks of
+# several combining classes, two that stay and change places, a symbol that becomes such.
+TELLING = (
+    "aBéΣς\u03c3\u0130\u0131ß .,'·`\t\0\u200b\ufffd\u2028\u037e中\uf900한\u1100\u11a8"
+    "\u0301\u0327\u0345\u0f71\u302e\ua953\U00016ff0\U0001d165\U0001d15e😀"
+)
+TEXT = st.text(st.one_of(st.sampled_from(TELLING), st.characters(codec="utf-8")), max_size=30)
+
+
+@BOTH
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(texts=st.lists(TEXT, max_size=8))
+def test_any_texts(do_lower_case, texts):
+    check(texts, do_lower_case)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(texts=st.lists(st.one_of(st.binary(max_size=12), TEXT.map(str.encode)), max_size=8))
+def test_bytes_that_are_not_utf8_are_skipped(texts):
+    expected = [
+        reference.split_words(text.decode("utf-8", errors="ignore"), do_lower_case=True)
+        for text in texts
+    ]
+    assert SPLIT[True](texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "cased"),
+    [
+        ("Héllo,World!", ["hello", ",", "world", "!"], ["Héllo", ",", "World", "!"]),
+        ("ah博推zz", ["ah", "博", "推", "zz"], ["ah", "博", "推", "zz"]),
+        ("ΟΔΟΣ ΣΑΣ", ["οδος", "σας"], ["ΟΔΟΣ", "ΣΑΣ"]),
+        # A full stop does not count, so the first sigma is followed by a cased letter.
+        ("ΑΣ.Γ ΑΣ. Γ", ["ασ", ".", "γ", "ας", ".", "γ"], ["ΑΣ", ".", "Γ", "ΑΣ", ".", "Γ"]),
+        ("AΣ\u200bB", ["a\u03c3b"], ["AΣB"]),  # what is dropped was never there
+        ("한", ["\u1112\u1161\u11ab"], ["한"]),
+        ("a\u2028b\xa0c", ["a", "b", "c"], ["a", "b", "c"]),
+        ("x\u200by\0z", ["xyz"], ["xyz"]),
+        ("a≠b", ["a", "=", "b"], ["a≠b"]),
+        ("\u302e\ua953", ["\ua953\u302e"], ["\u302e\ua953"]),
+        ("", [], []),
+        (" \n", [], []),
+    ],
+)
+def test_by_hand(text, lower, cased):
+    assert SPLIT[True]([text]) == [lower]
+    assert SPLIT[False]([text]) == [cased]
+
+
+PLAIN = st.text(
+    st.characters(codec="ascii", min_codepoint=32, max_codepoint=126) | st.sampled_from("\t\n\r")
+)
+
+
+@BOTH
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(texts=st.lists(PLAIN, max_size=8))
+def test_the_short_cut_for_plain_text(do_lower_case, texts):
+    assert all(tf.strings.regex_full_match(tf.constant(texts, tf.string), basic.PLAIN_TEXT))
+    found = basic.plain_words(tf.constant(texts, tf.string), do_lower_case=do_lower_case)
+    expected = [reference.split_words(text, do_lower_case=do_lower_case) for text in texts]
+    assert found.to_list() == [[word.encode() for word in row] for row in expected]
+
+
+def test_what_is_plain_text():
+    """Exactly the ASCII characters that the original keeps or takes for white space."""
+    chars = [chr(point) for point in range(0x250)]
+    plain = tf.strings.regex_full_match(chars, basic.PLAIN_TEXT)
+    expected = [char.isascii() and reference.clean(char) != "" for char in chars]
+    assert plain.numpy().tolist() == expected

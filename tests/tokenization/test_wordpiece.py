@@ -1,0 +1,387 @@
+"""FullTokenizer against the original's golden values, the plain reference, and cases by hand."""
+# ruff: noqa: RUF001 (Greek letters are meant)
+
+import itertools
+import json
+import random
+import unicodedata
+
+import pytest
+import reference_tokenizer as reference
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.errors import InputError
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.unicode_table import UNICODE_VERSION
+
+BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
+needs_unicode_14 = pytest.mark.skipif(
+    unicodedata.unidata_version != UNICODE_VERSION,
+    reason=f"the reference asks this Python, which has Unicode {unicodedata.unidata_version}",
+)
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [
+    *("he", "una", "##ffa", "##ble", "un", "##want", "##ed", "runn", "##ing", "cafe", "Café"),
+    *(prefix + char for char in "abdefnorsuvA" for prefix in ("", "##")),
+    *(prefix + char for char in "όσοςδιé한\u1112\u1161\u11ab\u1734\u302e" for prefix in ("", "##")),
+    "##\U00010428",
+    *"中国!,.'-[]=;",
+]
+
+
+def write_vocabulary(folder, lines: list[str]) -> str:
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory) -> dict[bool, FullTokenizer]:
+    path = write_vocabulary(tmp_path_factory.mktemp("vocabulary"), SPECIAL + PIECES)
+    return {lower: FullTokenizer(path, do_lower_case=lower) for lower in (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("golden", "vocabulary", "do_lower_case"),
+    [
+        ("uncased", "uncased_en_30522", True),
+        ("cased", "cased_en_28996", False),
+        ("multi_cased", "multi_cased_119547", False),
+        ("chinese", "chinese_21128", True),
+    ],
+)
+def test_goldens_of_the_original(data_dir, goldens_dir, golden, vocabulary, do_lower_case):
+    tokenizer = FullTokenizer(data_dir / "vocab" / f"{vocabulary}.txt", do_lower_case)
+    path = goldens_dir / f"tokenization_{golden}.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    texts = [row["text"] for row in rows]
+    assert len(rows) > 1000
+    for row, pieces in zip(rows, tokenizer.tokenize(texts), strict=True):
+        assert pieces == row["tokens"], ascii(row["text"])
+        assert tokenizer.convert_tokens_to_ids(pieces) == row["ids"]
+    ids, starts, ends = (ragged.to_list() for ragged in tokenizer.tokenize_with_offsets(texts))
+    assert ids == [row["ids"] for row in rows]
+    if unicodedata.unidata_version == UNICODE_VERSION:
+        check_spans(tokenizer, texts, ids, starts, ends)
+
+
+def check_spans(tokenizer, texts, ids, starts, ends):
+    """Against the reference, and by what a span promises."""
+    lower = tokenizer.do_lower_case
+    for text, *columns in zip(texts, ids, starts, ends, strict=True):
+        pieces = tokenizer.convert_ids_to_tokens(columns[0])
+        found = list(zip(pieces, *columns[1:], strict=True))
+        assert found == reference.tokenize_with_spans(text, tokenizer.vocab, do_lower_case=lower)
+        for piece, start, end in found:
+            assert 0 <= start < end <= len(text)
+            moved = lower and any(map(unicodedata.combining, piece))  # it keeps its new place
+            if piece != "[UNK]" and not moved:
+                words = reference.split_words(text[start:end], do_lower_case=lower)
+                # The form of a sigma depends on the rest of its word.
+                spanned = "".join(words).replace("ς", "σ")
+                assert piece.removeprefix("##").replace("ς", "σ") in spanned
+
+
+TEXT = st.text(
+    st.one_of(
+        st.sampled_from("abedo ADΣός δι.!,-\t\0\u200b\u2028\u0301\u0308\u1734\u302e中国한é≠\u037e"),
+        st.characters(codec="utf-8"),
+    ),
+    max_size=25,
+)
+
+
+@needs_unicode_14
+@BOTH
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(texts=st.lists(TEXT, max_size=6))
+def test_any_texts_equal_the_reference(tokenizers, do_lower_case, texts):
+    tokenizer = tokenizers[do_lower_case]
+    expected = [
+        reference.tokenize(text, tokenizer.vocab, do_lower_case=do_lower_case) for text in texts
+    ]
+    assert tokenizer.tokenize(texts) == expected
+    ids, starts, ends = (ragged.to_list() for ragged in tokenizer.tokenize_with_offsets(texts))
+    assert [tokenizer.convert_ids_to_tokens(row) for row in ids] == expected
+    check_spans(tokenizer, texts, ids, starts, ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        (
+            "UNwant\u00e9d,runn",
+            [("un", "UN"), ("##want", "want"), ("##ed", "\u00e9d"), (",", ","), ("runn", "runn")],
+        ),
+        (
+            "unaffable\u0301!",
+            [("una", "una"), ("##ffa", "ffa"), ("##ble", "ble\u0301"), ("!", "!")],
+        ),
+        ("e\u0301\u200b\u0308\u200b b", [("e", "e\u0301\u200b\u0308"), ("b", "b")]),
+        ("\u0301\u0301 a\u0301", [("a", "a\u0301")]),
+        ("한", [("\u1112", "한"), ("##\u1161", "한"), ("##\u11ab", "한")]),
+        ("中国", [("中", "中"), ("国", "国")]),
+        ("\u200bxyz\0-a", [("[UNK]", "xyz"), ("-", "-"), ("a", "a")]),
+        ("x\0y", [("[UNK]", "x\0y")]),
+        ("a\0b", [("a", "a"), ("##b", "b")]),
+        ("a≠b", [("a", "a"), ("=", "≠"), ("b", "b")]),
+        ("😀 a", [("[UNK]", "😀"), ("a", "a")]),
+        ("ΟΔΟΣ", [("ο", "Ο"), ("##δ", "Δ"), ("##ο", "Ο"), ("##ς", "Σ")]),
+        ("[UNK]", [("[", "["), ("[UNK]", "UNK"), ("]", "]")]),
+        ("a\U00010400b", [("a", "a"), ("##\U00010428", "\U00010400"), ("##b", "b")]),
+        ("ⱥ" * 201 + ".", [("[UNK]", "ⱥ" * 201), (".", ".")]),
+        ("", []),
+        (" \u3000", []),
+    ],
+)
+def test_spans_by_hand(tokenizers, text, spans):
+    ids, starts, ends = (r.to_list()[0] for r in tokenizers[True].tokenize_with_offsets([text]))
+    pieces = tokenizers[True].convert_ids_to_tokens(ids)
+    assert [(p, text[a:b]) for p, a, b in zip(pieces, starts, ends, strict=True)] == spans
+
+
+def test_spans_of_marks_that_change_places(tokenizers):
+    """They keep the place that they are put at."""
+    text = "\u302e\u1734"  # classes 224 and 9: the second goes first
+    ids, starts, ends = (r.to_list()[0] for r in tokenizers[True].tokenize_with_offsets([text]))
+    assert tokenizers[True].convert_ids_to_tokens(ids) == ["\u1734", "##\u302e"]
+    assert (starts, ends) == ([0, 1], [1, 2])
+
+
+def test_texts_of_a_batch_do_not_touch_each_other(tokenizers):
+    tokenizer = tokenizers[True]
+    # Sigmas that would be final or not; marks that would change places; accents; words; spaces.
+    texts = [
+        "A\u03a3",
+        "B",
+        "A",
+        "\u03a3",
+        "",
+        "\u302e",
+        "\u1734",
+        "a",
+        "\u0301\u0301",
+        "b",
+        "",
+        "É",
+    ]
+    alone = [
+        [column.to_list()[0] for column in tokenizer.tokenize_with_offsets([text])]
+        for text in texts
+    ]
+    columns = [column.to_list() for column in tokenizer.tokenize_with_offsets(texts)]
+    assert [list(row) for row in zip(*columns, strict=True)] == alone
+    assert tokenizer.tokenize_ids(texts).to_list() == [ids for ids, *_ in alone]
+    assert tokenizer.tokenize(texts)[:4] == [["a", "##ς"], ["b"], ["a"], ["σ"]]
+
+
+def test_cased_text_is_left_alone(tokenizers):
+    assert tokenizers[False].tokenize("Café CAFÉ cafe\u0301 한") == [
+        "Café",
+        "[UNK]",
+        "[UNK]",
+        "한",
+    ]
+
+
+@pytest.mark.parametrize("char", ["a", "\u00e9"])  # by the short cut, and by the table
+def test_words_of_more_than_200_characters_are_unknown(tokenizers, char):
+    longest, longer = char * 200, char * 201
+    pieces = tokenizers[False].tokenize(f"a {longest} {longer}.{longer}")
+    assert pieces == ["a", char] + ["##" + char] * 199 + ["[UNK]", ".", "[UNK]"]
+
+
+def test_characters_are_counted_after_decomposition(tokenizers):
+    assert len(tokenizers[True].tokenize("한" * 66)) == 198
+    assert tokenizers[True].tokenize("한" * 67) == ["[UNK]"]
+    assert len(tokenizers[True].tokenize("e\u0301" * 200)) == 200
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "a \ud83d\ude00, b", "Σ\ud800Σ"])
+@BOTH
+@needs_unicode_14
+def test_lone_surrogates_are_unknown_characters(tokenizers, do_lower_case, text):
+    tokenizer = tokenizers[do_lower_case]
+    expected = reference.tokenize(text, tokenizer.vocab, do_lower_case=do_lower_case)
+    assert "[UNK]" in expected
+    assert tokenizer.tokenize(text) == expected
+    ids, starts, ends = (ragged.to_list() for ragged in tokenizer.tokenize_with_offsets([text]))
+    check_spans(tokenizer, [text], ids, starts, ends)
+
+
+def test_bytes_that_are_not_utf8_are_skipped(tokenizers):
+    assert tokenizers[True].tokenize(b"a\xffb \xe4\xb8 \xe4\xb8\xad") == ["a", "##b", "中"]
+    ids, starts, ends = tokenizers[True].tokenize_with_offsets([b"\xffa \xe4\xb8 \xe4\xb8\xad"])
+    assert tokenizers[True].convert_ids_to_tokens(ids.values.numpy()) == ["a", "中"]
+    assert starts.to_list() == [[0, 3]]  # of "a  中"
+    assert ends.to_list() == [[1, 4]]
+
+
+def test_forms_of_input_and_output(tokenizers):
+    tokenizer = tokenizers[True]
+    assert tokenizer.tokenize("") == []
+    assert tokenizer.tokenize([]) == []
+    assert tokenizer.tokenize(["", "a b", " "]) == [[], ["a", "b"], []]
+    assert tokenizer.tokenize(("a", b"b")) == [["a"], ["b"]]
+    assert tokenizer.tokenize(text for text in ("é", "b")) == [["e"], ["b"]]
+    ids = tokenizer.tokenize_ids([])
+    assert ids.shape.as_list() == [0, None]
+    assert [r.to_list() for r in tokenizer.tokenize_with_offsets([])] == [[], [], []]
+    ids = tokenizer.tokenize_ids(tf.constant(["a é", "", "한"]))
+    assert ids.dtype == tf.int32
+    assert [tokenizer.convert_ids_to_tokens(row) for row in ids.to_list()] == [
+        ["a", "e"],
+        [],
+        ["\u1112", "##\u1161", "##\u11ab"],
+    ]
+    assert all(r.dtype == tf.int32 for r in tokenizer.tokenize_with_offsets(["a"]))
+
+
+def test_order_is_kept_where_texts_take_both_paths(tokenizers):
+    texts = ["a", "é", "", "b a", "中", "d", "\0"]
+    assert tokenizers[True].tokenize(texts) == [["a"], ["e"], [], ["b", "a"], ["中"], ["d"], []]
+
+
+def test_many_and_long_texts(tokenizers):
+    tokenizer, text = tokenizers[True], "Unaffable cafe, café. "
+    pieces = ["una", "##ffa", "##ble", "cafe", ",", "cafe", "."]
+    assert tokenizer.tokenize(text * 50_000) == pieces * 50_000  # 1.1 MB in one
+    assert tokenizer.tokenize([text] * 50_000) == [pieces] * 50_000  # 1.1 MB in several
+    assert tokenizer.tokenize("a" * 1_000_000) == ["[UNK]"]
+
+
+def test_ids_and_pieces_are_each_others_inverse(tokenizers):
+    tokenizer = tokenizers[True]
+    assert tokenizer.convert_tokens_to_ids(SPECIAL) == [0, 1, 2, 3, 4]
+    ids = list(range(tokenizer.vocab_size))
+    assert tokenizer.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(ids)) == ids
+    with pytest.raises(KeyError, match="nosuchpiece"):
+        tokenizer.convert_tokens_to_ids(["nosuchpiece"])
+    with pytest.raises(KeyError):
+        tokenizer.convert_ids_to_tokens([tokenizer.vocab_size])
+
+
+def test_in_a_dataset_and_a_function(tokenizers):
+    tokenizer = tokenizers[True]
+    texts = ["a é", "b", "", "cafe, 中"]
+    expected = tokenizer.tokenize_ids(texts).to_list()
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(tokenizer.tokenize_ids)
+    assert [row for batch in dataset for row in batch.to_list()] == expected
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
+    spans = [ends for *_, ends in dataset.map(tokenizer.tokenize_with_offsets)]
+    assert [row for batch in spans for row in batch.to_list()] == [[1, 3], [1], [], [4, 5, 7]]
+    traced = tf.function(lambda batch: tokenizer.tokenize_ids(batch).to_tensor(-1))
+    assert traced(tf.constant(texts)).numpy().tolist() == [
+        row + [-1] * (3 - len(row)) for row in expected
+    ]
+
+
+def test_made_while_a_function_is_traced(tokenizers):
+    @tf.function
+    def ids(texts):
+        return FullTokenizer(tokenizers[True].vocab_file).tokenize_ids(texts)
+
+    assert ids(tf.constant(["a é"])).to_list() == tokenizers[True].tokenize_ids(["a é"]).to_list()
+
+
+def test_in_a_saved_model(tokenizers, tmp_path):
+    class Served(tf.Module):
+        def __init__(self, tokenizer):
+            super().__init__()
+            self.tokenizer = tokenizer
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+        def serve(self, texts):
+            ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
+            same = self.tokenizer.tokenize_ids(texts)
+            parts = {"ids": ids, "same": same, "starts": starts, "ends": ends}
+            return {name: ragged.to_tensor(-1) for name, ragged in parts.items()}
+
+    texts = tf.constant(["unaffable\u0301!", "ΟΔΟΣ a", "\u302e\u1734", ""])
+    served = Served(tokenizers[True])
+    tf.saved_model.save(served, str(tmp_path), signatures=served.serve)
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](texts=texts)
+    direct = served.serve(texts)
+    assert loaded.keys() == direct.keys()
+    for name in direct:
+        assert loaded[name].numpy().tolist() == direct[name].numpy().tolist(), name
+    assert direct["ids"].numpy().tolist() == direct["same"].numpy().tolist()
+    assert (tmp_path / "saved_model.pb").stat().st_size < 1_000_000  # each constant once
+
+
+# The vocabulary
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_vocabulary_searched_as_the_reference_does(tmp_path, seed):
+    """Pieces drawn at random, so that the longest match is often a dead end."""
+    draw = random.Random(seed)
+    pieces = ["".join(draw.choices("abé", k=draw.randint(1, 5))) for _ in range(40)]
+    pieces = [draw.choice(["", "##"]) + piece for piece in pieces]
+    odd = ["", "##", "###", "a b", "a\0b", "##\0", "a" * 201, "a.b", "##.", "[MASK]", " a", "##b\t"]
+    lines = [*pieces, *odd, *pieces[:9], "[UNK]", "\u00a0[UNK] "]
+    draw.shuffle(lines)
+    tokenizer = FullTokenizer(write_vocabulary(tmp_path, lines))
+    vocab = {line.strip(): number for number, line in enumerate(lines)}
+    assert tokenizer.vocab == vocab
+    assert tokenizer.vocab_size == len(lines)
+    # Words of the lower-casing tokenizer have no é, so that some pieces never match.
+    words = ["".join(word) for size in range(1, 8) for word in itertools.product("ab", repeat=size)]
+    words += [
+        "".join(word) for size in range(1, 6) for word in itertools.product("abß", repeat=size)
+    ]
+    expected = [reference.split_pieces(word, vocab) for word in words]
+    assert tokenizer.tokenize(words) == expected
+    assert tokenizer.tokenize_ids(words).to_list() == [[vocab[p] for p in e] for e in expected]
+    assert any(len(pieces) > 3 for pieces in expected)
+    assert ["[UNK]"] in expected
+
+
+def test_reading_a_vocabulary(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("[UNK]\r\n  a\u3000\na\u2028b\n\na\nlast".encode())
+    tokenizer = FullTokenizer(path)
+    assert tokenizer.vocab == {"[UNK]": 0, "a": 4, "a\u2028b": 2, "": 3, "last": 5}
+    assert tokenizer.vocab_size == 6
+    assert tokenizer.convert_ids_to_tokens(range(6)) == ["[UNK]", "a", "a\u2028b", "", "a", "last"]
+    assert tokenizer.tokenize_ids(["a last b"]).to_list() == [[4, 5, 0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        (b"", "vocab.txt, which is empty"),
+        (b"\n \n", "vocab.txt, which is empty"),
+        (b"[UNK]\na\nb\xff\n", "vocab.txt, line 3: bytes that are not UTF-8"),
+        (b"[PAD]\na\n", "2 pieces, without [UNK]"),
+        (b"[UNK]\na\n##" + "\u4e2d".encode() * 100, "line 3: a piece of 302 bytes"),
+    ],
+)
+def test_vocabularies_that_cannot_be_used(tmp_path, content, received):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        FullTokenizer(path)
+    assert received in caught.value.received
+    assert str(path) in caught.value.received
+    assert caught.value.expected
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "."])
+def test_vocabularies_that_cannot_be_read(tmp_path, name):
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        FullTokenizer(tmp_path / name)
+    assert str(tmp_path) in caught.value.received
+
+
+def test_special_tokens_that_are_missing(tokenizers, tmp_path):
+    tokenizers[True].require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+    tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["[UNK]", "[SEP]", "a"]))
+    with pytest.raises(InputError) as caught:
+        tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+    assert caught.value.received == f"{tmp_path}/vocab.txt: 3 pieces, without [CLS], [MASK]"
+    assert "[CLS], [SEP], [MASK]" in caught.value.expected

@@ -1,0 +1,103 @@
+"""What fine-tuning takes from its flags: steps, warm-up, optimizer, the order of the examples."""
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import InputError
+from bert_tf.data.batches import Batching
+from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.data.shards import write_records
+from bert_tf.training.optimization import AdamWeightDecay, Lamb
+from bert_tf.data.shards import RecordFiles
+from bert_tf.tasks.features import classifier_record
+
+S, ROWS = 5, 307
+
+
+def test_steps_and_warm_up_of_mrpc():
+    """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
+    schedule = FineTuningSchedule()
+    assert schedule.num_train_steps(3668) == 343
+    found = schedule.optimizer(343).schedule
+    assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
+    assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
+
+
+def test_no_step():
+    with pytest.raises(InputError, match="--train_batch_size=32"):
+        FineTuningSchedule(num_train_epochs=0.5).num_train_steps(63)
+
+
+def test_what_the_optimizer_is_given():
+    schedule = FineTuningSchedule(
+        learning_rate=3e-4, end_learning_rate=1e-6, warmup_proportion=0.25, layerwise_lr_decay=0.75
+    )
+    plain, lamb = schedule.optimizer(10), schedule.optimizer(10, kind="lamb", bias_correction=True)
+    assert (type(plain), plain.bias_correction) == (AdamWeightDecay, False)
+    assert (type(lamb), lamb.bias_correction) == (Lamb, True)
+    assert plain.layerwise_lr_decay == lamb.layerwise_lr_decay == 0.75
+    assert plain.schedule == lamb.schedule
+    found = plain.schedule
+    assert (found.learning_rate, found.end_learning_rate, found.num_warmup_steps) == (3e-4, 1e-6, 2)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> RecordFiles:
+    """Records of one to five pieces."""
+    record = classifier_record(max_seq_length=S, head="classes", num_labels=2, num_choices=1)
+    path = str(tmp_path_factory.mktemp("records") / "train.tf_record")
+
+    def row(number: int) -> dict:
+        ones = [1] * (1 + number % S) + [0] * (S - 1 - number % S)
+        return {
+            "input_ids": ones,
+            "input_mask": ones,
+            "segment_ids": [0] * S,
+            "label_ids": [0],
+            "is_real_example": [1],
+        }
+
+    write_records(path, record, map(row, range(ROWS)))
+    return RecordFiles(path, record)
+
+
+def rows_of(files, epochs=2, **options) -> np.ndarray:
+    """Which records so many epochs of training take, in order."""
+    batching = Batching(vocab_size=7, max_seq_length=S, **options)
+    steps = epochs * ROWS  # of one example
+    batches = batching.training(files, batch_size=1, num_train_steps=steps, seed=3)
+    return np.concatenate([batches.batch_rows(number) for number in range(steps)])
+
+
+def test_the_originals_shuffle(files):
+    """No record comes more than a hundred places early, as from the original's buffer."""
+    rows = rows_of(files, bucket_by_length=False, legacy_shuffle=True)
+    places = np.arange(len(rows))
+    for epoch in range(2):
+        assert sorted(rows[epoch * ROWS :][:ROWS]) != list(rows[epoch * ROWS :][:ROWS])
+    early = rows[:ROWS] - places[:ROWS]
+    assert 80 < early.max() < 100
+
+
+def test_a_complete_shuffle(files):
+    rows = rows_of(files, bucket_by_length=False)
+    assert sorted(rows[:ROWS]) == sorted(rows[ROWS:]) == list(range(ROWS))
+    assert (rows[:ROWS] - np.arange(ROWS)).max() > 200
+    assert (rows[:ROWS] != rows[ROWS:]).any()
+
+
+def test_a_batch_has_no_record_twice(files):
+    """Though the three copies that three epochs have of it are of one length."""
+    batching = Batching(vocab_size=7, max_seq_length=S)
+    batches = batching.training(files, batch_size=8, num_train_steps=3 * ROWS // 8, seed=3)
+    rows = [batches.batch_rows(number) for number in range(3 * ROWS // 8)]
+    assert sum(len(set(one)) < len(one) for one in rows) <= 2  # where two epochs meet
+
+
+def test_buckets_or_not(files):
+    """In training: batches of alike lengths, or of the full length."""
+    for bucket in (True, False):
+        batching = Batching(vocab_size=7, max_seq_length=S, bucket_by_length=bucket)
+        batches = batching.training(files, batch_size=4, num_train_steps=50, seed=3)
+        spread = [np.ptp(batches.batch_rows(number) % S) for number in range(50)]
+        assert (max(spread) <= 1) == bucket

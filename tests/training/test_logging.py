@@ -1,0 +1,142 @@
+"""Progress: the line, and the summaries, read back as they were written."""
+
+import pathlib
+import struct
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import logging as progress
+from bert_tf.training.logging import Progress, read_curves
+
+
+class Clock:
+    """Stands in for `time`: it goes on when told."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr(progress, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def event_files(folder) -> list[pathlib.Path]:
+    return sorted(pathlib.Path(folder).glob("events.out.tfevents.*"))
+
+
+def test_means_over_steps_and_read_back(tmp_path, clock):
+    """Two strides of 3 steps and 1: means weighted by steps; 4 steps of 8 examples in 2 s."""
+    run = Progress(str(tmp_path), 8, 100, step=10)
+    run.add({"loss": 7.0, "masked_lm_loss": 6.0}, 3)
+    run.add({"loss": 3.0, "masked_lm_loss": 2.0}, 1)
+    clock.now += 2
+    run.report(14, learning_rate=0.25)
+    run.add({"loss": 1.5, "masked_lm_loss": 0.5}, 5)
+    clock.now += 10
+    run.report(19, learning_rate=0.125)
+    run.report_evaluation(19, {"loss": 2.25, "masked_lm_accuracy": 0.5})
+    assert read_curves(str(tmp_path)) == {
+        "loss": {14: 6.0, 19: 1.5},
+        "masked_lm_loss": {14: 5.0, 19: 0.5},
+        "learning_rate": {14: 0.25, 19: 0.125},
+        "examples_per_second": {14: 16.0, 19: 4.0},
+        "eval/loss": {19: 2.25},
+        "eval/masked_lm_accuracy": {19: 0.5},
+    }
+
+
+def test_the_line(tmp_path, clock, caplog):
+    run = Progress(str(tmp_path), 8, 4000, step=0)
+    run.add({"loss": 7.0, "masked_lm_loss": 6.25, "next_sentence_loss": 0.75}, 10)
+    clock.now += 20
+    with caplog.at_level("INFO", logger="absl"):
+        run.report(10, learning_rate=2e-5)
+        run.report_evaluation(10, {"loss": 2.0, "accuracy": 0.5})
+    # 3,990 steps of 2 s are 2 h 13 min.
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 10/4000  loss 7.0000 (masked_lm 6.2500, next_sentence 0.7500)  learning rate 2e-05  "
+        "4.0 examples/s  2:13:00 left",
+        "evaluation at step 10  accuracy 0.5000  loss 2.0000",
+    ]
+
+
+def test_the_time_of_an_evaluation_does_not_count(tmp_path, clock):
+    run = Progress(str(tmp_path), 8, 100, step=0)
+    clock.now += 50
+    run.report_evaluation(0, {"loss": 2.0})
+    run.add({"loss": 1.0}, 1)
+    clock.now += 2
+    run.report(1, learning_rate=0.1)
+    assert read_curves(str(tmp_path))["examples_per_second"] == {1: 4.0}
+
+
+def report(folder, clock, step: int, loss: float, *, first: int = 0) -> None:
+    """One line of a run that begins at step `first`."""
+    run = Progress(str(folder), 1, 100, first)
+    run.add({"loss": loss}, step - first)
+    clock.now += 1
+    run.report(step, 0.1)
+
+
+def test_of_a_resumed_run_the_later_value_counts(tmp_path, clock):
+    """However often: of writers numbered 9 and 10 the names sort the other way round."""
+    for attempt in range(12):
+        report(tmp_path, clock, 7, 100.0 + attempt)
+    report(tmp_path, clock, 9, 50.0)
+    assert len(event_files(tmp_path)) == 13
+    assert read_curves(str(tmp_path))["loss"] == {7: 111.0, 9: 50.0}
+
+
+def test_nothing_written(tmp_path):
+    assert read_curves(str(tmp_path)) == {}
+    assert read_curves(str(tmp_path / "none")) == {}
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30])
+def test_a_killed_run_leaves_a_cut_off_file(tmp_path, clock, cut):
+    """What is whole of it counts, and so does what the resumed run writes."""
+    run = Progress(str(tmp_path), 1, 100, step=0)
+    for step in (1, 2):
+        run.add({"loss": 10.0 * step}, 1)
+        clock.now += 1
+        run.report(step, 0.1)
+    (path,) = event_files(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    curves = read_curves(str(tmp_path))
+    assert curves["loss"] == {1: 10.0, 2: 20.0}
+    assert curves["learning_rate"][1] == pytest.approx(0.1)
+    assert "examples_per_second" in curves
+    assert 2 not in curves["examples_per_second"]
+    report(tmp_path, clock, 3, 5.0, first=2)
+    assert read_curves(str(tmp_path))["loss"] == {1: 10.0, 2: 20.0, 3: 5.0}
+
+
+def test_summaries_are_as_tensorboard_wants_them(tmp_path, clock):
+    """Events of version 2, with the scalars plug-in's name; needs no TensorBoard."""
+    report(tmp_path, clock, 3, 0.5)
+    (path,) = event_files(tmp_path)
+    events = [
+        tf.compat.v1.Event.FromString(data.numpy()) for data in tf.data.TFRecordDataset(str(path))
+    ]
+    assert events[0].file_version == "brain.Event:2"
+    values = {value.tag: (event, value) for event in events for value in event.summary.value}
+    event, value = values["loss"]
+    assert event.step == 3
+    assert value.metadata.plugin_data.plugin_name == "scalars"
+    assert value.tensor.dtype == tf.float32.as_datatype_enum
+    assert value.tensor.tensor_content in (b"", struct.pack("<f", 0.5))
+    assert tf.make_ndarray(value.tensor) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00:00"), (59.6, "0:01:00"), (3599, "0:59:59"), (90061, "25:01:01")]
+)
+def test_durations(seconds, text):
+    assert progress._duration(seconds) == text

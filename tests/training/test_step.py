@@ -1,0 +1,239 @@
+"""One step computes the same however it is computed: in parts, again, on replicas, compiled."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import small
+import tensorflow as tf
+from small_heads import (
+    CHOICES,
+    CLASSES,
+    HEADS,
+    OPTIMIZER,
+    largest_difference,
+    make_batch,
+    make_trainer,
+    take_steps,
+    tensors,
+)
+
+from bert_tf.training import distribution
+from bert_tf.modeling import losses
+from bert_tf.errors import InputError
+from bert_tf.data.batches import Batching
+from bert_tf.data.shards import write_records
+from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
+from bert_tf.data.samplers import FileOrder
+from bert_tf.data.records import Record
+from bert_tf.data.batches import RecordBatches
+from bert_tf.data.shards import RecordFiles
+from bert_tf.squad.window_records import squad_record
+from bert_tf.training.step import Computation
+from bert_tf.tasks.features import classifier_record
+from bert_tf.training.trainer import Trainer
+
+ROWS = 12
+
+SHALLOW = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
+assert SHALLOW.hidden_dropout_prob > 0
+
+
+@pytest.fixture(scope="module")
+def at_once() -> tuple[Trainer, dict[str, float]]:
+    """Three steps of pre-training with dropout and clipping, every batch at once."""
+    trainer = make_trainer("pretraining", SHALLOW)
+    means = take_steps(trainer, make_batch("pretraining", ROWS))
+    assert means["gradient_norm"] > OPTIMIZER.clip_norm  # so that clipping is tested too
+    return trainer, means
+
+
+@pytest.mark.parametrize(
+    "computation",
+    [
+        {"gradient_accumulation_steps": 3},
+        {"recompute": True},
+        {"gradient_accumulation_steps": 2, "recompute": True, "xla": False},
+    ],
+    ids=["parts", "again", "both, not compiled"],
+)
+def test_less_memory_and_the_same_result(at_once, computation):
+    expected, expected_means = at_once
+    trainer = make_trainer("pretraining", SHALLOW, **computation)
+    means = take_steps(trainer, make_batch("pretraining", ROWS))
+    assert means == pytest.approx(expected_means, rel=1e-5)
+    assert largest_difference(trainer, expected) < 1e-6
+
+
+@pytest.mark.parametrize("head", ["pretraining", "classes", "multiple_choice", "span"])
+def test_two_replicas_in_parts_are_one(head, two_replicas):
+    """With dropout, clipping and LAMB's norms, in two parts each, blocks computed again."""
+    lamb = Lamb(schedule=OPTIMIZER.schedule, clip_norm=0.1)
+    batch = make_batch(head, ROWS)
+    one = make_trainer(head, SHALLOW, optimizer=lamb, xla=False)
+    two = make_trainer(
+        head,
+        SHALLOW,
+        optimizer=lamb,
+        strategy=two_replicas,
+        gradient_accumulation_steps=2,
+        recompute=True,
+        xla=False,
+    )
+    means = take_steps(one, batch, 2)
+    assert means["gradient_norm"] > lamb.clip_norm
+    assert take_steps(two, batch, 2) == pytest.approx(means, rel=1e-5)
+    assert largest_difference(one, two) < 1e-6
+
+
+def test_a_batch_that_cannot_be_shared_out():
+    computation = Computation(gradient_accumulation_steps=3)
+    computation.check_batch_size(12, 2)
+    with pytest.raises(InputError) as caught:
+        computation.check_batch_size(8, 2, name="--train_batch_size")
+    assert "--train_batch_size=8 for 2 replicas" in caught.value.received
+    assert "--gradient_accumulation_steps=3" in caught.value.received
+    assert "a multiple of 6" in caught.value.remedy
+    with pytest.raises(InputError, match="=5 for 2 replicas"):
+        Computation().check_batch_size(5, 2)
+
+
+# ---------------------------------------------------------------------------- clip_per_replica
+
+
+def linear_trainer(strategy, **computation) -> Trainer:
+    """score = w x, squared error, w = 1 at first."""
+
+    def model() -> keras.Model:
+        x = keras.Input([1], name="x")
+        dense = keras.layers.Dense(
+            1, use_bias=False, kernel_initializer="ones", dtype="float32", name="score"
+        )
+        return keras.Model({"x": x}, {"logits": dense(x)})
+
+    return Trainer(
+        model,
+        losses.RegressionObjective(),
+        AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1)),
+        strategy=strategy,
+        seed=3,
+        computation=Computation(xla=False, **computation),
+    )
+
+
+def test_every_replica_clips_its_own(two_replicas):
+    """Rows x = 3, 1 | 0.1, 0.2 with labels 0: d(x²w²)/dw = 18, 2 | 0.02, 0.08.
+
+    The mean of each replica's: 10 and 0.05; clipped at 1: 1 and 0.05; added up: 1.05. The mean of
+    all is 5.025, which is clipped to 1.
+    """
+    batch = {
+        "x": np.float32([[3], [1], [0.1], [0.2]]),
+        "label_ids": np.zeros([4, 1], np.float32),
+        "is_real_example": np.ones(4, np.float32),
+    }
+    for per_replica, applied, norm in ((True, 1.05, 5.025), (False, 1.0, 5.025)):
+        trainer = linear_trainer(two_replicas, clip_per_replica=per_replica)
+        means = take_steps(trainer, batch, 1)
+        (first_moment,) = (v for n, v in tensors(trainer).items() if n.endswith("adam_m"))
+        assert first_moment.item() == pytest.approx(0.1 * applied, rel=1e-6)
+        assert means["gradient_norm"] == pytest.approx(norm, rel=1e-6)
+        assert means["loss"] == pytest.approx((9 + 1 + 0.01 + 0.04) / 4, rel=1e-6)
+
+
+# ---------------------------------------------------------------------------- what XLA gets
+
+# Of a shape that is known at run time only, or of something that the host must do.
+NOT_FOR_A_TPU = (
+    "<=",
+    "dynamic-reshape",
+    "set-dimension-size",
+    "get-dimension-size",
+    "custom-call",
+    "infeed",
+    "outfeed",
+    " send(",
+    " recv(",
+)
+
+
+def intermediate_code(function, *arguments) -> str:
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
+    return function.experimental_get_compiler_ir(*tensors)(stage="hlo")
+
+
+def record_of(head: str) -> Record:
+    """What the scripts write for the head."""
+    if head == "pretraining":
+        return small.RECORD
+    if head == "span":
+        return squad_record(max_seq_length=small.S, is_training=True)
+    choices = CHOICES if head == "multiple_choice" else 1
+    return classifier_record(
+        max_seq_length=small.S, head=head, num_labels=CLASSES, num_choices=choices
+    )
+
+
+def batches_on_a_tpu(head: str, path: str) -> list[dict[str, tf.TensorSpec]]:
+    """Of training and of what comes after it, as the scripts make them without length buckets."""
+    record, rows = record_of(head), 4
+    ones = {feature.name: [1] * feature.size for feature in record.features}
+    write_records(path, record, [ones] * rows)
+    files = RecordFiles(path, record)
+    vocab_size = SHALLOW.vocab_size
+    if head == "pretraining":
+        order = FileOrder(rows)
+        batches = [RecordBatches(files, order, batch_size=rows, vocab_size=vocab_size)]
+    else:
+        batching = Batching(vocab_size=vocab_size, max_seq_length=small.S, bucket_by_length=False)
+        batches = [
+            batching.training(files, batch_size=rows, num_train_steps=2, seed=1),
+            batching.once(files, batch_size=rows),
+        ]
+    return [one.dataset().element_spec for one in batches]
+
+
+@pytest.mark.parametrize("head", list(HEADS))
+def test_steps_compile_to_static_shapes(head, tmp_path):
+    """As near to a TPU as one comes without: the whole step is one program of static shapes."""
+    # The largest of what there is, on one head: parts in a loop, blocks again, half precision.
+    extra = {"gradient_accumulation_steps": 2, "recompute": True, "precision": "bfloat16"}
+    trainer = make_trainer(head, SHALLOW, **(extra if head == "pretraining" else {}))
+    first, *others = batches_on_a_tpu(head, str(tmp_path / "records"))
+    assert all(spec.shape.is_fully_defined() for spec in first.values())
+    assert all(spec == first for spec in others)
+    batch = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in first.items()}
+    training = intermediate_code(trainer.step._replica_fn, batch, 0)
+    evaluation = intermediate_code(trainer._eval_part, batch)
+    logits = [name for name in trainer.model.output if name.endswith("logits")]
+    prediction = intermediate_code(trainer._predict_part(logits), batch)
+    for code in (training, evaluation, prediction):
+        assert " dot(" in code
+        found = [word for word in NOT_FOR_A_TPU if word in code]
+        assert not found
+    assert "while(" in training or head != "pretraining"
+
+
+def test_what_a_tpu_could_not_do_is_found():
+    """The words above are those that XLA writes."""
+
+    @tf.function(jit_compile=True)
+    def picks(x):
+        return tf.boolean_mask(x, x > 0)
+
+    code = intermediate_code(picks, np.float32([1, -1, 2]))
+    assert "<=" in code
+    assert any(word in code for word in NOT_FOR_A_TPU[1:])
+
+
+def test_compilation_can_be_left_out():
+    trainer = Trainer(
+        lambda: HEADS["classes"].model(SHALLOW),
+        HEADS["classes"].objective,
+        OPTIMIZER,
+        strategy=distribution.make_strategy("one"),
+        seed=3,
+        computation=Computation(xla=False),
+    )
+    assert not hasattr(trainer.step._replica_fn, "experimental_get_compiler_ir")
