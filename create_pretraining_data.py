@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
 from data_gen.documents import INPUT_FORMATS
 from data_gen.instances import Settings
 from data_gen.pipeline import Job, create
@@ -79,5 +80,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

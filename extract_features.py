@@ -11,12 +11,12 @@ A line of the input is a text, or two with " ||| " between.
 
 from collections.abc import Sequence
 
-from bert_tf.serving import feature_files, feature_extraction
+from absl import flags, logging
+
 from bert_tf.checkpoints import loading as weights
 from bert_tf.cli import flags as shared_flags
-
-# isort: split
-from absl import flags, logging
+from bert_tf.cli import main as cli
+from bert_tf.serving import feature_extraction, feature_files
 
 FLAGS = flags.FLAGS
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"
@@ -37,8 +37,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "layers",
         None,
-        f"Numbers of layers, negative from the last, and {feature_extraction.EMBEDDINGS} for what the first "
-        f"is given. Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
+        f"Numbers of layers, negative from the last, and {feature_extraction.EMBEDDINGS} for what "
+        f"the first is given. Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
     )
     flags.DEFINE_enum(
         "pooling",
@@ -94,5 +94,5 @@ def is_jsonl() -> bool:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

@@ -11,24 +11,24 @@ learning rates or trials every combination is trained, and the best by the first
 
 from collections.abc import Sequence
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf.checkpoints import tf1, loading as weights
+from absl import flags, logging
+
+from bert_tf.checkpoints import loading as weights
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results
-from bert_tf.training.fine_tuning import FineTuningSchedule
 from bert_tf.serving.export import export_run
 from bert_tf.serving.registry import KIND_OF_HEAD, ServingOptions
-from bert_tf.tasks import registry, outputs, sweep
+from bert_tf.tasks import outputs, registry, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.tfds import read_tfds
-from bert_tf.checkpoints.loading import PretrainedModel
-
-# isort: split
-from absl import flags, logging
+from bert_tf.training.fine_tuning import FineTuningSchedule
 
 FLAGS = flags.FLAGS
 OWN_FILES_HELP = "Tasks csv, tsv, jsonl:"
@@ -335,5 +335,5 @@ def export(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

@@ -9,22 +9,26 @@ a stop, it goes on from the last checkpoint and ends as if it had never been sto
 
 from collections.abc import Sequence
 
-import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf.checkpoints import tf1, vocabulary_checks, loading as weights
-from bert_tf.modeling import models
-from bert_tf.training import optimization, trainer as training
-from bert_tf.data import samplers, records
+from absl import flags, logging
+
+import bert_tf
+from bert_tf.checkpoints import loading as weights
+from bert_tf.checkpoints import saving, tf1, vocabulary_checks
+from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, beside
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
+from bert_tf.data import records, samplers
+from bert_tf.data.batches import RecordBatches
+from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results, write_text
-from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, beside
+from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.serving.export import export_run
 from bert_tf.serving.registry import ServingOptions
 from bert_tf.tokenization.wordpiece import read_vocabulary
-
-# isort: split
-from absl import flags, logging
+from bert_tf.training import optimization
+from bert_tf.training import trainer as training
 
 FLAGS = flags.FLAGS
 
@@ -184,22 +188,22 @@ def make_tokenizer(config: bert_tf.BertConfig, facts: ModelFacts) -> bert_tf.Ful
     return tokenizer
 
 
-def open_files(patterns: str) -> records.RecordFiles:
+def open_files(patterns: str) -> RecordFiles:
     """The record files, checked against the flags."""
     record = records.pretraining_record(
         max_seq_length=FLAGS.max_seq_length,
         max_predictions_per_seq=FLAGS.max_predictions_per_seq,
         next_sentence=not FLAGS.masked_lm_only,
     )
-    files = records.RecordFiles(patterns, record)
+    files = RecordFiles(patterns, record)
     logging.info("%s: %d files, %d records", patterns, len(files.paths), len(files))
     return files
 
 
-def make_train_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
+def make_train_batches(config: bert_tf.BertConfig) -> RecordBatches:
     """Shuffled batches without end; every record once an epoch."""
     files = open_files(FLAGS.input_file)
-    return records.RecordBatches(
+    return RecordBatches(
         files,
         samplers.ShuffledOrder(len(files), seed=FLAGS.seed),
         batch_size=FLAGS.train_batch_size,
@@ -207,7 +211,7 @@ def make_train_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
     )
 
 
-def make_eval_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
+def make_eval_batches(config: bert_tf.BertConfig) -> RecordBatches:
     """What is evaluated: --eval_input_file once, or --input_file repeated as in the original."""
     files = open_files(FLAGS.eval_input_file or FLAGS.input_file)
     most = FLAGS.max_eval_steps * FLAGS.eval_batch_size
@@ -216,7 +220,7 @@ def make_eval_batches(config: bert_tf.BertConfig) -> records.RecordBatches:
     else:
         num_examples = most
         logging.warning("Evaluating on the training files; --eval_input_file names others.")
-    return records.RecordBatches(
+    return RecordBatches(
         files,
         samplers.FileOrder(len(files)),
         batch_size=FLAGS.eval_batch_size,
@@ -277,10 +281,10 @@ def write_model_files(
     if tokenizer is None:
         write_text(f"{folder.path}/bert_config.json", config.to_json_string())
     else:
-        weights.write_model_files(folder.path, config, tokenizer, facts)
+        saving.write_model_files(folder.path, config, tokenizer, facts)
 
 
-def make_run_facts(batches: records.RecordBatches, config: bert_tf.BertConfig, strategy) -> dict:
+def make_run_facts(batches: RecordBatches, config: bert_tf.BertConfig, strategy) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
@@ -318,5 +322,5 @@ def export(
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

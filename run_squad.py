@@ -14,32 +14,32 @@ nbest_predictions.json, null_odds.json (v2.0), eval_results.txt (--do_eval), rep
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf.checkpoints import tf1, loading as weights
+import tensorflow as tf
+from absl import flags, logging
+
+from bert_tf.checkpoints import loading as weights
+from bert_tf.checkpoints import saving, tf1
+from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, Weights
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
+from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, write_eval_results, write_text
-from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
-from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, Weights
-from bert_tf.data.shards import RecordFiles
 from bert_tf.serving.export import export_run
 from bert_tf.serving.registry import ServingOptions
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
+from bert_tf.squad.data import SquadFile, original_order, read_squad, training_set
 from bert_tf.squad.evaluation import check_golds
 from bert_tf.squad.model import make_trainer, restore, window_logits
-from bert_tf.squad.data import SquadFile, original_order, read_squad, training_set
 from bert_tf.squad.report import report_html
 from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
 from bert_tf.squad.window_records import write_windows
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
+from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
 from bert_tf.training.trainer import Trainer
-from bert_tf.checkpoints.loading import PretrainedModel
-
-# isort: split
-import tensorflow as tf
-from absl import flags, logging
 
 FLAGS = flags.FLAGS
 
@@ -245,7 +245,7 @@ def train(
         folder=folder,
         pace=shared_flags.make_pace(eval_steps=0),
         run_facts=noted,
-        on_begin=lambda: weights.write_model_files(
+        on_begin=lambda: saving.write_model_files(
             folder.path, model.config, model.tokenizer, facts
         ),
     )
@@ -470,5 +470,5 @@ def export(model: PretrainedModel) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

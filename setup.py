@@ -50,18 +50,12 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
     package_data={
-        "bert_tf": ["*.npz", "squad/*.html", "playground/page.*"],
+        "bert_tf": ["tokenization/*.npz", "squad/*.html", "playground/page.*"],
         "data_gen": ["sample_text/*.txt"],
     },
-    py_modules=[
-        "convert_checkpoint",
+    py_modules=[  # the original's commands; all others are verbs of bert-tf
         "create_pretraining_data",
         "extract_features",
-        "export_model",
-        "fill_mask",
-        "plan",
-        "plot_curves",
-        "predict",
         "run_classifier",
         "run_pretraining",
         "run_squad",
@@ -75,5 +69,6 @@ setup(
         "numpy>=1.26",
         "safetensors>=0.5,<1",  # the weights of Hugging Face's folders
     ],
+    entry_points={"console_scripts": ["bert-tf = bert_tf.__main__:main"]},
     extras_require=EXTRAS,
 )

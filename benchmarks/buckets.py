@@ -24,11 +24,11 @@ import time
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
-from bert_tf.training.distribution import make_strategy
 from bert_tf.data.batches import Batching
-from bert_tf.training.fine_tuning import FineTuningSchedule
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData
+from bert_tf.training.distribution import make_strategy
+from bert_tf.training.fine_tuning import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
 # isort: split

@@ -114,7 +114,8 @@ class Comparison:
 
     def pretraining(self, golden: pathlib.Path) -> None:
         """(c) Both heads of a checkpoint of the original's."""
-        from bert_tf.checkpoints import editing, loading as weights
+        from bert_tf.checkpoints import editing
+        from bert_tf.checkpoints import loading as weights
 
         target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
         print("pre-training:", flush=True)
@@ -190,8 +191,8 @@ def spearman(a, b) -> float:
 
 def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarray]:
     """ids [T] and last layer [T, D] of all real tokens of all sentences."""
-    from bert_tf.serving import feature_extraction
     from bert_tf.checkpoints import loading as weights
+    from bert_tf.serving import feature_extraction
 
     source = weights.open_weights(str(model))
     tokenizer = weights.tokenizer_of(source, source.config)

@@ -11,8 +11,8 @@ import argparse
 import numpy as np
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf.data.shards import RecordFiles
 from bert_tf.data.records import pretraining_record
+from bert_tf.data.shards import RecordFiles
 
 CHUNK = 4096
 

@@ -125,7 +125,7 @@ def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict,
 
 def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, float]:
     """The same with transformers; metrics of its logits by our library, not in its time."""
-    from bert_tf.tasks import registry, metrics
+    from bert_tf.tasks import metrics, registry
     from bert_tf.tasks.heads import probabilities
 
     where, epochs, names = TASKS[task]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf.training import distribution
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.batches import Batching
 from bert_tf.squad import evaluation, model, thresholds
@@ -22,6 +21,7 @@ from bert_tf.squad.answers import AnswerSizes, predict
 from bert_tf.squad.data import SquadFile, read_squad
 from bert_tf.squad.window_records import write_windows
 from bert_tf.squad.windows import WindowSizes, prediction_windows
+from bert_tf.training import distribution
 
 WAYS = {"legacy": True, "offsets": False}
 

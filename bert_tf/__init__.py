@@ -1,34 +1,35 @@
-"""BERT on TensorFlow 2 and Keras 3, as google-research/bert has it and beyond.
+"""BERT on TensorFlow 2 and Keras 3: google-research/bert, complete.
 
-The modules, in the order in which a batch meets them: config, tokenization, records, layers,
-models, losses, optimization, training, checkpoints, weights, serving, predictor.
+The folders, in the order in which a batch meets them: tokenization, data, modeling, training,
+checkpoints, tasks, squad, serving. Importing the package loads no TensorFlow; the first use of one
+of its names does.
 """
 
 import importlib
+from typing import Any
 
-from bert_tf import runtime  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
-from bert_tf.config import BertConfig
-from bert_tf.errors import InputError
-from bert_tf.modeling.models import bert_encoder, pretraining_model
-from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
-from bert_tf.checkpoints.saving import save_weights
+from bert_tf import runtime
 
-__all__ = [
-    "BertConfig",
-    "FullTokenizer",
-    "InputError",
-    "Predictor",
-    "bert_encoder",
-    "load_checkpoint",
-    "open_weights",
-    "pretraining_model",
-    "save_weights",
-]
+_HOMES = {
+    "BertConfig": "bert_tf.config",
+    "FullTokenizer": "bert_tf.tokenization.wordpiece",
+    "InputError": "bert_tf.errors",
+    "Predictor": "bert_tf.serving.predictor",
+    "bert_encoder": "bert_tf.modeling.models",
+    "load_checkpoint": "bert_tf.checkpoints.loading",
+    "open_weights": "bert_tf.checkpoints.loading",
+    "pretraining_model": "bert_tf.modeling.models",
+    "save_weights": "bert_tf.checkpoints.saving",
+}
+__all__ = [*_HOMES]
+
+runtime.prepare_process()
 
 
-def __getattr__(name: str):
-    """Loads the predictor when it is first asked for: training needs nothing of it."""
-    if name == "Predictor":
-        return importlib.import_module("bert_tf.predictor").Predictor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    """Loads a public name from its module at its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    runtime.load_tensorflow()
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import files
 from bert_tf.errors import InputError
 
 RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has begun again
@@ -43,6 +44,7 @@ def are_expected() -> bool:
 def join(strategy: tf.distribute.Strategy) -> None:
     """Makes this process one of several."""
     _strategies[:] = [strategy]
+    files.writes_here = strategy.extended._is_chief
     _gather_function.cache_clear()
 
 
@@ -53,7 +55,7 @@ def are_several() -> bool:
 
 def is_chief() -> bool:
     """Whether this process writes what is written."""
-    return not _strategies or _strategies[0].extended._is_chief
+    return files.writes_here
 
 
 def gather(number: int) -> list[int]:

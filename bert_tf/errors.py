@@ -4,12 +4,10 @@
 class InputError(ValueError):
     """Something the user gave cannot be used.
 
-    The message has three parts, each a line: what was received (with file and line where there is
-    one), what is expected, and what to do. The scripts print it and exit with code 1.
+    The message has three lines: what was received (with file and line where there is one), what is
+    expected, and what to do. The commands print it and exit with code 1.
     """
 
-    def __init__(self, *, received: str, expected: str, remedy: str):
+    def __init__(self, received: str, expected: str, remedy: str):
         super().__init__(f"Received: {received}\nExpected: {expected}\nTo do: {remedy}")
-        self.received = received
-        self.expected = expected
-        self.remedy = remedy
+        self.received, self.expected, self.remedy = received, expected, remedy

@@ -8,15 +8,21 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
 from bert_tf.errors import InputError
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
+writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
+
+
+def gfile():
+    """`tf.io.gfile`: local and remote files. TensorFlow takes seconds to load, so not before."""
+    import tensorflow as tf
+
+    return tf.io.gfile
 
 
 # ---------------------------------------------------------------------------- in
@@ -30,6 +36,8 @@ def is_remote(path: str) -> bool:
 @contextlib.contextmanager
 def path_errors(path: str, doing: str = "read") -> Iterator[None]:
     """Makes an `InputError` of what TensorFlow raises where a path cannot be read, or written."""
+    import tensorflow as tf
+
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
@@ -55,8 +63,10 @@ def read_text(
     Raises:
       InputError: it cannot be read, or is not UTF-8; then the line is named.
     """
+    import tensorflow as tf
+
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with gfile().GFile(path, "rb") as file:
             content = file.read()
         return content.decode("utf-8")
     except tf.errors.OpError as error:
@@ -92,11 +102,11 @@ def read_json(
       InputError: there is no such file, it cannot be read, or is no JSON object.
     """
     with path_errors(path):
-        if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        if not gfile().exists(path) or gfile().isdir(path):
             raise InputError(
                 received=f"{path}, which is not a file", expected=expected, remedy=remedy
             )
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with gfile().GFile(path, "rb") as file:
             raw = file.read()
     try:
         values = json.loads(raw)
@@ -146,9 +156,9 @@ def digest_of(path: str) -> str:
 def _blocks(path: str) -> Iterator[bytes]:
     """The bytes of a file, some at a time."""
     with path_errors(path):
-        if tf.io.gfile.isdir(path):  # reads as an empty file
+        if gfile().isdir(path):  # reads as an empty file
             raise OSError("it is a folder")
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with gfile().GFile(path, "rb") as file:
             while block := file.read(READ_BYTES):
                 yield block
 
@@ -175,43 +185,43 @@ def whole_file(path: str) -> Iterator[str]:
     Raises:
       InputError: no file can be made there; seen at once, not after hours of work.
     """
-    if not cluster.is_chief():
+    if not writes_here:
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return
     temporary = hidden_sibling(path, "incomplete")
-    with path_errors(path, "written"), tf.io.gfile.GFile(temporary, "w") as file:
+    with path_errors(path, "written"), gfile().GFile(temporary, "w") as file:
         file.write("")  # only this makes the file
     try:
         yield temporary
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        gfile().rename(temporary, path, overwrite=True)
     except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
+        if gfile().exists(temporary):
+            gfile().remove(temporary)
         raise
 
 
 def copy_folder(source: str, target: str, *, last: str) -> None:
     """Copies all files, or leaves none; the one that is named only when the others are there."""
     names = [
-        tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
-        for folder, _, found in tf.io.gfile.walk(source)
+        gfile().join(folder, name).removeprefix(source).lstrip("/")
+        for folder, _, found in gfile().walk(source)
         for name in found
     ]
     try:
         for name in sorted(names, key=lambda name: (name == last, name)):
-            path = tf.io.gfile.join(target, name)
-            tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
+            path = gfile().join(target, name)
+            gfile().makedirs(path.rpartition("/")[0])
+            gfile().copy(gfile().join(source, name), path)
     except BaseException:
-        if tf.io.gfile.exists(target):
-            tf.io.gfile.rmtree(target)
+        if gfile().exists(target):
+            gfile().rmtree(target)
         raise
 
 
 def write_text(path: str, text: str) -> None:
     """Writes a text file that appears whole or not at all."""
-    with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
+    with whole_file(path) as temporary, gfile().GFile(temporary, "w") as file:
         file.write(text)
 
 
@@ -219,7 +229,7 @@ def write_eval_results(
     output_dir: str, results: Mapping[str, float], *, name: str = EVAL_RESULTS
 ) -> None:
     """eval_results.txt, also logged: lines `key = value`, sorted, as the original writes it."""
-    path = tf.io.gfile.join(output_dir, name)
+    path = gfile().join(output_dir, name)
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
     logging.info("%s:", path)
     for line in lines:

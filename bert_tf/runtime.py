@@ -1,4 +1,4 @@
-"""Process settings that must be made before TensorFlow loads.
+"""The process: settings made before TensorFlow loads, progress lines, optional packages.
 
 What is set in the environment already is left as it is. If TensorFlow was imported before
 `bert_tf`, everything works but some of the speed is lost.
@@ -6,11 +6,18 @@ What is set in the environment already is left as it is. If TensorFlow was impor
 
 import contextlib
 import ctypes
+import importlib
 import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
+
+from bert_tf.errors import InputError
 
 
 def choose_cpu_kernels() -> None:
@@ -62,9 +69,84 @@ def without_notices() -> Iterator[None]:
             sys.stderr.write("".join(line for line in lines if not NOTICES.search(line)))
 
 
-choose_cpu_kernels()
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+SECONDS_BETWEEN_LINES = 10
+
+
+class Progress:
+    """The progress line of everything that takes long: share done, rate, time left.
+
+    `update` logs a line every few seconds, `finish` the last one.
+    """
+
+    def __init__(self, label: str, total: float, unit: str):
+        self._label, self._total, self._unit = label, total, unit
+        self._start = self._last_line = time.monotonic()
+
+    def update(self, done: float, note: str = "") -> None:
+        """Call it as often as you like; `done` counts up to the total."""
+        now = time.monotonic()
+        if now - self._last_line < SECONDS_BETWEEN_LINES or not done:
+            return
+        self._last_line = now
+        rate = done / (now - self._start)
+        logging.info("%s%s", progress_line(self._label, done, self._total, self._unit, rate), note)
+
+    def finish(self, done: float) -> None:
+        """The last line."""
+        seconds = time.monotonic() - self._start
+        logging.info(
+            "%s: %.6g %s in %s", self._label, round(done, 1), self._unit, duration(seconds)
+        )
+
+
+def progress_line(label: str, done: float, total: float, unit: str, rate: float) -> str:
+    """What is done of how much, how fast, and the time that is left.
+
+    >>> progress_line("tokenize", 12, 59.04, "MB", 1.5)
+    'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
+    """
+    left = duration((total - done) / rate)
+    amounts = f"{round(done, 1):.6g} of {round(total, 1):.6g}"
+    return f"{label}: {amounts} {unit}, {rate:.3g} a second, {left} left"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7.4), duration(200), duration(7500)
+    ('7 s', '3 min 20 s', '2 h 5 min')
+    """
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def import_extra(
+    module: str, *, package: str, extra: str, needed_by: str, otherwise: str = ""
+) -> Any:
+    """The module of a package that need not be installed.
+
+    Args:
+      module: its name, "sklearn.metrics" for instance.
+      package: what pip calls the package.
+      extra: of bert-tf, the one that brings the package.
+      needed_by: what the user asked for, with which the message begins.
+      otherwise: what the user can do in place of installing it.
+
+    Raises:
+      InputError: it is not there, or cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            received=f"{needed_by}, but {package} is not installed ({error})",
+            expected=f"the extra `{extra}`",
+            remedy=f"pip install 'bert-tf[{extra}]'" + (otherwise and f", or {otherwise}"),
+        ) from error
+
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
 
@@ -85,8 +167,16 @@ def keep_freed_memory() -> None:
     mallopt(M_TOP_PAD, 256 << 20)
 
 
-keep_freed_memory()
+def prepare_process() -> None:
+    """Makes the settings that TensorFlow and Keras read when they load."""
+    choose_cpu_kernels()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    keep_freed_memory()
 
-if "tensorflow" not in sys.modules:
-    with without_notices():
-        import tensorflow  # noqa: F401
+
+def load_tensorflow() -> None:
+    """Imports TensorFlow, without its start-up notices."""
+    if "tensorflow" not in sys.modules:
+        with without_notices():
+            importlib.import_module("tensorflow").config.list_physical_devices()

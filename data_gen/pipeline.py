@@ -9,6 +9,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.data.shards import expand_patterns
+from bert_tf.runtime import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 from data_gen.blocks import BUCKETS_FOLDER, CORPUS_FOLDER, BlockWorker, InstanceTask, Plan
 from data_gen.checks import check_paths, check_settings, input_errors, require_text
@@ -16,7 +17,7 @@ from data_gen.corpus import CorpusWriter
 from data_gen.documents import Block, Counts, DocumentReader
 from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 from data_gen.outputs import OutputFiles, report_path, working_folder, write_json
-from data_gen.report import Progress, log_examples, log_report, make_report
+from data_gen.report import log_examples, log_report, make_report
 from data_gen.shuffling import collect, number_of_buckets
 from data_gen.workers import Workers, choose_num_workers
 

@@ -1,7 +1,6 @@
 """What was made, counted; and what in it would make a training fail without a word."""
 
 import dataclasses
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ from absl import logging
 from data_gen.documents import Counts
 from data_gen.instances import Settings
 
-SECONDS_BETWEEN_LINES = 10
 # Above these shares something is wrong with the data, or with the vocabulary for them.
 MOST_UNKNOWN = 0.1
 MOST_REPEATED = 0.1
@@ -29,47 +27,6 @@ DROPPED = (
     "sentences_without_tokens",
     "documents_without_tokens",
 )
-
-
-class Progress:
-    """Says every few seconds how far the work is, how fast it goes, and how long it will take."""
-
-    def __init__(self, label: str, total: float, unit: str):
-        self._label, self._total, self._unit = label, total, unit
-        self._start = self._last_line = time.monotonic()
-
-    def update(self, done: float, note: str = "") -> None:
-        """Call it as often as you like; `done` counts up to the total."""
-        now = time.monotonic()
-        if now - self._last_line < SECONDS_BETWEEN_LINES or not done:
-            return
-        self._last_line = now
-        left = (self._total - done) * (now - self._start) / done
-        logging.info(
-            "%s: %.6g of %.6g %s, %.3g a second, %s left%s",
-            *(self._label, round(done, 1), round(self._total, 1), self._unit),
-            *(done / (now - self._start), _duration(left), note),
-        )
-
-    def finish(self, done: float) -> None:
-        """The last line."""
-        seconds = time.monotonic() - self._start
-        logging.info(
-            "%s: %.6g %s in %s", self._label, round(done, 1), self._unit, _duration(seconds)
-        )
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(7.4), _duration(200), _duration(7500)
-    ('7 s', '3 min 20 s', '2 h 5 min')
-    """
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 def make_report(

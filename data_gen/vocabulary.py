@@ -14,27 +14,21 @@ flags, same bytes.
 
 import collections
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
-from bert_tf.cli import flags as shared_flags
 from bert_tf.errors import InputError
-from bert_tf.runtime import import_extra
-from bert_tf.data.shards import expand_patterns
-from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.runtime import Progress, import_extra
 from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
-from data_gen.checks import input_errors, require_least
-from data_gen.documents import INPUT_FORMATS, Block, DocumentReader
-from data_gen.outputs import complete_file
-from data_gen.report import MOST_UNKNOWN, Progress
-from data_gen.workers import Workers, choose_num_workers, prepare_script
-
-FLAGS = flags.FLAGS
+from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from data_gen.documents import Block, DocumentReader
+from data_gen.report import MOST_UNKNOWN
+from data_gen.workers import Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BLOCK_CHARACTERS = 1 << 20
@@ -48,63 +42,6 @@ MAX_WORDS = 5_000_000
 REPEATS_PER_CALL = 1000
 
 WordCounts = collections.Counter[str]
-
-
-def define_flags() -> None:
-    """The flags of this script; those that create_pretraining_data.py has too mean the same."""
-    flags.DEFINE_string("input_file", None, "Text files: paths or globs, separated by commas.")
-    flags.DEFINE_string("output_file", None, "The vocabulary to write.")
-    flags.DEFINE_integer("vocab_size", 30522, "Pieces of the vocabulary, special ones included.")
-    flags.DEFINE_bool(
-        "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
-    )
-    flags.DEFINE_integer("min_frequency", 2, "How often two pieces must meet to be merged.")
-    flags.DEFINE_float(
-        "character_coverage",
-        0.9999,
-        "Share of the text's characters that get a piece; words with others become [UNK].",
-    )
-    flags.DEFINE_enum(
-        "input_format", "text", list(INPUT_FORMATS), "Text, or what WikiExtractor writes."
-    )
-    flags.DEFINE_integer(
-        "num_workers", 0, "Processes; 0: as many as there are cores and memory for."
-    )
-    flags.mark_flags_as_required(["input_file", "output_file"])
-
-
-def main(argv: Sequence[str]) -> None:
-    """Makes what the flags say."""
-    prepare_script()
-    shared_flags.refuse_words(argv[1:])
-    check_flags()
-    reader = DocumentReader(expand_patterns(FLAGS.input_file), input_format=FLAGS.input_format)
-    with input_errors(), complete_file(FLAGS.output_file) as temporary:
-        words = count_words(
-            reader, do_lower_case=FLAGS.do_lower_case, num_workers=FLAGS.num_workers
-        )
-        vocabulary = learn_vocabulary(
-            words,
-            vocab_size=FLAGS.vocab_size,
-            min_frequency=FLAGS.min_frequency,
-            character_coverage=FLAGS.character_coverage,
-        )
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write("".join(f"{piece}\n" for piece in vocabulary))
-        tokenizer = FullTokenizer(temporary, FLAGS.do_lower_case)
-        log_coverage(measure_coverage(tokenizer, words), FLAGS.output_file)
-
-
-def check_flags() -> None:
-    """Raises `InputError` for a value that cannot work."""
-    for name, least in (("min_frequency", 1), ("vocab_size", 1), ("num_workers", 0)):
-        require_least(name, FLAGS[name].value, least)
-    if not 0 < FLAGS.character_coverage <= 1:
-        raise InputError(
-            received=f"--character_coverage={FLAGS.character_coverage}",
-            expected="a share above 0, up to 1",
-            remedy="use 0.9999, or 1 to keep every character",
-        )
 
 
 class WordCounter:
@@ -279,22 +216,17 @@ def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> Cove
     return Coverage(tokenizer.vocab_size, total, unknown / total, pieces / total)
 
 
-def log_coverage(coverage: Coverage, output_file: str) -> None:
+def log_coverage(coverage: Coverage, output_file: str, *, vocab_size: int) -> None:
     """Says how large the vocabulary became and how it fits."""
     logging.info(
         "%s: %d pieces, learned from %d words; %.3f %% of them are [UNK], %.2f pieces a word",
         *(output_file, coverage.vocab_size, coverage.num_words),
         *(100 * coverage.unknown_share, coverage.pieces_per_word),
     )
-    if coverage.vocab_size != FLAGS.vocab_size:
+    if coverage.vocab_size != vocab_size:
         logging.warning(
             "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
-            *(coverage.vocab_size, FLAGS.vocab_size),
+            *(coverage.vocab_size, vocab_size),
         )
     if coverage.unknown_share > MOST_UNKNOWN:
         logging.warning("Many words are [UNK]: raise --character_coverage or --vocab_size.")
-
-
-if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)

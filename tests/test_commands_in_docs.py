@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 from absl import flags as absl_flags
-from walks.walking import in_process
+from walking import in_process
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "serve/README.md"]

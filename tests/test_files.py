@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import files
-from bert_tf.training import fine_tuning
-from bert_tf.errors import InputError
 from bert_tf.data.records import Feature, Record
+from bert_tf.data.shards import write_records
+from bert_tf.errors import InputError
 
 RECORD = Record("test", (Feature("a", tf.int64, 2),))
 
@@ -107,14 +107,14 @@ def test_a_file_that_cannot_be_made_is_refused_before_the_work():
 
 def test_records_appear_whole_or_not_at_all(tmp_path):
     path = str(tmp_path / "a.tf_record")
-    assert fine_tuning.write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3, 4]}]) == 2
+    assert write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3, 4]}]) == 2
     before = pathlib.Path(path).read_bytes()
     with pytest.raises(ValueError, match="expected"):
-        fine_tuning.write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3]}])
+        write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3]}])
     assert names(tmp_path) == {"a.tf_record"}
     assert pathlib.Path(path).read_bytes() == before
     with pytest.raises(InputError, match="nothing/a, which cannot be written"):
-        fine_tuning.write_records(str(tmp_path / "nothing" / "a"), RECORD, [])
+        write_records(str(tmp_path / "nothing" / "a"), RECORD, [])
 
 
 def test_eval_results(tmp_path, caplog):

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 from absl import logging
 
-from bert_tf.modeling import heads, models
 from bert_tf.checkpoints import vocabulary_checks
+from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.modeling import heads, models
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.checkpoints.loading import load_checkpoint
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 POOLER = "bert/pooler/dense/kernel"

@@ -18,12 +18,19 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
+from bert_tf.checkpoints.hugging_face_tokenizer import read_case, read_pieces
+from bert_tf.checkpoints.metadata import (
+    ModelFacts,
+    Weights,
+    first_of,
+    folder_of,
+    join,
+    refused_model,
+)
+from bert_tf.checkpoints.tensor_files import INDEX, PICKLE, SAFETENSORS, open_tensors
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
-from bert_tf.checkpoints.metadata import ModelFacts, Weights, first_of, folder_of, join, refused_model
-from bert_tf.checkpoints.hugging_face_tokenizer import read_case, read_pieces
-from bert_tf.checkpoints.tensor_files import INDEX, PICKLE, SAFETENSORS, open_tensors
 
 CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"

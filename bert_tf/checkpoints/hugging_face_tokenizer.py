@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoints.metadata import VOCAB_FILE, join, refused_model, vocabulary_text
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
-from bert_tf.checkpoints.metadata import VOCAB_FILE, join, refused_model, vocabulary_text
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
 _PARTS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}  # BERT's

@@ -11,11 +11,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
-from bert_tf.modeling import layers, models
+from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, beside, folder_of, join
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote
-from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, beside, folder_of, join
+from bert_tf.modeling import layers, models
 
 ENDINGS = (".keras", ".weights.h5")
 _ARCHITECTURES = {  # Hugging Face's names of what no name of a weight shows

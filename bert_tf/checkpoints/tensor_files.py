@@ -9,10 +9,10 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.errors import InputError
-from bert_tf.runtime import import_extra
-from bert_tf.files import is_remote, read_json
 from bert_tf.checkpoints.metadata import folder_of, join
+from bert_tf.errors import InputError
+from bert_tf.files import is_remote, read_json
+from bert_tf.runtime import import_extra
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"  # behind the name of a file that is cut into several

@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
+from bert_tf.checkpoints.metadata import Weights, beside, folder_of
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, path_errors, write_text
 
@@ -357,3 +358,17 @@ def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> N
             "but is no longer the run that either setting alone would give.",
             *(name, given[name], saved[name]),
         )
+
+
+def open_bundle(path: str) -> Weights:
+    """Opens a checkpoint given as `find_checkpoint` takes it."""
+    prefix = find_checkpoint(path)
+    reader = open_checkpoint(prefix)
+    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    return Weights(
+        path=prefix,
+        format="tf1",
+        shapes=shapes,
+        read=lambda name: read_tensor(reader, name, prefix=prefix),
+        **beside(folder_of(prefix)),
+    )

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.metadata import Weights, beside, folder_of
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.checkpoints.metadata import Weights, beside, folder_of
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from absl import logging
 
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.checkpoints.metadata import Weights
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 MOST_SPARE_ROWS = 1023  # of a table that was padded to a round number

@@ -28,10 +28,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
+import create_pretraining_data
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
-import create_pretraining_data
 from data_gen.checks import require_least
 from data_gen.workers import prepare_script
 
@@ -73,5 +74,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

@@ -9,19 +9,19 @@ Read: TF1 checkpoints and ours, TF2 checkpoints of tensorflow/models, .keras and
 bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Face's.
 """
 
-from collections.abc import Mapping, Sequence
-
-import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf.checkpoints import editing, loading as weights
-from bert_tf.cli import flags as shared_flags
-from bert_tf.errors import InputError
-from bert_tf.checkpoints.metadata import Weights
-
-# isort: split
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 
 from absl import flags
+
+from bert_tf.checkpoints import editing, saving
+from bert_tf.checkpoints import loading as weights
+from bert_tf.checkpoints.hugging_face import hugging_face_name
+from bert_tf.checkpoints.metadata import Weights
+from bert_tf.cli import main as cli
+from bert_tf.errors import InputError
+from bert_tf.tokenization.wordpiece import read_vocabulary
 
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
@@ -35,7 +35,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "to_format",
         None,
-        weights.FORMATS,
+        saving.FORMATS,
         "tf1: what the original reads. bert_tf: the same with any configuration. hugging_face. "
         "Default: bert_tf for what comes from Hugging Face, else hugging_face; strip and average "
         "keep the format.",
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     inputs = editing.random_inputs(weights.config_of(source), rows=rows)
     before = editing.outputs_of(source, inputs)  # refuses what does not fit, before it writes
-    saved = weights.save_weights(FLAGS.to, changed, to_format=to_format)
+    saved = saving.save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
     report_left_out(changed, to_format)
     after = editing.outputs_of(weights.open_weights(saved), inputs)
@@ -98,7 +98,7 @@ def complete(source: Weights) -> Weights:
         config = weights.config_of(source, FLAGS.bert_config_file)
         source = dataclasses.replace(source, config=config)
     if FLAGS.vocab_file:
-        pieces = tuple(bert_tf.tokenization.read_vocabulary(FLAGS.vocab_file))
+        pieces = tuple(read_vocabulary(FLAGS.vocab_file))
         source = dataclasses.replace(source, pieces=pieces, vocab_file=FLAGS.vocab_file)
     if FLAGS.do_lower_case is not None:
         facts = dataclasses.replace(source.facts, do_lower_case=FLAGS.do_lower_case)
@@ -153,7 +153,7 @@ def report_left_out(changed: Weights, to_format: str) -> None:
     """Says what the format has no place for."""
     if to_format != "hugging_face":
         return
-    left = [n for n in changed.names if not bert_tf.formats.hugging_face.hugging_face_name(n)]
+    left = [n for n in changed.names if not hugging_face_name(n)]
     for name in left:
         print(f"  left out: {name}")
     if changed.slots:
@@ -180,5 +180,5 @@ def report_difference(differences: Mapping[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

@@ -1,12 +1,12 @@
 """The whole line in a few minutes: raw text -> vocabulary -> TFRecords -> a BERT -> its answers.
 
-    python demo.py --output_dir=demo
+    bert-tf demo --output_dir=demo
 
-Runs the scripts as you would, on the texts in data_gen/sample_text, and shows each command.
+Runs the commands as you would, on the texts in data_gen/sample_text, and shows each command.
 """
 
+import importlib.resources
 import json
-import os
 import pathlib
 import shlex
 import subprocess
@@ -14,12 +14,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-HERE = pathlib.Path(__file__).parent
-PYTHON = os.path.relpath(sys.executable)  # as it is typed here
-OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-STEPS = flags.DEFINE_integer("num_train_steps", 7500, "Training steps; more guess better.")
+from bert_tf.cli import main as cli
+
+SAMPLE_TEXT = importlib.resources.files("data_gen") / "sample_text"
+FLAGS = flags.FLAGS
 
 VOCAB_SIZE = 1500
 MAX_SEQ_LENGTH = 48
@@ -33,10 +33,16 @@ SENTENCES = (
 )
 
 
+def define_flags() -> None:
+    """The flags of this command."""
+    flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
+    flags.DEFINE_integer("num_train_steps", 7500, "Training steps; more guess better.")
+
+
 def main(_: Sequence[str]) -> None:
     """Vocabulary -> records -> model -> guesses -> picture."""
     start = time.monotonic()
-    output_dir = pathlib.Path(OUTPUT_DIR.value)
+    output_dir = pathlib.Path(FLAGS.output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     learn_vocabulary(output_dir)
     make_records(output_dir)
@@ -50,8 +56,8 @@ def learn_vocabulary(output_dir: pathlib.Path) -> None:
     """Texts -> vocab.txt, and a configuration of that many pieces."""
     title("1. A WordPiece vocabulary, learned from the texts")
     run(
-        "data_gen/build_vocab.py",
-        input_file=f"{HERE}/data_gen/sample_text/*.txt",
+        "vocab",
+        input_file=f"{SAMPLE_TEXT}/*.txt",
         output_file=f"{output_dir}/vocab.txt",
         vocab_size=VOCAB_SIZE,
     )
@@ -77,8 +83,8 @@ def make_records(output_dir: pathlib.Path) -> None:
     title("2. Pre-training records: sentence pairs with masked pieces")
     for name, seed, dupe_factor in (("train", 12345, 20), ("eval", 54321, 1)):
         run(
-            "create_pretraining_data.py",
-            input_file=f"{HERE}/data_gen/sample_text/*.txt",
+            "data",
+            input_file=f"{SAMPLE_TEXT}/*.txt",
             output_file=f"{output_dir}/{name}.tfrecord",
             vocab_file=f"{output_dir}/vocab.txt",
             max_seq_length=MAX_SEQ_LENGTH,
@@ -92,7 +98,7 @@ def train(output_dir: pathlib.Path) -> None:
     """Records -> checkpoints, with an evaluation now and then."""
     title("3. Pre-training: masked pieces and next sentences")
     run(
-        "run_pretraining.py",
+        "pretrain",
         input_file=f"{output_dir}/train.tfrecord",
         eval_input_file=f"{output_dir}/eval.tfrecord",
         output_dir=f"{output_dir}/model",
@@ -102,26 +108,26 @@ def train(output_dir: pathlib.Path) -> None:
         do_eval=True,
         max_seq_length=MAX_SEQ_LENGTH,
         max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
-        num_train_steps=STEPS.value,
-        num_warmup_steps=STEPS.value // 12,
+        num_train_steps=FLAGS.num_train_steps,
+        num_warmup_steps=FLAGS.num_train_steps // 12,
         learning_rate=6e-4,
         train_batch_size=8,  # small batches: many updates, and so few texts are soon learned
         eval_batch_size=24,
-        log_steps=STEPS.value // 25,
-        eval_steps=STEPS.value // 5,
+        log_steps=FLAGS.num_train_steps // 25,
+        eval_steps=FLAGS.num_train_steps // 5,
     )
 
 
 def guess(output_dir: pathlib.Path) -> None:
     """What the model puts in the place of [MASK]."""
     title("4. Its guesses")
-    run("fill_mask.py", *SENTENCES, init_checkpoint=f"{output_dir}/model")
+    run("fill-mask", *SENTENCES, init_checkpoint=f"{output_dir}/model")
 
 
 def draw(output_dir: pathlib.Path) -> None:
     """The curves as a picture."""
     title("5. The curves of the training")
-    run("plot_curves.py", output_dir=f"{output_dir}/model", picture=f"{output_dir}/curves.png")
+    run("plot", output_dir=f"{output_dir}/model", picture=f"{output_dir}/curves.png")
 
 
 def say_what_next(output_dir: pathlib.Path, seconds: float) -> None:
@@ -135,9 +141,9 @@ def say_what_next(output_dir: pathlib.Path, seconds: float) -> None:
 The texts are few and partly learned by heart. With your own (a sentence a line, a blank line
 between documents) and a released vocabulary and configuration:
 
-  {PYTHON} create_pretraining_data.py --input_file='corpus/*.txt' --output_file=train.tfrecord \\
+  bert-tf data --input_file='corpus/*.txt' --output_file=train.tfrecord \\
       --vocab_file=vocab.txt --dupe_factor=5
-  {PYTHON} run_pretraining.py --input_file=train.tfrecord --output_dir=model --do_train --do_eval \\
+  bert-tf pretrain --input_file=train.tfrecord --output_dir=model --do_train --do_eval \\
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --learning_rate=1e-4""")
 
 
@@ -146,14 +152,15 @@ def title(text: str) -> None:
     print(f"\n=== {text}", flush=True)
 
 
-def run(script: str, *arguments: str, **values) -> None:
+def run(verb: str, *arguments: str, **values) -> None:
     """Shows a command and runs it; its failure is ours."""
     shown = [f"--{name}={value}" for name, value in values.items()] + list(arguments)
-    print(f"$ {PYTHON} {script} {shlex.join(shown)}\n", flush=True)
-    code = subprocess.call([sys.executable, str(HERE / script), *shown])
+    print(f"$ bert-tf {verb} {shlex.join(shown)}\n", flush=True)
+    code = subprocess.call([sys.executable, "-m", "bert_tf", verb, *shown])
     if code:
         sys.exit(code)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.files import write_text
-from bert_tf.squad import evaluation, files, data as reading
+from bert_tf.squad import data as reading
+from bert_tf.squad import evaluation, files
 from bert_tf.squad.answers import Prediction
 from bert_tf.squad.report import report_html
 
@@ -102,5 +103,5 @@ def write_report(
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

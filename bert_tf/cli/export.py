@@ -14,15 +14,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf.cli import flags as shared_flags
+from absl import flags, logging
+
 from bert_tf.checkpoints import loading as weights
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
 from bert_tf.serving.export import FORMATS, SAVED_MODEL, export_checkpoint
 from bert_tf.serving.registry import DEFAULT_CHOICES, KINDS, ServingOptions, check_options
 from bert_tf.squad.windows import WindowSizes
-
-# isort: split
-from absl import flags, logging
 
 FLAGS = flags.FLAGS
 DEFAULTS = ServingOptions()
@@ -122,5 +121,5 @@ def serving_options() -> ServingOptions:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

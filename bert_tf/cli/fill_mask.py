@@ -8,14 +8,14 @@ The folder of a run holds all that is needed; otherwise --bert_config_file and -
 import sys
 from collections.abc import Sequence
 
-import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-from bert_tf.cli import flags as shared_flags
-from bert_tf.modeling import models
-from bert_tf.checkpoints import loading as weights
-from bert_tf.serving.fill_mask import fill_mask
-
-# isort: split
 from absl import flags
+
+import bert_tf  # first: it makes settings that TensorFlow reads when it loads
+from bert_tf.checkpoints import loading as weights
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
+from bert_tf.modeling import models
+from bert_tf.serving.fill_mask import fill_mask
 
 FLAGS = flags.FLAGS
 
@@ -50,5 +50,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

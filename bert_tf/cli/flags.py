@@ -12,15 +12,14 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.checkpoints import tf1
-from bert_tf.training import distribution
-from bert_tf.config import BertConfig
-from bert_tf.errors import InputError
-from bert_tf.data.batches import Batching
-from bert_tf.training.optimization import OPTIMIZERS
-from bert_tf.training.intervals import Pace
-from bert_tf.cli.main import run  # noqa: F401  (scripts call it as flags.run)
-from bert_tf.training.step import PRECISIONS, Computation
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights, tokenizer_of
+from bert_tf.config import BertConfig
+from bert_tf.data.batches import Batching
+from bert_tf.errors import InputError
+from bert_tf.training import distribution
+from bert_tf.training.intervals import Pace
+from bert_tf.training.optimization import OPTIMIZERS
+from bert_tf.training.step import PRECISIONS, Computation
 
 
 def define_model(*, required: bool = True) -> None:

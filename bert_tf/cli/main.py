@@ -1,85 +1,109 @@
-"""The way a script is run: what ends it, and how that is said."""
+"""Runs a command: flags are parsed before TensorFlow loads; errors and signals get exit codes."""
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import tensorflow as tf
 from absl import app, flags, logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.errors import InputError
-from bert_tf.training.intervals import Interrupted, sigterm_came
-from bert_tf.runtime import without_notices
+
+_words: list[str] = []  # the command line without its flags
+
+
+def parse(
+    define_flags: Callable[[], None], check_flags: Callable[[Sequence[str]], None] | None = None
+) -> None:
+    """Parses the command line, then loads TensorFlow.
+
+    So --help, a misspelt flag and flags that contradict each other are answered at once.
+
+    Args:
+      define_flags: defines the command's flags.
+      check_flags: called with what stands outside the flags; raises `InputError`.
+    """
+    define_flags()
+    list_shared_flags()
+    app.define_help_flags()
+    _words[:] = app.parse_flags_with_usage(sys.argv)
+    try:
+        if check_flags:
+            check_flags(_words[1:])
+    except InputError as error:
+        end(1, failure(error))
+    runtime.load_tensorflow()
 
 
 def run(main: Callable[[list[str]], None]) -> None:
-    """Runs a script's `main`; an `InputError` is printed without a traceback, exit code 1."""
+    """Runs a command's `main` with the words of `parse`; `InputError` exits with code 1."""
     logging.set_verbosity(logging.INFO)
-    tf.get_logger().setLevel("WARNING")  # else every collective operation of many hosts is told
-    with without_notices():
-        tf.config.list_physical_devices()
-    list_shared_flags()
-    app.run(lambda argv: main_or_message(main, argv))
+    app.run(lambda argv: main_or_message(main, argv), flags_parser=lambda _: _words)
 
 
 def list_shared_flags() -> None:
-    """Has --help list the flags that modules define for the script, which absl leaves out."""
+    """Lets --help list the flags that other modules define for the command, which absl omits."""
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if module.startswith(("bert_tf.", "data_gen.")):
+        if module.startswith(("bert_tf.", "create_pretraining_data")):
             for flag in defined:
                 flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
 def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
-    """Runs `main`; says what ended it. None of several processes ends before all are done."""
+    """Runs `main` and reports what ended it. No process of several ends before all are done."""
+    # Not at the top: they load TensorFlow, and `parse` must answer before.
+    import tensorflow as tf
+
+    from bert_tf import cluster
+    from bert_tf.training.intervals import Interrupted, sigterm_came
+
+    tf.get_logger().setLevel("WARNING")  # below it every collective operation is logged
     try:
         main(argv)
-        cluster.wait_for_all()  # what is lost up to here is waited for, as it is while they train
+        cluster.wait_for_all()  # a process lost up to here is waited for, as during training
     except InputError as error:
         cluster.let_others_read()
-        _end(1, f"\n{sys.argv[0]}: cannot go on.\n{error}")
+        end(1, failure(error))
     except Interrupted as stop:
         cluster.leave()
-        _end(
-            0,
-            f"\n{sys.argv[0]}: ended by SIGTERM, with a checkpoint of step {stop.step} in "
-            f"{stop.output_dir}. The same command goes on from there.",
-        )
+        message = f"ended by SIGTERM, with a checkpoint of step {stop.step} in {stop.output_dir}."
+        end(0, f"\n{sys.argv[0]}: {message} The same command goes on from there.")
     except tf.errors.ResourceExhaustedError as error:
         cluster.let_others_read()
-        _end(1, f"\n{sys.argv[0]}: cannot go on.\n{_exhausted(error)}")
+        end(1, failure(_exhausted(error)))
     except cluster.LOST as error:
         if not cluster.are_expected():
             raise
         if sigterm_came():
-            _end(
-                0,
-                f"\n{sys.argv[0]}: ended by SIGTERM. Another process of this run was lost; "
-                "the same command goes on from the latest checkpoint.",
-            )
+            message = "ended by SIGTERM. Another process of this run was lost;"
+            end(0, f"\n{sys.argv[0]}: {message} the same command goes on from the last checkpoint.")
         cluster.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
     if cluster.are_several():
         cluster.leave()
-        _end(0)
+        end(0)
+
+
+def failure(error: InputError) -> str:
+    """The message of a command that failed."""
+    return f"\n{sys.argv[0]}: failed.\n{error}"
 
 
 def _exhausted(error: Exception) -> InputError:
-    says = (str(error) or type(error).__name__).splitlines()[0]
+    reason = (str(error) or type(error).__name__).splitlines()[0]
     return InputError(
-        received=f"more to be kept than there is room for ({says})",
-        expected="steps that fit into the memory (see plan.py), files that fit onto the disk",
-        remedy="for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the "
-        "same result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: "
-        "make room, and give the same command again",
+        f"out of memory or disk space ({reason})",
+        "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
+        "for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the same "
+        "result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: make "
+        "room, and give the same command again",
     )
 
 
-def _end(code: int, message: str = "") -> None:
-    """Ends the process at once.
+def end(code: int, message: str = "") -> None:
+    """Ends the process at once, with a message on the error stream.
 
-    Not by sys.exit: an error keeps tf.data's iterators alive, and to end them while Python ends can
-    wait for ever. What had to be cleaned up was so on the way here.
+    Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
+    them for ever. Everything was cleaned up on the way here.
     """
     sys.stdout.flush()
     if message:

@@ -14,14 +14,14 @@ here. Memory is in GB of 2^30 bytes where a device's is meant, as these are sold
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from absl import flags
+
 import bert_tf
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.planning import Device, Workload, tables
 from bert_tf.planning.workload import BYTES, HEADS, OPTIMIZERS
-
-# isort: split
-from absl import flags
 
 FLAGS = flags.FLAGS
 
@@ -105,5 +105,5 @@ def lines(work: Workload, device: Device | None) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

@@ -9,14 +9,13 @@ Takes an export of export_model.py, or a folder with weights.
 import sys
 from collections.abc import Sequence
 
-from bert_tf.cli import flags as shared_flags
+from absl import flags
+
+from bert_tf.cli import main as cli
+from bert_tf.cli import predictor_flags
 from bert_tf.errors import InputError
 from bert_tf.playground.server import Server
 from bert_tf.playground.views import Playground
-from bert_tf.cli import predictor_flags
-
-# isort: split
-from absl import flags
 
 FLAGS = flags.FLAGS
 
@@ -47,5 +46,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

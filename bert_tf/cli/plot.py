@@ -5,14 +5,12 @@ python plot_curves.py --output_dir=/models/mine --picture=curves.png
 
 from collections.abc import Sequence
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
-from bert_tf.cli import flags as shared_flags
+from absl import flags
+
+from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 from bert_tf.training.logging import Curve, read_curves
-
-# isort: split
-from absl import flags
 
 FLAGS = flags.FLAGS
 
@@ -67,5 +65,5 @@ def draw_curve(axes, curves: dict[str, Curve], name: str, label: str, style: str
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

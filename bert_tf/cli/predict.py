@@ -16,14 +16,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from bert_tf import Predictor, files
-from bert_tf.cli import flags as shared_flags
-from bert_tf.cli import predictor_flags
-from bert_tf.serving import lines
-
-# isort: split
 import tensorflow as tf
 from absl import flags, logging
+
+from bert_tf import Predictor, files
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
+from bert_tf.cli import predictor_flags
+from bert_tf.serving import lines
 
 FLAGS = flags.FLAGS
 STDIN = "standard input"
@@ -132,5 +132,5 @@ def until_nobody_reads() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    define_flags()
-    shared_flags.run(main)
+    cli.parse(define_flags)
+    cli.run(main)

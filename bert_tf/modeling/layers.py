@@ -14,8 +14,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.modeling import recompute
 from bert_tf.config import BertConfig
+from bert_tf.modeling import recompute
 from bert_tf.modeling.dropout import Dropout
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original

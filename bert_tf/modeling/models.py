@@ -12,8 +12,8 @@ from typing import Any
 
 import keras
 
-from bert_tf.modeling import heads, layers
 from bert_tf.config import BertConfig
+from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout
 
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.answer_windows import Contexts, Windows, make_windows, read_contexts
+from bert_tf.serving.fill_mask import MASK
+from bert_tf.serving.graph_text import Features, Sequences, runs_of
 from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.piece_names import piece_names
 from bert_tf.serving.rows import Row
-from bert_tf.serving.graph_text import Features, Sequences, runs_of
 from bert_tf.serving.words_of_text import PointFlags, words_of_texts
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tasks.features import word_windows

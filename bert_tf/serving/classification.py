@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.graph_text import Features
+from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.signatures import Answers, ServingTask
 
 SAMPLE_TEXTS = (

@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.serving.classification import TextTask
-from bert_tf.serving.piece_names import piece_names
 from bert_tf.serving.graph_text import Features
+from bert_tf.serving.piece_names import piece_names
 from bert_tf.serving.signatures import TEXT, Answers, Signature
 
 

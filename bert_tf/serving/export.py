@@ -24,17 +24,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import cluster, files
 from bert_tf.checkpoints import tf1
-from bert_tf import files, cluster
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.serving import model_card, portable, warm_up
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.registry import ServingOptions, make_task
 from bert_tf.serving.signatures import DEFAULT, ServingTask, refuse_no_numbers
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.checkpoints.loading import open_weights
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"

@@ -17,11 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import files
-from bert_tf.modeling import models
+from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.checkpoints.loading import Weights, load_checkpoint
+from bert_tf.modeling import models
+from bert_tf.tokenization.wordpiece import FullTokenizer, truncate_pair
 
 EMBEDDINGS = "embeddings"  # as a layer: what the first encoder block is given
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # that batches are padded to
@@ -104,19 +104,6 @@ def make_examples(
         first = [cls, *a, sep]
         examples.append(Example(first + second, [0] * len(first) + [1] * len(second)))
     return examples
-
-
-def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:
-    """Cuts from the end of the longer, of the second if equal (original: `_truncate_seq_pair`)."""
-    excess = max(0, len(a) + len(b) - most)
-    from_longer = min(excess, abs(len(a) - len(b)))
-    rest = excess - from_longer
-    cut_a, cut_b = rest // 2, rest - rest // 2
-    if len(a) > len(b):
-        cut_a += from_longer
-    else:
-        cut_b += from_longer
-    return a[: len(a) - cut_a], b[: len(b) - cut_b]
 
 
 # ---------------------------------------------------------------------------- vectors

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.feature_extraction import Vectors
 from bert_tf.files import whole_file
+from bert_tf.serving.feature_extraction import Vectors
 
 DECIMALS = 6  # of the original's JSON
 

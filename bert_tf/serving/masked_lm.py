@@ -7,8 +7,16 @@ import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.serving.fill_mask import MASK
+from bert_tf.serving.graph_text import (
+    FEATURE_NAMES,
+    Features,
+    Runs,
+    checked,
+    in_range,
+    runs_of,
+    without_padding,
+)
 from bert_tf.serving.piece_names import piece_names
-from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, checked, in_range, runs_of, without_padding
 from bert_tf.serving.signatures import Answers, ServingTask
 
 

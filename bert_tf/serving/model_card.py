@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import tf1
 from bert_tf import files
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import folder_of, join
 from bert_tf.serving.signatures import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingTask
 

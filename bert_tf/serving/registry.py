@@ -11,10 +11,11 @@ from typing import Any
 
 import keras
 
-from bert_tf.modeling import models
+from bert_tf.checkpoints.loading import ENCODER, HEAD, Weights, load_checkpoint
+from bert_tf.checkpoints.metadata import FACTS_FILE
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.checkpoints.metadata import FACTS_FILE
+from bert_tf.modeling import models
 from bert_tf.serving import inference
 from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, RegressionTask
 from bert_tf.serving.embeddings import EmbeddingTask
@@ -26,7 +27,6 @@ from bert_tf.serving.token_labels import TokenLabelsTask
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.checkpoints.loading import ENCODER, HEAD, Weights, load_checkpoint
 
 _CLASSIFIER = f"bert/|{HEAD}"
 DEFAULT_CHOICES = 4  # sequences of a record of multiple choice, as SWAG has them

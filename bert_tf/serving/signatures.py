@@ -13,8 +13,16 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.serving.graph_text import (
+    FEATURE_NAMES,
+    Features,
+    Sequences,
+    checked,
+    in_range,
+    parse_examples,
+    without_padding,
+)
 from bert_tf.serving.inference import InferenceModel
-from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences, checked, in_range, parse_examples, without_padding
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 Answers = dict[str, tf.Tensor]

@@ -20,9 +20,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.squad.windows import CONTEXTS_AT_ONCE, Document, Window
-from bert_tf.tokenization.wordpiece import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
-from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.basic import split_words
+from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
 
 # (window, first index in it, last index in it) -> the text
 Alignment = Callable[[Window, int, int], str]

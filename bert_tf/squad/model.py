@@ -13,15 +13,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.modeling import losses, models
 from bert_tf.checkpoints import loading as weights
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.data.batches import Batching
-from bert_tf.training.fine_tuning import predictions_in_order
-from bert_tf.checkpoints.metadata import Weights
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.data.shards import RecordFiles
+from bert_tf.modeling import losses, models
 from bert_tf.squad.windows import Window
+from bert_tf.training.fine_tuning import predictions_in_order
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import Computation
 from bert_tf.training.trainer import Trainer
 

@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.squad.answers import NbestEntry, Prediction
-from bert_tf.squad.evaluation import Score, score_question
 from bert_tf.squad.data import Answer, SquadExample, SquadFile
+from bert_tf.squad.evaluation import Score, score_question
 
 NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
 TEMPLATE = "report.html"

@@ -16,8 +16,8 @@ nothing but their order, so that what it finds on null odds is on their scale.
 from collections.abc import Mapping, Sequence
 
 from bert_tf.squad.answers import Prediction, best_non_null, decide
-from bert_tf.squad.evaluation import best_thresholds, evaluate
 from bert_tf.squad.data import SquadFile
+from bert_tf.squad.evaluation import best_thresholds, evaluate
 
 LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
 

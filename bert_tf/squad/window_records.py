@@ -5,9 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.shards import write_records
 from bert_tf.data.records import Feature, Record
-from bert_tf.data.shards import RecordFiles
+from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.squad.windows import Window
 
 

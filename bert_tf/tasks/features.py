@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import InputError
-from bert_tf.tokenization.wordpiece import truncate_pair
 from bert_tf.data.records import Feature, Record
-from bert_tf.tasks.labels import IGNORED, Labels
+from bert_tf.errors import InputError
 from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tasks.labels import IGNORED, Labels
+from bert_tf.tokenization.wordpiece import FullTokenizer, truncate_pair
 
 BYTES_AT_ONCE = 1 << 20  # of text that is tokenized together
 TEXTS_AT_ONCE = 8192

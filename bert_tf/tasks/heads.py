@@ -14,8 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import losses, models
 from bert_tf.config import BertConfig
+from bert_tf.modeling import losses, models
 from bert_tf.tasks.labels import IGNORED
 from bert_tf.tasks.task import Task
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.files import write_text
-from bert_tf.tasks.labels import Label, Labels
 from bert_tf.tasks.examples import WordsExample
+from bert_tf.tasks.labels import Label, Labels
 
 
 def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:

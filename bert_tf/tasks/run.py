@@ -13,17 +13,16 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_checkpoint
+from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.data.batches import Batching
+from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
-from bert_tf.data.batches import Batching
-from bert_tf.training.fine_tuning import predictions_in_order
-from bert_tf.data.shards import write_records
-from bert_tf.checkpoints.metadata import ModelFacts
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.data.shards import RecordFiles
 from bert_tf.serving.registry import KIND_OF_HEAD
-from bert_tf.training.step import Computation
 from bert_tf.tasks import metrics, outputs
+from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.features import Features, classifier_record, join_words, make_features
 from bert_tf.tasks.heads import (
     ARCHITECTURES,
@@ -32,12 +31,12 @@ from bert_tf.tasks.heads import (
     probabilities,
     task_model,
 )
-from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
+from bert_tf.training.fine_tuning import predictions_in_order
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.training.step import Computation
 from bert_tf.training.trainer import Trainer
-from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_checkpoint
-from bert_tf.checkpoints.saving import write_model_files
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 HEAD_WEIGHTS = "output_weights"  # [classes, D]

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import tf1
 from bert_tf import cluster
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
-from bert_tf.training.intervals import Pace, StopTraining
 from bert_tf.tasks.reports import Trial, write_reports
 from bert_tf.tasks.run import Run, SplitData
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
+from bert_tf.training.intervals import Pace, StopTraining
 
 RESULTS = "trial.json"
 

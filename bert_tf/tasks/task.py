@@ -11,9 +11,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.metrics import METRICS
-from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ import tensorflow_text as tf_text
 
 from bert_tf.errors import InputError
 from bert_tf.files import read_text
-from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
+from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
@@ -282,3 +282,16 @@ def _batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(text)
     if batch:
         yield batch
+
+
+def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:
+    """Cuts from the end of the longer, of the second if equal (original: `_truncate_seq_pair`)."""
+    excess = max(0, len(a) + len(b) - most)
+    from_longer = min(excess, abs(len(a) - len(b)))
+    rest = excess - from_longer
+    cut_a, cut_b = rest // 2, rest - rest // 2
+    if len(a) > len(b):
+        cut_a += from_longer
+    else:
+        cut_b += from_longer
+    return a[: len(a) - cut_a], b[: len(b) - cut_b]

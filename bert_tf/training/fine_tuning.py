@@ -6,28 +6,18 @@ predictions                     of every record once, in the order of the record
 """
 
 import dataclasses
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
-from bert_tf import cluster
-from bert_tf.training import optimization
-from bert_tf.data.batches import MULTIPLE, BucketedBatches, choose_lengths, real_lengths, sequences_of
+from bert_tf.data.batches import (
+    BucketedBatches,
+)
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors, whole_file
-from bert_tf.data.samplers import BufferShuffledOrder, ByLengthOrder, FileOrder, Order, ShuffledOrder
-from bert_tf.data.records import Record
-from bert_tf.data.shards import RecordFiles
+from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
-
-WINDOW = 50  # batches of training that are sorted by length at once; no more than an epoch has
-# Positions that a step computes in about the time in which it is compiled for one more length.
-COMPILATION = 50_000
-
 
 # Where a run is made longer: how long it is, and how its best checkpoint is chosen.
 _MAY_CHANGE = ("num_train_epochs", "num_train_steps", "eval_steps", "early_stopping")
@@ -89,89 +79,6 @@ def refuse_other_settings(folder: tf1.CheckpointFolder, facts: Mapping[str, Any]
     latest = folder.latest()
     if latest and tf1.has_ended(latest):
         tf1.refuse_other_end(latest, facts, besides=_MAY_CHANGE)
-
-
-def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
-    """Writes a TFRecord file that appears when it is whole; returns how many records.
-
-    Args:
-      path: local or remote.
-      record: the declaration.
-      rows: for each record the values of its features.
-
-    Raises:
-      InputError: the file cannot be written, or other processes of the run have other rows.
-    """
-    count = checksum = 0
-    with (
-        path_errors(path, "written"),
-        whole_file(path) as temporary,
-        tf.io.TFRecordWriter(temporary) as writer,
-    ):
-        for count, row in enumerate(rows, 1):  # noqa: B007
-            serialized = record.serialize(row)
-            checksum = zlib.crc32(serialized, checksum)
-            writer.write(serialized)
-    # Waits for the chief, whose file they all read.
-    cluster.refuse_differences({f"records of {path}": checksum})
-    return count
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Batching:
-    """How records become batches."""
-
-    vocab_size: int
-    max_seq_length: int
-    bucket_by_length: bool = True
-    legacy_shuffle: bool = False
-
-    def training(
-        self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int
-    ) -> BucketedBatches:
-        """Endless shuffled batches; planned up to the last step."""
-        order: Order = ShuffledOrder(len(files), seed=seed)
-        if self.legacy_shuffle:
-            order = BufferShuffledOrder(len(files), seed=seed)
-        num_examples = num_train_steps * batch_size
-        window = min(WINDOW, max(len(files) // batch_size, 1))
-        return self._batches(files, order, batch_size, num_examples, seed=seed, window=window)
-
-    def once(self, files: RecordFiles, *, batch_size: int) -> BucketedBatches:
-        """Every record once."""
-        order = FileOrder(len(files))
-        window = -(-len(files) // batch_size)
-        return self._batches(files, order, batch_size, len(files), seed=None, window=window)
-
-    def _batches(self, files, order: Order, batch_size: int, num_examples: int, *, seed, window):
-        lengths = real_lengths(files)
-        padded: tuple[int, ...] = (self.max_seq_length,)
-        if self.bucket_by_length:
-            # No example may be as long as max_seq_length; the longest has the last bucket.
-            longest = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
-            passes = num_examples / len(files)
-            padded = choose_lengths(
-                lengths,
-                longest=min(longest, self.max_seq_length),
-                cost=COMPILATION / (passes * sequences_of(files)),
-            )
-            order = ByLengthOrder(
-                order,
-                lengths,
-                batch_size=batch_size,
-                window=window,
-                num_examples=num_examples,
-                seed=seed,
-            )
-        return BucketedBatches(
-            files,
-            order,
-            batch_size=batch_size,
-            vocab_size=self.vocab_size,
-            lengths=lengths,
-            padded_lengths=padded,
-            num_examples=num_examples,
-        )
 
 
 def predictions_in_order(

@@ -20,12 +20,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.errors import InputError
-from bert_tf.training.loss_scaling import LossScale
+from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.training.optimization import AdamWeightDecay, clip_by_global_norm, layer_scales
 from bert_tf.modeling.recompute import recomputing
+from bert_tf.training.loss_scaling import LossScale
+from bert_tf.training.optimization import AdamWeightDecay, clip_by_global_norm, layer_scales
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 

@@ -17,17 +17,23 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import tf1
-from bert_tf.training import distribution
 from bert_tf import cluster
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.training.optimization import AdamWeightDecay, trained_names
+from bert_tf.training import distribution
 from bert_tf.training.intervals import Interrupted, Pace, StopTraining, noticing_sigterm
 from bert_tf.training.logging import Progress
-from bert_tf.data.batches import RecordBatches
-from bert_tf.training.step import Computation, TrainingStep, first_replica, model_inputs, sum_over_replicas
-from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.training.optimization import AdamWeightDecay, trained_names
+from bert_tf.training.step import (
+    Computation,
+    TrainingStep,
+    first_replica,
+    model_inputs,
+    sum_over_replicas,
+)
 
 
 class Trainer:
@@ -64,9 +70,7 @@ class Trainer:
         with strategy.scope(), self.computation.policy():
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
-            frozen = {
-                tf1.checkpoint_name(v): v.value for v in self.model.trainable_variables
-            }
+            frozen = {tf1.checkpoint_name(v): v.value for v in self.model.trainable_variables}
             trained = {name: frozen.pop(name) for name in trained_names(list(frozen), freeze)}
             self.step = TrainingStep(
                 self.model,
@@ -418,9 +422,7 @@ class Trainer:
         if prefix is None:
             return 0
         reader = tf1.open_checkpoint(prefix)
-        tf1.warn_of_other_facts(
-            tf1.read_run_facts(reader, prefix=prefix), run_facts
-        )
+        tf1.warn_of_other_facts(tf1.read_run_facts(reader, prefix=prefix), run_facts)
         load_checkpoint(self.model, prefix, required="")
         for name, _, m, v in self.step.named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):

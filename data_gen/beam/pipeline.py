@@ -22,15 +22,15 @@ import tensorflow as tf
 from absl import logging
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from bert_tf.errors import InputError
 from bert_tf.data.shards import expand_patterns
+from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import read_vocabulary
 from data_gen.beam import steps
 from data_gen.blocks import BlockWorker, Plan
 from data_gen.checks import check_paths, check_settings, input_errors, require_text
 from data_gen.documents import Counts, DocumentReader
-from data_gen.pipeline import EXAMPLES_SHOWN, Job, expected_bytes, make_plan
 from data_gen.outputs import hidden_sibling, report_path, working_folder, write_json
+from data_gen.pipeline import EXAMPLES_SHOWN, Job, expected_bytes, make_plan
 from data_gen.report import log_examples, log_report, make_report
 from data_gen.shuffling import in_buckets
 from data_gen.workers import choose_num_workers

@@ -8,10 +8,10 @@ import pytest
 import reference
 import small
 
-from bert_tf.checkpoints import editing
 from bert_tf import load_checkpoint, pretraining_model
-from bert_tf.errors import InputError
+from bert_tf.checkpoints import editing
 from bert_tf.checkpoints.loading import tokenizer_of
+from bert_tf.errors import InputError
 
 CONFIG = small.CONFIG
 WORDS, BIAS = editing.WORD_TABLE, editing.OUTPUT_BIAS
@@ -168,9 +168,7 @@ def test_extra_tokens_within_the_spare_rows(tensors):
 
 def test_extra_tokens_depend_on_the_seed(tensors):
     weights = model_files.weights_of(tensors)
-    one, same, other = (
-        editing.add_pieces(weights, ["n"], seed=s).read(WORDS) for s in (1, 1, 2)
-    )
+    one, same, other = (editing.add_pieces(weights, ["n"], seed=s).read(WORDS) for s in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not np.any(one[41] == other[41])
 

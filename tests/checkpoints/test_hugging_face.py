@@ -13,12 +13,12 @@ import safetensors.numpy
 import small
 
 from bert_tf import bert_encoder, load_checkpoint, pretraining_model
+from bert_tf.checkpoints import hugging_face as hf
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.saving import save_weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.checkpoints import hugging_face as hf
-from bert_tf.checkpoints.metadata import ModelFacts
-from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.saving import save_weights
 
 ERF_CONFIG = dataclasses.replace(small.CONFIG, hidden_act="gelu_erf")
 VOCAB_TEXT = "".join(f"{piece}\n" for piece in model_files.PIECES)

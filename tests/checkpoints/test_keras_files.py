@@ -12,11 +12,11 @@ import reference
 import small
 
 from bert_tf import bert_encoder, pretraining_model
-from bert_tf.modeling import models
-from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.errors import InputError
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
+from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.errors import InputError
+from bert_tf.modeling import models
 
 CONFIG = small.CONFIG
 MODELS = {

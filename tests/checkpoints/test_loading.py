@@ -14,10 +14,10 @@ import small
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.errors import InputError
+from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelFacts
 from bert_tf.checkpoints.saving import FORMATS, save_weights
-from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
+from bert_tf.errors import InputError
 
 CONFIG = small.CONFIG
 VOCABULARIES = {

@@ -10,7 +10,18 @@ import small
 import tensorflow as tf
 
 from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
-from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_FACTS, CheckpointFolder, checkpoint_name, find_checkpoint, open_checkpoint, read_run_facts, read_tensor, warn_of_other_facts, write_checkpoint
+from bert_tf.checkpoints.tf1 import (
+    GLOBAL_STEP,
+    RUN_FACTS,
+    CheckpointFolder,
+    checkpoint_name,
+    find_checkpoint,
+    open_checkpoint,
+    read_run_facts,
+    read_tensor,
+    warn_of_other_facts,
+    write_checkpoint,
+)
 from bert_tf.errors import InputError
 
 SHAPES = reference.variable_shapes(small.CONFIG)

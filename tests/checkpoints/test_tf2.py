@@ -7,9 +7,9 @@ import small
 import tensorflow as tf
 
 from bert_tf import load_checkpoint, pretraining_model
-from bert_tf.errors import InputError
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
+from bert_tf.errors import InputError
 
 LAYERS, HEADS = small.CONFIG.num_hidden_layers, small.CONFIG.num_attention_heads
 ATTRIBUTES, NUMBERED, NEWER, OLDER = "attributes", "numbered", "newer", "older"

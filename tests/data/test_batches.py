@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.data.batches import BucketedBatches, choose_lengths, real_lengths
-from bert_tf.errors import InputError
-from bert_tf.data.samplers import ByLengthOrder, FileOrder
 from bert_tf.data.records import Feature, Record
+from bert_tf.data.samplers import ByLengthOrder, FileOrder
 from bert_tf.data.shards import RecordFiles
+from bert_tf.errors import InputError
 
 ROWS = 23
 

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 import tensorflow as tf
-from test_create_pretraining_data import SAMPLE_TEXT, make_job, names, vocab_file  # noqa: F401
+from generation import SAMPLE_TEXT, make_job, names
 
 from bert_tf.errors import InputError
 from data_gen.pipeline import create
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def records(*paths) -> list[bytes]:
 def run_command(job, *words: str) -> subprocess.CompletedProcess:
     settings = dataclasses.asdict(job.settings)
     named = {**settings, **{n: getattr(job, n) for n in ("input_file", "output_file")}}
-    command = ["data_gen/beam_pretraining_data.py", f"--vocab_file={job.vocab_file}"]
+    command = ["beam-data", f"--vocab_file={job.vocab_file}"]
     command += [f"--{name}={value}" for name, value in named.items()]
     return subprocess.run(
         [sys.executable, *command, *words],
@@ -46,7 +46,7 @@ def run_command(job, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):  # noqa: F811
+def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):
     """All of them, in the same order, whatever the number of files; and the same report."""
     local = make_job(tmp_path, vocab_file, block_characters=9000)
     report = create(local)
@@ -64,7 +64,7 @@ def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):  #
         beam_pipeline.create(job)
 
 
-def test_the_command_with_a_single_block(beam_pipeline, tmp_path, vocab_file):  # noqa: F811
+def test_the_command_with_a_single_block(beam_pipeline, tmp_path, vocab_file):
     local = make_job(tmp_path, vocab_file)
     create(local)
     job = dataclasses.replace(local, output_file=str(tmp_path / "beam"))
@@ -73,7 +73,7 @@ def test_the_command_with_a_single_block(beam_pipeline, tmp_path, vocab_file):  
     assert records(tmp_path / "beam-00000-of-00001") == records(tmp_path / "out.tfrecord")
 
 
-def test_what_is_wrong_on_a_worker_is_told(beam_pipeline, tmp_path, vocab_file):  # noqa: F811
+def test_what_is_wrong_on_a_worker_is_told(beam_pipeline, tmp_path, vocab_file):
     (tmp_path / "text").write_bytes(b"one two\n" * 3 + b"caf\xe9\n")
     out = tmp_path / "out"
     out.mkdir()
@@ -86,13 +86,13 @@ def test_what_is_wrong_on_a_worker_is_told(beam_pipeline, tmp_path, vocab_file):
     assert names(out) == []
 
 
-def test_dataflow_needs_paths_that_it_can_reach(beam_pipeline, tmp_path, vocab_file):  # noqa: F811
+def test_dataflow_needs_paths_that_it_can_reach(beam_pipeline, tmp_path, vocab_file):
     job = make_job(tmp_path, vocab_file, output_file="gs://bucket/out")
     with pytest.raises(InputError, match=r"^Received: --input_file=.* with Dataflow"):
         beam_pipeline.create(job, beam_options=["--runner=DataflowRunner"])
 
 
-def test_without_beam_the_command_says_so(tmp_path, vocab_file):  # noqa: F811
+def test_without_beam_the_command_says_so(tmp_path, vocab_file):
     try:
         import apache_beam  # noqa: F401
     except ImportError:

@@ -9,11 +9,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_create_pretraining_data import SAMPLE_TEXT, make_job, vocab_file  # noqa: F401
+from generation import SAMPLE_TEXT, make_job
 
 from bert_tf.data.shards import expand_patterns
-from data_gen.beam import steps
 from data_gen import shuffling
+from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
 from data_gen.pipeline import Job, create, make_plan
 
@@ -97,7 +97,7 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
 
 
 @pytest.mark.parametrize("block_characters", [9000, 1 << 30])
-def test_the_steps_make_the_local_records(tmp_path, vocab_file, block_characters, monkeypatch):  # noqa: F811
+def test_the_steps_make_the_local_records(tmp_path, vocab_file, block_characters, monkeypatch):
     """In many blocks, and in a single one, which has another way."""
     monkeypatch.setattr(shuffling, "BUFFER_BYTES", 20_000)
     job = make_job(tmp_path, vocab_file, block_characters=block_characters)

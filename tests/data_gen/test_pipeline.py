@@ -12,47 +12,12 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names
 
-from bert_tf.errors import InputError
 from bert_tf.data.records import pretraining_record
+from bert_tf.errors import InputError
 from data_gen import shuffling
-from data_gen.instances import Settings
 from data_gen.pipeline import Job, create
-
-ROOT = pathlib.Path(__file__).parents[1]
-SAMPLE_TEXT = str(ROOT / "data_gen" / "sample_text" / "*.txt")
-S, P = 37, 7
-SETTINGS = Settings(
-    max_seq_length=S,
-    max_predictions_per_seq=P,
-    masked_lm_prob=0.15,
-    short_seq_prob=0.1,
-    dupe_factor=3,
-    random_seed=12345,
-    do_whole_word_mask=False,
-)
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-@pytest.fixture(scope="module")
-def vocab_file(tmp_path_factory) -> str:
-    """Single letters, so that every word has many pieces, and some marks."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *",.'"]
-    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("\n".join([*pieces, *(f"##{letter}" for letter in LETTERS)]) + "\n")
-    return str(path)
-
-
-def make_job(folder, vocab, **changes) -> Job:
-    settings = {name: changes.pop(name) for name in list(changes) if hasattr(SETTINGS, name)}
-    values = {
-        "input_file": SAMPLE_TEXT,
-        "output_file": str(folder / "out.tfrecord"),
-        "vocab_file": vocab,
-        "num_workers": 1,
-        "settings": dataclasses.replace(SETTINGS, **settings),
-    }
-    return Job(**values | changes)
 
 
 def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> dict:
@@ -62,10 +27,6 @@ def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> 
     )
     serialized = [item.numpy() for item in tf.data.TFRecordDataset(str(path))]
     return {name: value.numpy() for name, value in record.parse(serialized).items()}
-
-
-def names(folder: pathlib.Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # -------------------------------------------------------------------- equal to the original

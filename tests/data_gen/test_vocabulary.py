@@ -12,10 +12,16 @@ import pytest
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen import vocabulary
-from data_gen.vocabulary import SPECIAL_PIECES, choose_alphabet, count_words, learn_vocabulary, measure_coverage
 from data_gen.documents import DocumentReader
+from data_gen.vocabulary import (
+    SPECIAL_PIECES,
+    choose_alphabet,
+    count_words,
+    learn_vocabulary,
+    measure_coverage,
+)
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE_TEXT = sorted(map(str, (ROOT / "data_gen" / "sample_text").glob("*.txt")))
 LEARN = {"min_frequency": 2, "character_coverage": 1.0}
 
@@ -102,7 +108,7 @@ def run(output, *, hash_seed: int, threads: int, **flags) -> subprocess.Complete
     values["character_coverage"] = 1
     words = [f"--{name}={value}" for name, value in (values | flags).items()]
     return subprocess.run(
-        [sys.executable, "-m", "data_gen.build_vocab", *words],
+        [sys.executable, "-m", "bert_tf", "vocab", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,

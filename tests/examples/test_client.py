@@ -19,10 +19,10 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from served_models import TOKENIZER
 
-from bert_tf.serving.predictor import Predictor
 from bert_tf.serving import loading
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel
+from bert_tf.serving.predictor import Predictor
 from bert_tf.tasks.features import classifier_record
 
 pytest.importorskip("tensorflow_serving.apis", reason="needs tensorflow-serving-api")
@@ -31,7 +31,7 @@ pytest.importorskip("tensorflow_serving.apis", reason="needs tensorflow-serving-
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 LINES = [
     {"text_a": "who founded it", "text_b": "Ruprecht (1386)"},
     {"text_a": "", "text_b": ""},

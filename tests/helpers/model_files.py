@@ -12,8 +12,8 @@ import small
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints import editing
-from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.checkpoints.metadata import ModelFacts, Weights
+from bert_tf.checkpoints.tf1 import write_checkpoint
 
 NUM_CLASSES = 3
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -9,19 +9,19 @@ import numpy as np
 import small_squad
 
 from bert_tf import BertConfig
-from bert_tf.modeling import models
-from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.modeling import models
 from bert_tf.serving.registry import ServingOptions
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
 from bert_tf.squad.windows import WindowSizes, prediction_windows
+from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
 from bert_tf.tasks.heads import probabilities
 from bert_tf.tasks.labels import Labels
-from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
-from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
-from bert_tf.checkpoints.saving import write_model_files
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 CONFIG = BertConfig(

@@ -9,8 +9,8 @@ import small
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.training import distribution
 from bert_tf.modeling import losses, models
+from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import Computation
 from bert_tf.training.trainer import Trainer

@@ -1,5 +1,4 @@
 """A small vocabulary, and questions of random texts: what the tests of bert_tf.squad share."""
-# ruff: noqa: RUF001 (Greek letters are meant)
 
 import tempfile
 import warnings

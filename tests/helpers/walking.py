@@ -1,7 +1,7 @@
 """What the walks share: tiny input files, and the real scripts run in their own processes."""
 
 import contextlib
-import importlib.util
+import importlib
 import json
 import os
 import pathlib
@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags as absl_flags
 
+from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import find_checkpoint, open_checkpoint
 from bert_tf.data.records import Record, pretraining_record
 
@@ -97,10 +98,11 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def command(script: str, *words: str, **flags: Any) -> list[str]:
-    """A script's command line; a flag that is True is --flag, one that is None is left out."""
+    """The command line of a script or verb; True gives --flag, None leaves the flag out."""
     given = {name: value for name, value in flags.items() if value is not None}
     listed = [f"--{n}" if value is True else f"--{n}={value}" for n, value in given.items()]
-    return [sys.executable, str(ROOT / script), *words, *listed]
+    program = [str(ROOT / script)] if script.endswith(".py") else ["-m", "bert_tf", script]
+    return [sys.executable, *program, *words, *listed]
 
 
 def run(
@@ -131,9 +133,8 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
 
     What the script refuses comes as an `InputError`. What it sets for its process is set back.
     """
-    spec = importlib.util.spec_from_file_location(script.removesuffix(".py"), ROOT / script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    name = script.removesuffix(".py") if script.endswith(".py") else VERBS[script][0]
+    module = importlib.import_module(name)
     before = set(absl_flags.FLAGS)
     module.define_flags()
 
@@ -144,7 +145,11 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
         at_end = signal.getsignal(signal.SIGTERM)
         try:
             with unittest.mock.patch.dict(os.environ):
-                module.main(absl_flags.FLAGS(command(script, *words, **flags)[1:]))
+                given = command(script, *words, **flags)
+                given = given[given.index(script if script in VERBS else str(ROOT / script)) :]
+                outside = absl_flags.FLAGS(given)
+                getattr(module, "check_flags", lambda _: None)(outside[1:])
+                module.main(outside)
         finally:
             signal.signal(signal.SIGTERM, at_end)
 

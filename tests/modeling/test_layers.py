@@ -13,8 +13,8 @@ from keras import ops
 from small import close, hidden_states
 
 from bert_tf import BertConfig, bert_encoder, pretraining_model
-from bert_tf.modeling import heads, layers
 from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout
 
 B, S, P = small.ROWS, small.S, small.P

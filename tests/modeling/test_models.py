@@ -7,8 +7,8 @@ import reference
 import small
 
 from bert_tf import BertConfig, bert_encoder, pretraining_model
-from bert_tf.modeling import models
 from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.modeling import models
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
 RELEASED_SIZES = [

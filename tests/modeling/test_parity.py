@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
-from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.data.samplers import FileOrder
-from bert_tf.training.intervals import Pace
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.shards import RecordFiles
 from bert_tf.data.records import pretraining_record
+from bert_tf.data.samplers import FileOrder
+from bert_tf.data.shards import RecordFiles
+from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.training.intervals import Pace
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import Computation
 from bert_tf.training.trainer import Trainer
 

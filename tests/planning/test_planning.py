@@ -13,12 +13,12 @@ import pytest
 
 from bert_tf import BertConfig, planning
 from bert_tf.checkpoints import tf1
-from bert_tf.modeling import models
 from bert_tf.errors import InputError
+from bert_tf.modeling import models
 from bert_tf.planning import memory, tables, timing, work
 from bert_tf.planning.workload import HEADS
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 V, D, L, N, F = 997, 60, 2, 3, 140
 B, S, P, C = 11, 53, 7, 5
 CONFIG = BertConfig(
@@ -59,9 +59,7 @@ MODELS = {
 def test_variables_are_those_of_the_model(head):
     found = planning.variables(CONFIG, head=head, num_classes=C)
     model = MODELS[head]()
-    assert found == {
-        tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables
-    }
+    assert found == {tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables}
     assert planning.count(found) == model.count_params()
 
 
@@ -97,7 +95,9 @@ def test_constant_memory_by_hand():
     assert constant["weights"] == 4 * parameters
     assert constant["moments"] == 8 * parameters
     assert constant["batch"] == 4 * B * (3 * S + 3 * P + 2)
-    summed = planning.step_memory(changed(train_batch_size=6, gradient_accumulation_steps=3)).constant
+    summed = planning.step_memory(
+        changed(train_batch_size=6, gradient_accumulation_steps=3)
+    ).constant
     assert summed["summed gradients"] == 4 * parameters
     assert "summed gradients" not in constant
 
@@ -217,8 +217,13 @@ def test_a_part_takes_as_long_as_its_flops_or_its_bytes():
 
 def test_all_reduce_by_hand():
     """4 devices in a ring: three quarters of the bytes twice, in six rounds."""
-    assert planning.all_reduce_seconds(2 * 10**8, 4, DEVICE) == pytest.approx(2 * 0.75 * 2 + 6 * 0.01)
-    one, eight = planning.step_time(BASE, DEVICE), planning.step_time(changed(BASE, num_replicas=8), DEVICE)
+    assert planning.all_reduce_seconds(2 * 10**8, 4, DEVICE) == pytest.approx(
+        2 * 0.75 * 2 + 6 * 0.01
+    )
+    one, eight = (
+        planning.step_time(BASE, DEVICE),
+        planning.step_time(changed(BASE, num_replicas=8), DEVICE),
+    )
     assert one.all_reduce == 0
     assert one.scaling_efficiency == 1
     assert eight.total == eight.compute + eight.all_reduce
@@ -341,7 +346,7 @@ def test_the_command(tmp_path):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps(tables.PUBLISHED["BERT-Base"].to_dict()))
     words = (
-        "plan.py",
+        "plan",
         f"--bert_config_file={path}",
         "--memory_gb=16",
         "--fits",

@@ -19,6 +19,7 @@ import tensorflow as tf
 from served_models import CONFIG, KINDS, LENGTH, TOKENIZER, WINDOWS, make_model
 
 from bert_tf import BertConfig, bert_encoder
+from bert_tf.checkpoints.loading import Weights
 from bert_tf.errors import InputError
 from bert_tf.playground import server as server_module
 from bert_tf.playground import views as views_module
@@ -26,13 +27,12 @@ from bert_tf.playground.attention import _encode, attention_of
 from bert_tf.playground.sequences import SequenceReader
 from bert_tf.playground.server import Server
 from bert_tf.playground.views import Playground
-from bert_tf.serving.predictor import Predictor
 from bert_tf.serving import inference, loading
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel
+from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import RowReader
 from bert_tf.squad.windows import doc_spans, max_context_window
-from bert_tf.checkpoints.loading import Weights
 
 PAGE = pathlib.Path(server_module.__file__).parent
 

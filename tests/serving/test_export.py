@@ -14,17 +14,16 @@ from saved_models import read_saved_model, run_in_c
 from served_models import CONFIG, KINDS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K, Reference
 
 from bert_tf import Predictor, cluster
-from bert_tf.serving import fill_mask
+from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.serving import export as export_module
-from bert_tf.serving import loading, model_card
+from bert_tf.serving import fill_mask, loading, model_card
 from bert_tf.serving.export import batch_of, export_checkpoint, export_run, warm_up_requests
 from bert_tf.serving.registry import ServingOptions, make_task
 from bert_tf.serving.warm_up import FILE
 from bert_tf.squad.answers import NO_CANDIDATE, decide
 from bert_tf.tasks.features import classifier_record
-from bert_tf.checkpoints.loading import Weights, open_weights
 
 TOLERANCE = 1e-5
 TEXTS = [

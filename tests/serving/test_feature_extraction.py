@@ -12,9 +12,15 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf.serving import feature_files, feature_extraction
 from bert_tf.errors import InputError
-from bert_tf.serving.feature_extraction import Extractor, Line, make_examples, parse_layers, read_lines
+from bert_tf.serving import feature_extraction, feature_files
+from bert_tf.serving.feature_extraction import (
+    Extractor,
+    Line,
+    make_examples,
+    parse_layers,
+    read_lines,
+)
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 CONFIG = small.CONFIG
@@ -259,7 +265,9 @@ def some_vectors(*, pooled: bool) -> list[feature_extraction.Vectors]:
     lengths = (2, 5, 3)
     shapes = [(2, 4) if pooled else (2, length, 4) for length in lengths]
     return [
-        feature_extraction.Vectors([f"t{i}" for i in range(length)], rng.standard_normal(s).astype("f4"))
+        feature_extraction.Vectors(
+            [f"t{i}" for i in range(length)], rng.standard_normal(s).astype("f4")
+        )
         for length, s in zip(lengths, shapes, strict=True)
     ]
 

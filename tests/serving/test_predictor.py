@@ -22,12 +22,12 @@ from served_models import TOKENIZER
 
 import bert_tf
 from bert_tf import files
-from bert_tf.serving import predictor as predictor_module
 from bert_tf.errors import InputError
-from bert_tf.serving.predictor import Predictor, batches
 from bert_tf.serving import lines
+from bert_tf.serving import predictor as predictor_module
 from bert_tf.serving.export import batch_of, export_checkpoint
 from bert_tf.serving.loading import ServedModel
+from bert_tf.serving.predictor import Predictor, batches
 from bert_tf.serving.rows import RowReader, answers_of, arrays_of, shape_of, size_of
 
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.squad import alignment, answers, files, data as reading, windows
+from bert_tf.squad import alignment, answers, files, windows
+from bert_tf.squad import data as reading
 from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
 from bert_tf.squad.windows import DocSpan, WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer

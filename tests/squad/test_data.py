@@ -5,7 +5,8 @@ import json
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.squad import evaluation, data as reading
+from bert_tf.squad import data as reading
+from bert_tf.squad import evaluation
 from bert_tf.squad.data import Answer, SquadExample
 
 CONTEXT = "It was founded in 1386 (see below)."

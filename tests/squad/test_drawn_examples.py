@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import small_squad as small
 
-from bert_tf.squad import alignment, evaluation, data as reading, thresholds, windows
+from bert_tf.squad import alignment, evaluation, thresholds, windows
+from bert_tf.squad import data as reading
 from bert_tf.squad.windows import WindowSizes
 
 # The pure functions by file. Those drawn with pieces of a tokenizer have their tests below, and in

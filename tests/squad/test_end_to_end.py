@@ -8,7 +8,8 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.squad import alignment, answers, files, data as reading, report, thresholds, windows
+from bert_tf.squad import alignment, answers, files, report, thresholds, windows
+from bert_tf.squad import data as reading
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer

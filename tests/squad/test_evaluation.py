@@ -8,7 +8,8 @@ from absl import flags
 
 from bert_tf.cli import evaluate_squad
 from bert_tf.errors import InputError
-from bert_tf.squad import evaluation, files, data as reading
+from bert_tf.squad import data as reading
+from bert_tf.squad import evaluation, files
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 

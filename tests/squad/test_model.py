@@ -9,11 +9,11 @@ import small
 import small_squad
 import tensorflow as tf
 
-from bert_tf.errors import InputError
 from bert_tf.data.batches import Batching
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.errors import InputError
 from bert_tf.squad import model, window_records, windows
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
 
 LENGTH = 16
 CONFIG = dataclasses.replace(

@@ -6,7 +6,8 @@ import pytest
 import small_squad as small
 
 from bert_tf.errors import InputError
-from bert_tf.squad import data as reading, tfds
+from bert_tf.squad import data as reading
+from bert_tf.squad import tfds
 from bert_tf.squad.data import Answer, SquadExample
 
 CONTEXT = "😀 Ruprecht founded it in 1386."

@@ -7,13 +7,13 @@ import model_files
 import pytest
 import small_squad as small
 
-from bert_tf.errors import InputError
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.saving import save_weights
+from bert_tf.errors import InputError
 from bert_tf.squad import thresholds
 from bert_tf.squad.answers import CERTAINLY_NULL, NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
-from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.saving import save_weights
 
 # The drawn example: question -> best answer, gold answer, null odds.
 ROWS = {

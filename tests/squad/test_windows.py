@@ -10,10 +10,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
-from bert_tf.data.shards import write_records
-from bert_tf.data.shards import RecordFiles
-from bert_tf.squad import data as reading, window_records, windows
+from bert_tf.squad import data as reading
+from bert_tf.squad import window_records, windows
 from bert_tf.squad.windows import DocSpan, PieceSpan, WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
 

@@ -21,8 +21,8 @@ What is decided for each kind:
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.examples import Example
+from bert_tf.tasks.registry import get_task
 
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 MRPC_TEST = "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n"

@@ -8,9 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.examples import (
+    NONE,
+    OPTIONAL,
+    ChoiceColumns,
+    ChoiceExample,
+    Example,
+    TextColumns,
+    WordColumns,
+    WordsExample,
+)
 from bert_tf.tasks.labels import Labels
-from bert_tf.tasks.examples import NONE, OPTIONAL, ChoiceColumns, ChoiceExample, Example, TextColumns, WordColumns, WordsExample
+from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.tables import read_rows
 
 TWO = Labels(names=("bad", "good"))

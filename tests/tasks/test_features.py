@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     Window,
     classifier_record,
@@ -19,7 +19,7 @@ from bert_tf.tasks.features import (
     word_windows,
 )
 from bert_tf.tasks.labels import IGNORED, Labels
-from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
+from bert_tf.tasks.registry import get_task
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e", "##x", "##y"]

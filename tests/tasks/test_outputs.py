@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks import outputs
-from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.examples import WordsExample
+from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.registry import get_task
 
 CLASSES = Labels(names=("no", "yes"))
 ROWS = np.array([[0.25, 0.75], [0.9, 0.1]], np.float32)

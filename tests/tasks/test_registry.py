@@ -6,9 +6,9 @@ import time
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.examples import Example, TextColumns
+from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
 from bert_tf.tasks.task import Task, splits
 
 # Of each published file: its examples. swag/ holds CODAH in the layout of SWAG.

@@ -8,19 +8,19 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.training import distribution
-from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.errors import InputError
-from bert_tf.data.batches import Batching
-from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelFacts, Weights
-from bert_tf.tasks.registry import get_task
+from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.data.batches import Batching
+from bert_tf.errors import InputError
+from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.heads import ARCHITECTURES, task_model
-from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
+from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.training import distribution
+from bert_tf.training.fine_tuning import FineTuningSchedule
 
 CONFIG = BertConfig(
     vocab_size=23,

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import small
 
-from bert_tf.checkpoints import tf1
 from bert_tf import cluster
-from bert_tf.errors import InputError
+from bert_tf.checkpoints import tf1
 from bert_tf.data.batches import Batching
-from bert_tf.training.fine_tuning import FineTuningSchedule
-from bert_tf.training.intervals import Pace, StopTraining
-from bert_tf.training.step import Computation
+from bert_tf.errors import InputError
 from bert_tf.tasks import sweep
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.reports import Trial
+from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.training.intervals import Pace, StopTraining
+from bert_tf.training.step import Computation
 
 
 class Run:

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.tasks import tfds as task_datasets
-from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.examples import Example
+from bert_tf.tasks.registry import get_task
 
 TWO = {"sentence1": ["A", "B", "Ü"], "sentence2": ["X", "Y", "Z"]}
 # Those that the library has, or it would look for its own datasets in the network.

@@ -1,5 +1,4 @@
 """Text to words against the plain-Python reference, over all of Unicode and in context."""
-# ruff: noqa: RUF001 (Greek letters are meant)
 
 import itertools
 import unicodedata
@@ -10,8 +9,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.tokenization import unicode_table as ut
 from bert_tf.tokenization import basic
+from bert_tf.tokenization import unicode_table as ut
 
 pytestmark = pytest.mark.skipif(
     unicodedata.unidata_version != ut.UNICODE_VERSION,

@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.tokenization import unicode_table as ut
 
-PROGRAM = pathlib.Path(__file__).parents[1] / "tools" / "make_unicode_table.py"
+PROGRAM = pathlib.Path(__file__).parents[2] / "tools" / "make_unicode_table.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,4 @@
 """FullTokenizer against the original's golden values, the plain reference, and cases by hand."""
-# ruff: noqa: RUF001 (Greek letters are meant)
 
 import itertools
 import json
@@ -13,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.tokenization.unicode_table import UNICODE_VERSION
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
 needs_unicode_14 = pytest.mark.skipif(

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from bert_tf.errors import InputError
 from bert_tf.data.batches import Batching
-from bert_tf.training.fine_tuning import FineTuningSchedule
-from bert_tf.data.shards import write_records
-from bert_tf.training.optimization import AdamWeightDecay, Lamb
-from bert_tf.data.shards import RecordFiles
+from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.errors import InputError
 from bert_tf.tasks.features import classifier_record
+from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.training.optimization import AdamWeightDecay, Lamb
 
 S, ROWS = 5, 307
 

@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule, clip_by_global_norm, layer_scales, trained_names
+from bert_tf.training.optimization import (
+    AdamWeightDecay,
+    Lamb,
+    Schedule,
+    clip_by_global_norm,
+    layer_scales,
+    trained_names,
+)
 
 # ---------------------------------------------------------------------------- schedule
 

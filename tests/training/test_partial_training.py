@@ -7,16 +7,16 @@ import pytest
 import small
 import tensorflow as tf
 
-from bert_tf.checkpoints import tf1
-from bert_tf.training import distribution
 from bert_tf import pretraining_model
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
-from bert_tf.data.samplers import ShuffledOrder
-from bert_tf.training.intervals import Pace
 from bert_tf.data.batches import RecordBatches
+from bert_tf.data.samplers import ShuffledOrder
 from bert_tf.data.shards import RecordFiles
+from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.training import distribution
+from bert_tf.training.intervals import Pace
+from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
 from bert_tf.training.step import Computation
 from bert_tf.training.trainer import Trainer
 
@@ -176,8 +176,7 @@ def test_two_replicas_are_one(whole, two_replicas, batches, tmp_path):
 def test_how_much_is_trained_is_said(whole, batches, tmp_path, caplog):
     trainer = whole[1]
     sizes = {
-        tf1.checkpoint_name(v): int(np.prod(v.shape))
-        for v in trainer.model.trainable_variables
+        tf1.checkpoint_name(v): int(np.prod(v.shape)) for v in trainer.model.trainable_variables
     }
     trained = sum(size for name, size in sizes.items() if not is_frozen(name))
     with caplog.at_level("INFO", logger="absl"):

@@ -10,15 +10,15 @@ import tensorflow as tf
 from small_heads import OPTIMIZER, Batches, make_batch, make_trainer, take_steps, tensors
 
 from bert_tf import bert_encoder
-from bert_tf.training import distribution, loss_scaling
 from bert_tf.checkpoints.tf1 import CheckpointFolder
+from bert_tf.data.batches import RecordBatches
+from bert_tf.data.samplers import ShuffledOrder
+from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
+from bert_tf.training import distribution, loss_scaling
+from bert_tf.training.intervals import Pace
 from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import Schedule
-from bert_tf.data.samplers import ShuffledOrder
-from bert_tf.training.intervals import Pace
-from bert_tf.data.batches import RecordBatches
-from bert_tf.data.shards import RecordFiles
 from bert_tf.training.step import Computation
 
 LOW = ("bfloat16", "float16")

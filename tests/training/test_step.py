@@ -19,19 +19,17 @@ from small_heads import (
     tensors,
 )
 
-from bert_tf.training import distribution
-from bert_tf.modeling import losses
-from bert_tf.errors import InputError
-from bert_tf.data.batches import Batching
-from bert_tf.data.shards import write_records
-from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
-from bert_tf.data.samplers import FileOrder
+from bert_tf.data.batches import Batching, RecordBatches
 from bert_tf.data.records import Record
-from bert_tf.data.batches import RecordBatches
-from bert_tf.data.shards import RecordFiles
+from bert_tf.data.samplers import FileOrder
+from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.errors import InputError
+from bert_tf.modeling import losses
 from bert_tf.squad.window_records import squad_record
-from bert_tf.training.step import Computation
 from bert_tf.tasks.features import classifier_record
+from bert_tf.training import distribution
+from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
+from bert_tf.training.step import Computation
 from bert_tf.training.trainer import Trainer
 
 ROWS = 12

@@ -14,19 +14,19 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf.checkpoints import tf1
-from bert_tf.training import distribution
 from bert_tf import cluster, pretraining_model
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.errors import InputError
-from bert_tf.training.fine_tuning import refuse_other_settings
-from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.data.batches import RecordBatches
 from bert_tf.data.samplers import FileOrder, ShuffledOrder
+from bert_tf.data.shards import RecordFiles
+from bert_tf.errors import InputError
+from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.training import distribution
+from bert_tf.training.fine_tuning import refuse_other_settings
 from bert_tf.training.intervals import Interrupted, Pace
 from bert_tf.training.logging import read_curves
-from bert_tf.data.batches import RecordBatches
-from bert_tf.data.shards import RecordFiles
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import Computation, step_seed
 from bert_tf.training.trainer import Trainer
 

@@ -15,13 +15,13 @@ import walking
 from walking import TINY, contents, read_tensors, write_config, write_vocabulary
 
 from bert_tf import BertConfig, bert_encoder, load_checkpoint
-from bert_tf.checkpoints.tf1 import write_checkpoint
-from bert_tf.errors import InputError
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
+from bert_tf.checkpoints.tf1 import write_checkpoint
+from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
-CONVERT = "convert_checkpoint.py"
+CONVERT = "convert"
 DATA = "bert_model.ckpt.data-00000-of-00001"
 BIAS = "bert/encoder/layer_1/output/dense/bias"
 

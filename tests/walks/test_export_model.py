@@ -131,7 +131,7 @@ def test_questions_are_answered_as_run_squad_does(questions, tmp_path):
 
 
 def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
-    with in_process("export_model.py") as export_model:
+    with in_process("export") as export_model:
         export_model(init_checkpoint=questions / "model", export_dir=tmp_path, max_seq_length=17,
                      max_query_length=4, top_k=2)  # fmt: skip
         facts = json.loads((tmp_path / "1" / "export.json").read_text())
@@ -158,7 +158,7 @@ def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
 def test_labels_must_be_as_many_as_classes(tmp_path):
     served_models.write_folder("classification", tmp_path / "model")
     with (
-        in_process("export_model.py") as export_model,
+        in_process("export") as export_model,
         pytest.raises(InputError, match="2 labels: a, b"),
     ):
         export_model(init_checkpoint=tmp_path / "model", export_dir=tmp_path / "out", labels="a,b")

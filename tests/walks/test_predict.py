@@ -49,7 +49,7 @@ def wanted(folder) -> list[dict]:
 
 @pytest.fixture
 def predict():
-    with in_process("predict.py") as main:
+    with in_process("predict") as main:
         yield main
 
 
@@ -140,7 +140,7 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(folder, tmp_path):
     with (tmp_path / "in.tsv").open("w") as file:
         for number in range(count):
             file.write(f"{'it ' * (number % 50)}\t{'who founded it in 1386 ' * 8}\n")
-    started = command("predict.py", model=folder / "export", input_file=tmp_path / "in.tsv")
+    started = command("predict", model=folder / "export", input_file=tmp_path / "in.tsv")
     memory = []
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         watched = psutil.Process(process.pid)

@@ -9,8 +9,8 @@ import tensorflow as tf
 from walking import SIZES, read_tensors, run, write_config, write_records, write_vocabulary
 
 import bert_tf
-from bert_tf.training.logging import read_curves
 from bert_tf.data.records import pretraining_record
+from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 
@@ -162,12 +162,12 @@ def test_one_and_four_devices_then_the_other_scripts(tmp_path):
     assert steps == [6, 8, 9]
     assert set(read_curves(str(one))["eval/loss"]) == {0, 5}
 
-    guesses = run("fill_mask.py", "w3 [MASK] w5 [MASK]", init_checkpoint=one, top_k=3).stdout
+    guesses = run("fill-mask", "w3 [MASK] w5 [MASK]", init_checkpoint=one, top_k=3).stdout
     assert guesses.startswith("w3 [MASK] w5 [MASK]\n")
     rows = re.findall(r"^  \[MASK\] [12]: (?:\S+ \d+\.\d%\s*){3}$", guesses, re.MULTILINE)
     assert len(rows) == 2
     picture = tmp_path / "curves.png"
-    run("plot_curves.py", output_dir=one, picture=picture)
+    run("plot", output_dir=one, picture=picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

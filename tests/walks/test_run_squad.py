@@ -13,8 +13,8 @@ from walking import in_process, run, write_config, write_vocabulary
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
-from bert_tf.squad.evaluation import evaluate
 from bert_tf.squad.data import read_squad
+from bert_tf.squad.evaluation import evaluate
 
 pytestmark = pytest.mark.walk
 

@@ -1,0 +1,64 @@
+"""`bert-tf VERB`, also `python -m bert_tf VERB`: runs the command of that name.
+
+Loads nothing but the module of the verb.
+"""
+
+import difflib
+import importlib.util
+import sys
+
+VERBS = {  # verb: its module, what it does
+    "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
+    "beam-data": ("bert_tf.cli.beam_data", "the same on many machines, with Apache Beam"),
+    "vocab": ("bert_tf.cli.vocab", "text -> a WordPiece vocabulary"),
+    "pretrain": ("run_pretraining", "pre-train: masked words and next sentences"),
+    "classify": ("run_classifier", "fine-tune on GLUE, XNLI, SWAG, NER or your own files"),
+    "squad": ("run_squad", "fine-tune on SQuAD v1.1 or v2.0, answer, score"),
+    "evaluate-squad": ("bert_tf.cli.evaluate_squad", "the official scores of a predictions.json"),
+    "features": ("extract_features", "text -> vectors"),
+    "fill-mask": ("bert_tf.cli.fill_mask", "what belongs in the place of [MASK]"),
+    "predict": ("bert_tf.cli.predict", "lines of text -> answers of a model"),
+    "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
+    "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip, average"),
+    "plan": ("bert_tf.cli.plan", "memory, FLOPs and time that a training will need"),
+    "plot": ("bert_tf.cli.plot", "the curves of a training as a picture"),
+    "playground": ("bert_tf.cli.playground", "a local page to try a model on"),
+    "demo": ("bert_tf.cli.demo", "all of it in minutes: text to a trained BERT"),
+}
+
+
+def main() -> int:
+    """Runs the command line; returns the exit code."""
+    verb, *words = sys.argv[1:] or ["--help"]
+    if verb in ("help", "-h", "-help", "--help", "--helpfull"):
+        print(usage())
+        return 0
+    if verb not in VERBS:
+        likely = difflib.get_close_matches(verb, VERBS, 1)
+        remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"
+        print(f"bert-tf: unknown verb {verb!r}; {remedy}", file=sys.stderr)
+        return 1
+    run_module(VERBS[verb][0], [f"bert-tf {verb}", *words])
+    return 0
+
+
+def usage() -> str:
+    """The verbs, a line each."""
+    lines = (f"  {verb:<16}{summary}" for verb, (_, summary) in VERBS.items())
+    return "\n".join(["usage: bert-tf VERB --flag=value ...", "", *lines, "", HINT])
+
+
+HINT = "`bert-tf VERB --help` lists a verb's flags."
+
+
+def run_module(name: str, argv: list[str]) -> None:
+    """Runs a module as the main program; like `runpy`, but it leaves `argv[0]` as it is."""
+    spec = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(spec)
+    module.__name__ = "__main__"
+    sys.argv, sys.modules["__main__"] = argv, module
+    exec(spec.loader.get_code(name), module.__dict__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

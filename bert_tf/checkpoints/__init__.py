@@ -1,0 +1,1 @@
+"""Weights of every format, in and out, by the original's names."""

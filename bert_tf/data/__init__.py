@@ -1,0 +1,1 @@
+"""Records -> batches: TFRecord files, the order of their records, batches by length."""

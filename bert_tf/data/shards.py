@@ -1,0 +1,161 @@
+"""TFRecord files: written whole or not at all, and read as one indexed sequence of records."""
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.lib.io import tf_record as tf_record_io
+
+from bert_tf import cluster
+from bert_tf.data.records import Record
+from bert_tf.errors import InputError
+from bert_tf.files import is_remote, path_errors, whole_file
+
+# A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
+HEADER_BYTES = 12
+
+
+FOOTER_BYTES = 4
+
+
+class RecordFiles:
+    """TFRecord files as one sequence of records, in the order of the files.
+
+    Opening reads every file once and checks every checksum, so that a damaged file is found before
+    the first step. The index takes 8 bytes a record.
+    """
+
+    def __init__(self, patterns: str | Sequence[str], record: Record):
+        """Opens the files.
+
+        Args:
+          patterns: paths or globs, a list or one string with commas; local or remote.
+          record: what the files hold.
+
+        Raises:
+          InputError: nothing matches, a file is empty or damaged, or its first record is of
+            another kind.
+        """
+        self.record = record
+        self.paths = expand_patterns(patterns)
+        self._offsets = [self._index(path) for path in self.paths]
+        self._first_rows = np.cumsum([0] + [len(offsets) - 1 for offsets in self._offsets])
+
+    def __len__(self) -> int:
+        return int(self._first_rows[-1])
+
+    def _index(self, path: str) -> np.ndarray:
+        """Where each record of the file begins, and at last where the file ends."""
+        offsets, reader = [0], tf_record_io.tf_record_random_reader(path)
+        size = tf.io.gfile.stat(path).length
+        while offsets[-1] < size:
+            try:
+                serialized, next_offset = reader.read(offsets[-1])
+            except (IndexError, tf.errors.OpError):  # IndexError is its end of file
+                raise InputError(
+                    received=f"{path}, damaged or cut off after {len(offsets) - 1} records "
+                    f"(byte {offsets[-1]} of {size})",
+                    expected="a complete TFRecord file",
+                    remedy="copy or make the file again",
+                ) from None
+            if len(offsets) == 1:
+                self.record.check(serialized, where=f"{path}, record 1")
+            offsets.append(next_offset)
+        if size == 0:
+            raise InputError(
+                received=f"{path}, an empty file",
+                expected="a TFRecord file with at least one record",
+                remedy="make the file again, or leave it out",
+            )
+        return np.asarray(offsets, np.int64)
+
+    def _locate(self, row: int) -> tuple[int, int]:
+        file = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        return file, int(row - self._first_rows[file])
+
+    def fingerprint(self) -> int:
+        """A number that is another for other files, as far as their records' sizes tell."""
+        return zlib.crc32(b"".join(offsets.tobytes() for offsets in self._offsets))
+
+    def where(self, row: int) -> str:
+        """The file and the number in it (from 1) of a record, for messages."""
+        file, number = self._locate(row)
+        return f"{self.paths[file]}, record {number + 1}"
+
+    def read(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
+        """The records at `rows` as a dict of arrays [len(rows), size]."""
+        serialized = []
+        for row in rows:
+            file, number = self._locate(row)
+            begin, end = map(int, self._offsets[file][number : number + 2])
+            serialized.append(
+                _read_bytes(self.paths[file], begin + HEADER_BYTES, end - FOOTER_BYTES)
+            )
+        try:
+            parsed = self.record.parse(serialized)
+        except tf.errors.InvalidArgumentError:
+            for row, one in zip(rows, serialized, strict=True):
+                self.record.check(one, where=self.where(row))
+            raise
+        return {name: value.numpy() for name, value in parsed.items()}
+
+
+def _read_bytes(path: str, begin: int, end: int) -> bytes:
+    # Opened for each read: several threads may read, and there may be more files than a process
+    # can hold open. Not with GFile where it can be helped: it fetches half a megabyte for each.
+    with (
+        tf.io.gfile.GFile(path, "rb") if is_remote(path) else open(path, "rb", buffering=0) as file
+    ):
+        file.seek(begin)
+        return file.read(end - begin)
+
+
+def _is_file(path: str) -> bool:
+    return bool(path) and tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+
+
+def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
+    """Paths and globs, comma-separated or a list -> the files; each must match something."""
+    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
+        patterns = [patterns] if _is_file(patterns) else patterns.split(",")
+    paths = []
+    for pattern in patterns:
+        if _is_file(pattern):
+            matches = [pattern]
+        else:
+            matches = sorted(tf.io.gfile.glob(pattern)) if pattern else []
+        if not matches:
+            raise InputError(
+                received=f"{pattern!r}, which matches no file",
+                expected="paths or globs of existing files, separated by commas",
+                remedy="check the path, and that the step that makes the file has been run",
+            )
+        paths.extend(matches)
+    return paths
+
+
+def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
+    """Writes a TFRecord file that appears when it is whole; returns how many records.
+
+    Args:
+      path: local or remote.
+      record: the declaration.
+      rows: for each record the values of its features.
+
+    Raises:
+      InputError: the file cannot be written, or other processes of the run have other rows.
+    """
+    count = checksum = 0
+    with (
+        path_errors(path, "written"),
+        whole_file(path) as temporary,
+        tf.io.TFRecordWriter(temporary) as writer,
+    ):
+        for count, row in enumerate(rows, 1):  # noqa: B007
+            serialized = record.serialize(row)
+            checksum = zlib.crc32(serialized, checksum)
+            writer.write(serialized)
+    # Waits for the chief, whose file they all read.
+    cluster.refuse_differences({f"records of {path}": checksum})
+    return count

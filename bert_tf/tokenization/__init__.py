@@ -1,0 +1,1 @@
+"""Text -> word pieces -> ids, exactly as the original, as TensorFlow operations."""

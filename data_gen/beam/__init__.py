@@ -1,0 +1,1 @@
+"""The steps of data generation as an Apache Beam pipeline."""
