@@ -21,7 +21,7 @@ from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results
 from bert_tf.serving.export import export_run
-from bert_tf.serving.registry import KIND_OF_HEAD, ServingOptions
+from bert_tf.serving.registry import ServingOptions
 from bert_tf.tasks import outputs, registry, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
@@ -173,7 +173,7 @@ def make_task() -> Task:
             label=FLAGS.label_column,
             id_column=FLAGS.id_column,
             has_header=FLAGS.has_header,
-            head=FLAGS.label_kind,
+            label_kind=FLAGS.label_kind,
             labels=FLAGS.labels,
             label_separator=FLAGS.label_separator,
             train_file=FLAGS.train_file,
@@ -248,7 +248,7 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     source = model.source
     if FLAGS.do_train:
         task = task.with_labels_of(train_examples)
-        is_for_it = source.facts.task in (None, KIND_OF_HEAD[task.head])
+        is_for_it = source.facts.task in (None, task.head)
         return task.in_order_of(source.facts.labels) if is_for_it and not FLAGS.labels else task
     return task.with_labels_of_model(
         source.facts.labels, source=source.path, is_originals=source.format == "tf1"
@@ -318,7 +318,7 @@ def export(run: Run) -> None:
     if not FLAGS.do_train and not FLAGS["max_seq_length"].present:
         length = model.source.facts.max_seq_length or length
     options = ServingOptions(
-        task=KIND_OF_HEAD[task.head],
+        task=task.head,
         labels=task.labels.names or None,
         pairs=task.has_pairs,
         num_choices=task.num_choices,

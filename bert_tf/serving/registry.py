@@ -368,13 +368,6 @@ KINDS: Mapping[str, Kind] = {
         ("top_k",),
     ),
 }
-KIND_OF_HEAD = {  # the heads of bert_tf.tasks
-    "classes": ClassifierTask.name,
-    "regression": RegressionTask.name,
-    "multi_label": MultiLabelTask.name,
-    "multiple_choice": MultipleChoiceTask.name,
-    "token_labels": TokenLabelsTask.name,
-}
 _CLASSIFIERS = ("BertForSequenceClassification",)
 _ARCHITECTURES = {  # Hugging Face's names
     MultipleChoiceTask.name: ("BertForMultipleChoice",),

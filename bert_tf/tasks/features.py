@@ -71,7 +71,7 @@ class Features:
 
 
 def classifier_record(
-    *, max_seq_length: int, head: str = "classes", num_labels: int = 2, num_choices: int = 1
+    *, max_seq_length: int, head: str = "classification", num_labels: int = 2, num_choices: int = 1
 ) -> Record:
     """The record of a task (original: `file_based_convert_examples_to_features`).
 

@@ -1,7 +1,7 @@
 """The model and the loss of each head, and what its logits say.
 
 head             model                 logits        probabilities
-classes          classifier_model      [N, L]        soft-max
+classification   classifier_model      [N, L]        soft-max
 regression       classifier_model      [N, 1]        the score itself
 multi_label      classifier_model      [N, L]        sigmoid of each
 multiple_choice  choice_model          [N, C]        soft-max
@@ -20,18 +20,11 @@ from bert_tf.tasks.labels import IGNORED
 from bert_tf.tasks.task import Task
 
 OBJECTIVES = {
-    "classes": losses.ClassifierObjective,
+    "classification": losses.ClassifierObjective,
     "regression": losses.RegressionObjective,
     "multi_label": losses.MultiLabelObjective,
     "multiple_choice": losses.ClassifierObjective,
     "token_labels": losses.TokenObjective,
-}
-ARCHITECTURES = {  # Hugging Face's names
-    "classes": "BertForSequenceClassification",
-    "regression": "BertForSequenceClassification",
-    "multi_label": "BertForSequenceClassification",
-    "multiple_choice": "BertForMultipleChoice",
-    "token_labels": "BertForTokenClassification",
 }
 
 

@@ -2,7 +2,7 @@
 
 A head is what a model has for such labels:
 
-    classes          one of several names            scores [B, L] -> soft-max
+    classification   one of several names            scores [B, L] -> soft-max
     regression       a number                        score  [B, 1]
     multi_label      any of several names            scores [B, L] -> sigmoid each
     multiple_choice  the number of an answer         score of each answer [B, C] -> soft-max
@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-HEADS = ("classes", "regression", "multi_label", "multiple_choice", "token_labels")
+from bert_tf.config import HEADS
+
 IGNORED = -1  # the label id of a position that has no label
 OUTSIDE = "O"  # the tag of a word that is in no entity
 # The other schemes say at the end of an entity what B and I say at the next word's beginning.
@@ -34,14 +35,14 @@ class Labels:
     """The labels of a task.
 
     Attributes:
-      head: one of HEADS.
+      head: a name in config.HEADS.
       names: in the order of the label ids; empty until they are found in the training data.
       synonyms: other spellings of the names.
       separator: between the labels of a cell of multi_label.
       limits: the least and the greatest score of regression.
     """
 
-    head: str = "classes"
+    head: str = "classification"
     names: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     separator: str = ","
@@ -49,7 +50,7 @@ class Labels:
 
     def __post_init__(self):
         if self.head not in HEADS:
-            raise ValueError(f"received the head {self.head!r}, expected one of {HEADS}")
+            raise ValueError(f"received the head {self.head!r}, expected one of {[*HEADS]}")
         if len(set(self.names)) != len(self.names) or "" in self.names:
             raise ValueError(f"received the label names {self.names}, expected each once")
 
@@ -173,8 +174,8 @@ class Labels:
         """The label_ids of a record; of an example without label (None) those of the first name.
 
         Returns:
-          [1] of classes, multiple_choice and regression (a float there); [L] zeros and ones of
-          multi_label; one for each word of token_labels.
+          [1] of classification, multiple_choice and regression (a float there); [L] zeros and
+          ones of multi_label; one for each word of token_labels.
         """
         if self.head == "regression":
             return [0.0 if label is None else float(label)]

@@ -146,7 +146,7 @@ def evaluate(
     decided = labels.decide(np.asarray(probabilities))
     if labels.head != "multi_label":
         numbers = numbers.reshape(len(gold))
-    if labels.head == "classes":  # "1" is the second label for F1, also of a model with 1, 0
+    if labels.head == "classification":  # "1" is the second label for F1, also of a model with 1, 0
         ranks = np.argsort(np.argsort(labels.names))
         numbers, decided = ranks[numbers], ranks[decided]
     return compute_metrics(names, numbers, decided)

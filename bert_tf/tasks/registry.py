@@ -247,6 +247,7 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
+_HEAD_OF_LABEL_KIND = {"classes": "classification"}  # the others have the name of the head
 _METRICS_OF_OWN = {
     "classes": ("accuracy", "macro_f1", "matthews"),
     "regression": ("spearman", "pearson"),
@@ -262,7 +263,7 @@ def _own_files(
     label: str = "label",
     id_column: str | None = None,
     has_header: bool = True,
-    head: str = "classes",
+    label_kind: str = "classes",
     labels: Sequence[str] = (),
     label_separator: str = ",",
     train_file: str | None = None,
@@ -270,9 +271,9 @@ def _own_files(
     test_file: str | None = None,
 ) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
-    if head not in _METRICS_OF_OWN:
+    if label_kind not in _METRICS_OF_OWN:
         raise InputError(
-            received=f"{head!r} for the labels of the task {name}",
+            received=f"{label_kind!r} for the labels of the task {name}",
             expected=f"one of {', '.join(_METRICS_OF_OWN)}",
             remedy="correct the flag; for words with tags use the task ner",
         )
@@ -291,8 +292,12 @@ def _own_files(
         name=name,
         title=f"a user's own {name} files: see the column flags",
         layout=TextColumns(**columns, id_required=True, file_format=name),
-        labels=Labels(head=head, names=tuple(labels), separator=label_separator),
-        metrics=_METRICS_OF_OWN[head],
+        labels=Labels(
+            head=_HEAD_OF_LABEL_KIND.get(label_kind, label_kind),
+            names=tuple(labels),
+            separator=label_separator,
+        ),
+        metrics=_METRICS_OF_OWN[label_kind],
         splits=splits(*files, test_labels=OPTIONAL),
     )
 
@@ -336,7 +341,7 @@ def get_task(name: str, **options) -> Task:
     Args:
       name: one of `list_tasks()`.
       **options: xnli: language. csv, tsv, jsonl: those of `_own_files`: text_a, text_b, label,
-        id_column, has_header, head, labels, label_separator, train_file, dev_file, test_file.
+        id_column, has_header, label_kind, labels, label_separator, train_file, dev_file, test_file.
 
     Raises:
       InputError: there is no such task, or its columns or head cannot be.

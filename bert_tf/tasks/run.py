@@ -16,16 +16,15 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_checkpoint
 from bert_tf.checkpoints.metadata import ModelFacts
 from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.config import HEADS
 from bert_tf.data.batches import Batching
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
-from bert_tf.serving.registry import KIND_OF_HEAD
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.features import Features, classifier_record, join_words, make_features
 from bert_tf.tasks.heads import (
-    ARCHITECTURES,
     OBJECTIVES,
     mean_loss,
     probabilities,
@@ -204,7 +203,7 @@ class Run:
     def _other_purpose(self) -> tuple[str, str] | None:
         """What the model says that it was trained for and what this task is, if they differ."""
         said, own = self.model.source.facts, self.facts()
-        if said.architecture not in ARCHITECTURES.values():
+        if said.architecture not in map(HEADS.get, OBJECTIVES):
             said = dataclasses.replace(said, architecture=None)
         for name in ("architecture", "task", "pairs"):
             theirs, ours = getattr(said, name), getattr(own, name)
@@ -253,9 +252,9 @@ class Run:
         """What belongs to the model beside its weights."""
         return ModelFacts(
             do_lower_case=self.model.tokenizer.do_lower_case,
-            architecture=ARCHITECTURES[self.task.head],
+            architecture=HEADS[self.task.head],
             labels=self.task.labels.names or None,
-            task=KIND_OF_HEAD[self.task.head],
+            task=self.task.head,
             pairs=self.task.has_pairs,
             num_choices=self.task.num_choices,
             max_seq_length=self.batching.max_seq_length,

@@ -7,9 +7,9 @@ Task    layout, labels, metrics and splits; reads its examples from files or dat
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-import tensorflow as tf
 from absl import logging
 
+from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.labels import Labels
@@ -71,7 +71,7 @@ class Task:
 
     @property
     def head(self) -> str:
-        """What the model has for the labels: one of labels.HEADS."""
+        """What the model has for the labels: a name in config.HEADS."""
         return self.labels.head
 
     @property
@@ -105,8 +105,9 @@ class Task:
 
     def find_file(self, data_dir: str, split: Split) -> str | None:
         """The path of a split's file, None if none of its names is there."""
-        paths = [tf.io.gfile.join(data_dir, name) for name in split.files]
-        return next((path for path in paths if tf.io.gfile.exists(path)), None)
+        gfile = files.gfile()
+        paths = [gfile.join(data_dir, name) for name in split.files]
+        return next((path for path in paths if gfile.exists(path)), None)
 
     def read(self, data_dir: str, split: str | Split) -> list[AnyExample]:
         """The examples of a split, from its file.

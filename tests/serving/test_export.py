@@ -170,7 +170,7 @@ def near(found, wanted) -> None:
 def test_labels_and_probabilities(answers, references, kind):
     found = answers[kind][0]
     asked = PAIRS if kind == "pairs" else [(text, None) for text in TEXTS]
-    wanted = references[kind].texts(asked, "classes")
+    wanted = references[kind].texts(asked, "classification")
     near(found["probabilities"], wanted)
     near(found["probability"], wanted.max(axis=1))
     names = list(served_models.LABELS)
@@ -319,7 +319,7 @@ def test_features_and_their_records_give_the_same(answers, references, kind):
         assert strings(of_ids["pieces"][0, :, 0]) == TOKENIZER.convert_ids_to_tokens(best)
     else:
         logits = wanted["logits"].astype(np.float64)
-        head = "multi_label" if kind == "multi_label" else "classes"
+        head = "multi_label" if kind == "multi_label" else "classification"
         shares = served_models.probabilities(head, logits)
         near(of_ids["probabilities"][0][: len(shares)], shares)
 

@@ -11,11 +11,12 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelFacts, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.config import HEADS
 from bert_tf.data.batches import Batching
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
-from bert_tf.tasks.heads import ARCHITECTURES, task_model
+from bert_tf.tasks.heads import task_model
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -97,7 +98,7 @@ def make_run(task, tokenizer, folder, *, strategy=None, facts=None) -> Run:
         format="tf1",
         shapes={name: value.shape for name, value in values.items()},
         read=values.__getitem__,
-        facts=ModelFacts(**{"architecture": ARCHITECTURES[task.head]} | (facts or {})),
+        facts=ModelFacts(**{"architecture": HEADS[task.head]} | (facts or {})),
     )
     return Run(
         task,

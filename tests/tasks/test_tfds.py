@@ -234,13 +234,13 @@ def test_xnli_in_no_language(folder):
 
 
 def test_scores_of_a_users_own(folder):
-    task = get_task("csv", text_a="review", label="stars", head="regression")
+    task = get_task("csv", text_a="review", label="stars", label_kind="regression")
     found = task_datasets.read_tfds(task, "reviews", "train", data_dir=folder)
     assert found == [Example("0", "Good.", None, 4.5), Example("1", "Dear.", None, 2.0)]
 
 
 def test_several_labels_of_a_users_own(folder):
-    task = get_task("jsonl", text_a="review", label="topics", head="multi_label")
+    task = get_task("jsonl", text_a="review", label="topics", label_kind="multi_label")
     found = task_datasets.read_tfds(task, "reviews", "train", data_dir=folder)
     assert [example.label for example in found] == [("place", "food"), ()]
 

@@ -43,7 +43,7 @@ def test_what_the_optimizer_is_given():
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> RecordFiles:
     """Records of one to five pieces."""
-    record = classifier_record(max_seq_length=S, head="classes", num_labels=2, num_choices=1)
+    record = classifier_record(max_seq_length=S, head="classification", num_labels=2, num_choices=1)
     path = str(tmp_path_factory.mktemp("records") / "train.tf_record")
 
     def row(number: int) -> dict:
