@@ -293,7 +293,7 @@ def test_classes_without_names(caplog, is_originals):
 
 
 @pytest.mark.parametrize(
-XX
+    ("label_kind", "label", "least"), [("classes", "a", 2), ("multi_label", (), 1)]
 )
 def test_too_few_labels(label_kind, label, least):
     task = get_task("csv", label_kind=label_kind)
