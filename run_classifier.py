@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> None:
     if FLAGS.do_train:
         settings = make_settings()
         settings.schedule.num_train_steps(len(train_examples))  # are there enough for one?
-        weights.refuse_other_model(folder, model, run.facts())
+        weights.refuse_other_model(folder, model, run.metadata())
         run.write_records("train", train_examples)
         sweep.run_all(run, settings, dev)
     elif FLAGS.do_eval or FLAGS.do_predict:
@@ -248,10 +248,10 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     source = model.source
     if FLAGS.do_train:
         task = task.with_labels_of(train_examples)
-        is_for_it = source.facts.task in (None, task.head)
-        return task.in_order_of(source.facts.labels) if is_for_it and not FLAGS.labels else task
+        is_for_it = source.metadata.task in (None, task.head)
+        return task.in_order_of(source.metadata.labels) if is_for_it and not FLAGS.labels else task
     return task.with_labels_of_model(
-        source.facts.labels, source=source.path, is_originals=source.format == "tf1"
+        source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
     )
 
 
@@ -316,7 +316,7 @@ def export(run: Run) -> None:
     task, model = run.task, run.model
     length = FLAGS.max_seq_length
     if not FLAGS.do_train and not FLAGS["max_seq_length"].present:
-        length = model.source.facts.max_seq_length or length
+        length = model.source.metadata.max_seq_length or length
     options = ServingOptions(
         task=task.head,
         labels=task.labels.names or None,

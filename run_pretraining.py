@@ -13,8 +13,8 @@ from absl import flags, logging
 
 import bert_tf
 from bert_tf.checkpoints import loading as weights
-from bert_tf.checkpoints import saving, tf1, vocabulary_checks
-from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, beside
+from bert_tf.checkpoints import saving, tf1
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, read_model_files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.data import records, samplers
@@ -78,8 +78,8 @@ def main(argv: Sequence[str]) -> None:
     shared_flags.check_batch_sizes(strategy)
     config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
-    facts = make_facts()
-    tokenizer = make_tokenizer(config, facts)
+    metadata = make_metadata()
+    tokenizer = make_tokenizer(config, metadata)
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     train_batches = make_train_batches(config) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
@@ -91,12 +91,12 @@ def main(argv: Sequence[str]) -> None:
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
             pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps),
-            run_facts=make_run_facts(train_batches, config, strategy),
-            on_begin=lambda: write_model_files(config, tokenizer, facts, folder),
+            run_settings=make_run_settings(train_batches, config, strategy),
+            on_begin=lambda: write_model_files(config, tokenizer, metadata, folder),
             evaluate=lambda _: trainer.evaluate(eval_batches),
         )
-        if tokenizer and beside(folder.path)["pieces"] is None:  # it had ended without
-            write_model_files(config, tokenizer, facts, folder)
+        if tokenizer and read_model_files(folder.path)["pieces"] is None:  # it had ended without
+            write_model_files(config, tokenizer, metadata, folder)
     if FLAGS.do_eval:
         step = trainer.restore(folder, {})
         write_eval_results(
@@ -130,9 +130,9 @@ def check_flags(words: Sequence[str]) -> None:
         )
 
 
-def make_facts() -> ModelFacts:
+def make_metadata() -> ModelMetadata:
     """What belongs to the model beside its weights."""
-    return ModelFacts(
+    return ModelMetadata(
         do_lower_case=case_of_text(),
         architecture="BertForMaskedLM" if FLAGS.masked_lm_only else "BertForPreTraining",
         max_seq_length=FLAGS.max_seq_length,
@@ -142,7 +142,7 @@ def make_facts() -> ModelFacts:
 def case_of_text() -> bool | None:
     """The do_lower_case of the data: as the flag, the folder or the vocabulary tells; or None."""
     given = FLAGS.do_lower_case
-    noted = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}").do_lower_case
+    noted = ModelMetadata.from_json_file(f"{FLAGS.output_dir}/{METADATA_FILE}").do_lower_case
     if None not in (given, noted) and given != noted:
         raise InputError(
             received=f"do_lower_case {given} with {FLAGS.output_dir}, whose model has {noted}",
@@ -158,7 +158,7 @@ def case_of_text() -> bool | None:
                 remedy="add --vocab_file, or leave out --do_lower_case",
             )
         return given
-    cased = vocabulary_checks.is_cased(read_vocabulary(FLAGS.vocab_file))
+    cased = weights.is_cased(read_vocabulary(FLAGS.vocab_file))
     if cased is not None and given is cased:
         kind = "with capital letters" if cased else "without one capital letter"
         raise InputError(
@@ -175,16 +175,18 @@ def case_of_text() -> bool | None:
     return given if cased is None else not cased
 
 
-def make_tokenizer(config: bert_tf.BertConfig, facts: ModelFacts) -> bert_tf.FullTokenizer | None:
+def make_tokenizer(
+    config: bert_tf.BertConfig, metadata: ModelMetadata
+) -> bert_tf.FullTokenizer | None:
     """That of --vocab_file, which must be able to be the model's; None without one."""
     if not FLAGS.vocab_file:
         return None
     # Where the case is not known, no text is cut, and the tokenizer is its vocabulary alone.
-    tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file, facts.do_lower_case is not False)
+    tokenizer = bert_tf.FullTokenizer(FLAGS.vocab_file, metadata.do_lower_case is not False)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
     if FLAGS.export_dir:
-        vocabulary_checks.check_spare_rows(tokenizer, config)
+        weights.check_spare_rows(tokenizer, config)
     return tokenizer
 
 
@@ -274,17 +276,17 @@ def load_first_weights(trainer: training.Trainer, folder: tf1.CheckpointFolder) 
 def write_model_files(
     config: bert_tf.BertConfig,
     tokenizer: bert_tf.FullTokenizer | None,
-    facts: ModelFacts,
+    metadata: ModelMetadata,
     folder: tf1.CheckpointFolder,
 ) -> None:
     """What belongs to the checkpoints, beside them; with a vocabulary it is a whole model."""
     if tokenizer is None:
         write_text(f"{folder.path}/bert_config.json", config.to_json_string())
     else:
-        saving.write_model_files(folder.path, config, tokenizer, facts)
+        saving.write_model_files(folder.path, config, tokenizer, metadata)
 
 
-def make_run_facts(batches: RecordBatches, config: bert_tf.BertConfig, strategy) -> dict:
+def make_run_settings(batches: RecordBatches, config: bert_tf.BertConfig, strategy) -> dict:
     """What decides how the run ends, noted in its checkpoints."""
     names = (
         "seed",
@@ -300,9 +302,9 @@ def make_run_facts(batches: RecordBatches, config: bert_tf.BertConfig, strategy)
         "bias_correction",
         "init_checkpoint",
     )
-    facts = {name: FLAGS[name].value for name in names}
-    facts |= {"num_records": batches.num_records, "train_data": batches.fingerprint()}
-    return facts | shared_flags.make_computation().facts(strategy) | config.to_dict()
+    settings = {name: FLAGS[name].value for name in names}
+    settings |= {"num_records": batches.num_records, "train_data": batches.fingerprint()}
+    return settings | shared_flags.make_computation().facts(strategy) | config.to_dict()
 
 
 def export(

@@ -20,7 +20,7 @@ from absl import flags, logging
 from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints import saving, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
-from bert_tf.checkpoints.metadata import FACTS_FILE, ModelFacts, Weights
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.data.shards import RecordFiles
@@ -173,7 +173,7 @@ def refuse_without_effect() -> None:
 def warn_of_other_training(source: Weights) -> None:
     """Says where questions are asked otherwise than the model was trained."""
     for name in ("version_2_with_negative", "max_seq_length", "doc_stride", "max_query_length"):
-        trained, asked = getattr(source.facts, name), FLAGS[name].value
+        trained, asked = getattr(source.metadata, name), FLAGS[name].value
         if trained is not None and trained != asked:
             logging.warning(
                 "%s was trained with %s = %s; questions are asked with %s.",
@@ -214,8 +214,8 @@ def train(
     examples = original_order(found.examples)
     schedule = make_schedule()
     num_train_steps = schedule.num_train_steps(len(examples))
-    facts = facts_of(model)
-    weights.refuse_other_model(folder, model, facts)
+    metadata = metadata_of(model)
+    weights.refuse_other_model(folder, model, metadata)
     windows = training_windows(examples, model.tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
@@ -230,7 +230,7 @@ def train(
         freeze=FLAGS.freeze,
         computation=shared_flags.make_computation(),
     )
-    noted = run_facts(records, num_train_steps, model, strategy)
+    noted = run_settings(records, num_train_steps, model, strategy)
     refuse_other_settings(folder, noted)
     if folder.latest() is None:
         logging.info("%s", weights.load_checkpoint(trainer.model, model.source))
@@ -244,17 +244,17 @@ def train(
         num_train_steps=num_train_steps,
         folder=folder,
         pace=shared_flags.make_pace(eval_steps=0),
-        run_facts=noted,
+        run_settings=noted,
         on_begin=lambda: saving.write_model_files(
-            folder.path, model.config, model.tokenizer, facts
+            folder.path, model.config, model.tokenizer, metadata
         ),
     )
     return trainer
 
 
-def facts_of(model: PretrainedModel) -> ModelFacts:
+def metadata_of(model: PretrainedModel) -> ModelMetadata:
     """What belongs to the model that is trained; a threshold is yet to be found."""
-    return ModelFacts(
+    return ModelMetadata(
         do_lower_case=model.tokenizer.do_lower_case,
         architecture="BertForQuestionAnswering",
         max_seq_length=FLAGS.max_seq_length,
@@ -283,7 +283,7 @@ def make_schedule() -> FineTuningSchedule:
     )
 
 
-def run_facts(
+def run_settings(
     records: RecordFiles,
     num_train_steps: int,
     model: PretrainedModel,
@@ -359,7 +359,7 @@ def null_threshold(source: Weights) -> float:
     With --do_train not what was found: the same command has the same answers when it is run again.
     """
     given = FLAGS["null_score_diff_threshold"]
-    found = None if FLAGS.do_train else source.facts.null_score_diff_threshold
+    found = None if FLAGS.do_train else source.metadata.null_score_diff_threshold
     kept = not given.present and found is not None
     threshold = found if kept else given.value
     if FLAGS.version_2_with_negative:
@@ -410,18 +410,18 @@ def keep_threshold(threshold: float | None, folder: tf1.CheckpointFolder) -> Non
             threshold,
         )
         return
-    facts = ModelFacts.from_json_file(f"{FLAGS.output_dir}/{FACTS_FILE}")
-    stored = facts.null_score_diff_threshold
+    metadata = ModelMetadata.from_json_file(f"{FLAGS.output_dir}/{METADATA_FILE}")
+    stored = metadata.null_score_diff_threshold
     if stored is not None:
         logging.info(
             "The best null_score_diff_threshold of these questions is %s; the model's own stays "
             "%s. To store another one, write it into %s.",
-            *(threshold, stored, FACTS_FILE),
+            *(threshold, stored, METADATA_FILE),
         )
         return
-    facts = dataclasses.replace(facts, null_score_diff_threshold=threshold)
-    write_text(f"{FLAGS.output_dir}/{FACTS_FILE}", facts.to_json_string())
-    logging.info("Stored null_score_diff_threshold %s in %s", threshold, FACTS_FILE)
+    metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
+    write_text(f"{FLAGS.output_dir}/{METADATA_FILE}", metadata.to_json_string())
+    logging.info("Stored null_score_diff_threshold %s in %s", threshold, METADATA_FILE)
 
 
 def write_report(

@@ -77,7 +77,7 @@ def answer_in_both_ways(
             sizes=AnswerSizes(options.n_best_size, options.max_answer_length),
             version_2_with_negative=options.version_2_with_negative,
         )
-        threshold = source.facts.null_score_diff_threshold or 0.0
+        threshold = source.metadata.null_score_diff_threshold or 0.0
         texts = thresholds.decided(predictions, null_score_diff_threshold=threshold)
         found[way] = texts, time.perf_counter() - started
     return found

@@ -7,8 +7,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from bert_tf.checkpoints import vocabulary_checks
-from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.loading import is_cased, load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
@@ -109,9 +108,9 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
 
 def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
     """Words are cut at punctuation and changed in case before pieces are looked for."""
-    lower = weights.facts.do_lower_case
+    lower = weights.metadata.do_lower_case
     if lower is None:
-        lower = not vocabulary_checks.is_cased(weights.pieces)
+        lower = not is_cased(weights.pieces)
     tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces)
     for piece in pieces:
         found = tokenizer.tokenize(piece)

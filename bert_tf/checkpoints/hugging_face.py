@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.hugging_face_tokenizer import read_case, read_pieces
 from bert_tf.checkpoints.metadata import (
-    ModelFacts,
+    ModelMetadata,
     Weights,
     first_of,
     folder_of,
@@ -160,17 +160,17 @@ def architecture_of(names: Iterable[str]) -> str:
 
 
 def write_config(
-    config: BertConfig, facts: ModelFacts, shapes: Mapping[str, tuple[int, ...]]
+    config: BertConfig, metadata: ModelMetadata, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Any]:
     """Our configuration as the values of a config.json; shapes of the weights by original name."""
     values = config.to_dict() | {
-        "architectures": [facts.architecture or architecture_of(shapes)],
+        "architectures": [metadata.architecture or architecture_of(shapes)],
         "model_type": "bert",
         "hidden_act": _THEIR_ACTIVATION[config.hidden_act],
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
-    labels = facts.labels
+    labels = metadata.labels
     if "output_weights" in shapes:  # transformers counts the labels to make the head
         num_classes = shapes["output_weights"][0]
         if labels is None or len(labels) != num_classes:
@@ -178,11 +178,11 @@ def write_config(
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if facts.null_score_diff_threshold is not None:  # ours; transformers keeps what it knows not
-        values[NULL_THRESHOLD] = facts.null_score_diff_threshold
-    if facts.task in PROBLEM_TYPES:
-        values[PROBLEM_TYPE] = PROBLEM_TYPES[facts.task]
-    own = {name: getattr(facts, name) for name in OWN_FACTS}
+    if metadata.null_score_diff_threshold is not None:  # ours; transformers keeps what it knows not
+        values[NULL_THRESHOLD] = metadata.null_score_diff_threshold
+    if metadata.task in PROBLEM_TYPES:
+        values[PROBLEM_TYPE] = PROBLEM_TYPES[metadata.task]
+    own = {name: getattr(metadata, name) for name in OWN_FACTS}
     if known := {name: value for name, value in own.items() if value is not None}:
         values[OWN_FACTS_KEY] = known | {KIND_KEY: _kind(values)}
     return values
@@ -198,7 +198,7 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(num_labels))
 
 
-def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFacts:
+def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelMetadata:
     by_id = values.get("id2label") or {}
     if not isinstance(by_id, dict) or sorted(by_id, key=_number) != [
         str(i) for i in range(len(by_id))
@@ -220,7 +220,7 @@ def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelFac
         own = {"task": task} | own
     length = _sentence_length(folder)
     own = ({} if length is None else {"max_seq_length": length}) | own
-    return ModelFacts(
+    return ModelMetadata(
         do_lower_case=read_case(folder),
         architecture=architecture,
         labels=labels or None,
@@ -320,7 +320,7 @@ def open_hugging_face(path: str) -> Weights:
         config=config,
         pieces=pieces,
         vocab_file=vocab_file,
-        facts=_read_facts(values, folder, config_file),
+        metadata=_read_facts(values, folder, config_file),
         ignored=ignored,
     )
 

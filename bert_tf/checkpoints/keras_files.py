@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, beside, folder_of, join
+from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, folder_of, join, read_model_files
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote
@@ -32,7 +32,7 @@ def open_keras_file(path: str) -> Weights:
     Raises:
       InputError: the file cannot be read, or is of a model that is not of this package.
     """
-    found = beside(folder_of(path))
+    found = read_model_files(folder_of(path))
     with _local(path) as local:
         try:
             if path.endswith(".keras"):
@@ -58,9 +58,11 @@ def open_keras_file(path: str) -> Weights:
             "read",
         )
     variables = {tf1.checkpoint_name(v): v for v in model.trainable_variables}
-    if found["facts"].architecture is None:
-        facts = dataclasses.replace(found["facts"], architecture=_ARCHITECTURES.get(model.name))
-        found = found | {"facts": facts}
+    if found["metadata"].architecture is None:
+        metadata = dataclasses.replace(
+            found["metadata"], architecture=_ARCHITECTURES.get(model.name)
+        )
+        found = found | {"metadata": metadata}
     return Weights(
         path=path,
         format="keras",

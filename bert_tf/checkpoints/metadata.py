@@ -13,12 +13,12 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
-CONFIG_FILE, VOCAB_FILE, FACTS_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
+CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelFacts:
+class ModelMetadata:
     """What belongs to a model and is in neither its sizes nor its weights; None: not known."""
 
     do_lower_case: bool | None = None  # of the text before it is cut into pieces
@@ -40,7 +40,7 @@ class ModelFacts:
         return json.dumps(known, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json_file(cls, path: str) -> "ModelFacts":
+    def from_json_file(cls, path: str) -> "ModelMetadata":
         """Reads a model_facts.json; without the file nothing is known."""
         if not tf.io.gfile.exists(path):
             return cls()
@@ -69,7 +69,7 @@ class Weights:
       config: sizes of the model, where the files say them.
       pieces: the vocabulary in order, where there is one beside them.
       vocab_file: where that is, for messages.
-      facts: what else is known.
+      metadata: what else is known.
       ignored: names in the file that are no weights, or are the copy of another.
     """
 
@@ -80,7 +80,7 @@ class Weights:
     config: BertConfig | None = None
     pieces: tuple[str, ...] | None = None
     vocab_file: str | None = None
-    facts: ModelFacts = ModelFacts()
+    metadata: ModelMetadata = ModelMetadata()
     ignored: tuple[str, ...] = ()
 
     @property
@@ -140,8 +140,8 @@ def first_of(*paths: str) -> str | None:
     return next((path for path in paths if tf.io.gfile.exists(path)), None)
 
 
-def beside(folder: str) -> dict[str, Any]:
-    """Configuration, vocabulary and facts that our folders and the original's have."""
+def read_model_files(folder: str) -> dict[str, Any]:
+    """Configuration, vocabulary and metadata that our folders and the original's have."""
     from bert_tf.tokenization.wordpiece import read_vocabulary
 
     config_file, vocab_file = join(folder, CONFIG_FILE), first_of(join(folder, VOCAB_FILE))
@@ -150,5 +150,5 @@ def beside(folder: str) -> dict[str, Any]:
         "config": BertConfig.from_json_file(config_file) if has_config else None,
         "pieces": tuple(read_vocabulary(vocab_file)) if vocab_file else None,
         "vocab_file": vocab_file,
-        "facts": ModelFacts.from_json_file(join(folder, FACTS_FILE)),
+        "metadata": ModelMetadata.from_json_file(join(folder, METADATA_FILE)),
     }

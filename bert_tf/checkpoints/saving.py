@@ -9,9 +9,9 @@ from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, tf1
 from bert_tf.checkpoints.loading import config_of, tokenizer_of
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
-    FACTS_FILE,
+    METADATA_FILE,
     VOCAB_FILE,
-    ModelFacts,
+    ModelMetadata,
     Weights,
     join,
     vocabulary_text,
@@ -113,8 +113,8 @@ def _our_files(weights: Weights, to_format: str) -> dict[str, str]:
     files = {CONFIG_FILE: json.dumps(values, indent=2, sort_keys=True) + "\n"}
     if weights.pieces is not None:
         files[VOCAB_FILE] = vocabulary_text(weights.pieces)
-    if weights.facts != ModelFacts():
-        files[FACTS_FILE] = weights.facts.to_json_string()
+    if weights.metadata != ModelMetadata():
+        files[METADATA_FILE] = weights.metadata.to_json_string()
     return files
 
 
@@ -133,7 +133,7 @@ def _check_original_can(config: BertConfig, path: str) -> None:
 
 
 def _hugging_face_files(weights: Weights) -> dict[str, str]:
-    values = hugging_face.write_config(weights.config, weights.facts, weights.shapes)
+    values = hugging_face.write_config(weights.config, weights.metadata, weights.shapes)
     files = {hugging_face.CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n"}
     if weights.pieces is not None:
         tokenizer = tokenizer_of(weights, weights.config)
@@ -144,14 +144,14 @@ def _hugging_face_files(weights: Weights) -> dict[str, str]:
 
 
 def write_model_files(
-    folder: str, config: BertConfig, tokenizer: FullTokenizer, facts: ModelFacts
+    folder: str, config: BertConfig, tokenizer: FullTokenizer, metadata: ModelMetadata
 ) -> None:
     """What makes a run's folder a whole model, beside its checkpoints."""
     pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
     texts = {
         CONFIG_FILE: config.to_json_string(),
         VOCAB_FILE: vocabulary_text(pieces),
-        FACTS_FILE: facts.to_json_string(),
+        METADATA_FILE: metadata.to_json_string(),
     }
     for name, text in texts.items():
         write_text(join(folder, name), text)

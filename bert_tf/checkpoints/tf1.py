@@ -17,12 +17,12 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
-from bert_tf.checkpoints.metadata import Weights, beside, folder_of
+from bert_tf.checkpoints.metadata import Weights, folder_of, read_model_files
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, path_errors, write_text
 
 GLOBAL_STEP = "global_step"
-RUN_FACTS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
+RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: what must not change when a run is resumed
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 # What TensorFlow's reader raises; IndexError where a file is too short.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -78,7 +78,7 @@ def find_checkpoint(path: str) -> str:
     )
 
 
-def is_of_run(folder: str) -> bool:
+def has_checkpoints(folder: str) -> bool:
     """Whether a run has left checkpoints in a folder, if only its best one so far."""
     names = ("checkpoint", f"{BEST}/checkpoint")
     return any(tf.io.gfile.exists(tf.io.gfile.join(folder, name)) for name in names)
@@ -285,14 +285,14 @@ def step_of(prefix: str) -> int:
     return int(match[1]) if match else 0
 
 
-def read_run_facts(reader, *, prefix: str) -> dict[str, Any]:
+def read_run_settings(reader, *, prefix: str) -> dict[str, Any]:
     """What `bert_tf` noted about the run that wrote a checkpoint; empty for other checkpoints."""
-    if not reader.has_tensor(RUN_FACTS):
+    if not reader.has_tensor(RUN_SETTINGS):
         return {}
-    return json.loads(read_tensor(reader, RUN_FACTS, prefix=prefix))
+    return json.loads(read_tensor(reader, RUN_SETTINGS, prefix=prefix))
 
 
-def other_facts(
+def changed_settings(
     saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
 ) -> list[str]:
     """The names of what both say, and say otherwise.
@@ -300,7 +300,7 @@ def other_facts(
     On another host than the chief's the same first weights may lie at another place.
 
     Args:
-      saved: as `read_run_facts` gives them.
+      saved: as `read_run_settings` gives them.
       given: those of a run that is asked for.
       besides: names that do not count.
     """
@@ -310,7 +310,9 @@ def other_facts(
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
 
 
-def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()) -> None:
+def check_finished_run(
+    prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()
+) -> None:
     """Refuses to take the end of a run for that of one with other settings, in all processes.
 
     On how many devices it ran is no such setting; nor are the dev data, where nothing hung on them,
@@ -318,21 +320,21 @@ def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable
 
     Args:
       prefix: of the run's last checkpoint.
-      given: the facts of the run that is asked for.
-      besides: names of facts that may be others.
+      given: the settings of the run that is asked for.
+      besides: names of settings that may be others.
 
     Raises:
       InputError: naming what differs.
     """
-    saved = read_run_facts(open_checkpoint(prefix), prefix=prefix)
+    saved = read_run_settings(open_checkpoint(prefix), prefix=prefix)
     ignored = {"num_replicas", *besides}
     if None in (saved.get("dev_data"), given.get("dev_data")):
         ignored.add("dev_data")
     own = prefix.rpartition("/")[0] + "/"
-    begun_with = [facts.get("init_checkpoint") or own for facts in (saved, given)]
+    begun_with = [settings.get("init_checkpoint") or own for settings in (saved, given)]
     if any(f"{path}/".startswith(own) for path in begun_with):
         ignored.add("init_checkpoint")
-    other = other_facts(saved, given, besides=ignored)
+    other = changed_settings(saved, given, besides=ignored)
     if cluster.any_of(bool(other)):
         listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         raise InputError(
@@ -344,15 +346,15 @@ def refuse_other_end(prefix: str, given: Mapping[str, Any], *, besides: Iterable
         )
 
 
-def has_ended(prefix: str) -> bool:
+def is_finished(prefix: str) -> bool:
     """Whether a checkpoint is the last of its run, as far as it was to go."""
-    facts = read_run_facts(open_checkpoint(prefix), prefix=prefix)
-    return facts.get("num_train_steps") == step_of(prefix)
+    settings = read_run_settings(open_checkpoint(prefix), prefix=prefix)
+    return settings.get("num_train_steps") == step_of(prefix)
 
 
-def warn_of_other_facts(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Says what differs from the run that is resumed: its end will not be that of one run."""
-    for name in other_facts(saved, given):
+    for name in changed_settings(saved, given):
         logging.warning(
             "Resuming with %s %s; the run was begun with %s. It goes on from its last step, "
             "but is no longer the run that either setting alone would give.",
@@ -370,5 +372,5 @@ def open_bundle(path: str) -> Weights:
         format="tf1",
         shapes=shapes,
         read=lambda name: read_tensor(reader, name, prefix=prefix),
-        **beside(folder_of(prefix)),
+        **read_model_files(folder_of(prefix)),
     )

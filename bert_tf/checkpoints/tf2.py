@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.metadata import Weights, beside, folder_of
+from bert_tf.checkpoints.metadata import Weights, folder_of, read_model_files
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 
@@ -84,7 +84,7 @@ def open_object_graph(path: str) -> Weights:
             remedy="convert the checkpoint with the library that wrote it to TF1 names or to "
             "Hugging Face's format, and give that",
         )
-    found = beside(folder_of(prefix))
+    found = read_model_files(folder_of(prefix))
     stored = reader.get_variable_to_shape_map()
     keys = {name: f"{place}{_VALUE}" for place, name in names.items()}
     _check_heads({stored[key][1] for name, key in keys.items()

@@ -101,8 +101,8 @@ def complete(source: Weights) -> Weights:
         pieces = tuple(read_vocabulary(FLAGS.vocab_file))
         source = dataclasses.replace(source, pieces=pieces, vocab_file=FLAGS.vocab_file)
     if FLAGS.do_lower_case is not None:
-        facts = dataclasses.replace(source.facts, do_lower_case=FLAGS.do_lower_case)
-        source = dataclasses.replace(source, facts=facts)
+        metadata = dataclasses.replace(source.metadata, do_lower_case=FLAGS.do_lower_case)
+        source = dataclasses.replace(source, metadata=metadata)
     if source.config and source.pieces:
         weights.tokenizer_of(source, source.config)  # refuses what does not belong together
     return source
@@ -145,7 +145,7 @@ def description(source: Weights) -> str:
     lines.append(f"  configuration: {source.config or 'none beside it'}")
     vocabulary = f"{source.vocab_file}, {len(source.pieces)} pieces" if source.pieces else "none"
     lines.append(f"  vocabulary: {vocabulary}")
-    lines.append(f"  {source.facts}")
+    lines.append(f"  {source.metadata}")
     return "\n".join(lines)
 
 

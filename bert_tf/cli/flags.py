@@ -240,7 +240,7 @@ def begin_with(*, is_training: bool) -> str:
     values = flags.FLAGS
     if is_training:
         return values.init_checkpoint or values.output_dir
-    if tf1.is_of_run(values.output_dir):
+    if tf1.has_checkpoints(values.output_dir):
         if values.init_checkpoint:
             logging.warning(
                 "Using the model in %s, not --init_checkpoint=%s; for that one give another "

@@ -215,7 +215,7 @@ def export_run(
         logging.info("Waiting for the chief, which exports the model to %s", export_dir)
         cluster.wait_for_all()
         return None
-    if tf1.is_of_run(output_dir):
+    if tf1.has_checkpoints(output_dir):
         source = open_weights(output_dir)
     command = shlex.join(["python", *sys.argv])
     path = export_checkpoint(

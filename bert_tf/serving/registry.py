@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from bert_tf.checkpoints.loading import ENCODER, HEAD, Weights, load_checkpoint
-from bert_tf.checkpoints.metadata import FACTS_FILE
+from bert_tf.checkpoints.metadata import METADATA_FILE
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
@@ -156,14 +156,17 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
 
 def _kind_name(source: Weights, options: ServingOptions) -> str:
     """The kind that a checkpoint is to be: as chosen, else as its files say, else as it looks."""
-    for name, place in ((options.task, "--task"), (source.facts.task, f"task in {FACTS_FILE}")):
+    for name, place in (
+        (options.task, "--task"),
+        (source.metadata.task, f"task in {METADATA_FILE}"),
+    ):
         if name is not None and name not in KINDS:
             raise InputError(
                 received=f"{name!r} as {place}, for {source.path}",
                 expected=f"one of {', '.join(KINDS)}",
                 remedy="correct it, or leave it out",
             )
-    return options.task or source.facts.task or kind_of(source)
+    return options.task or source.metadata.task or kind_of(source)
 
 
 def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> ServingOptions:
@@ -179,10 +182,10 @@ def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> 
         "doc_stride": WindowSizes.doc_stride,
         "max_query_length": WindowSizes.max_query_length,
     }
-    is_own = name == (source.facts.task or _looks_like(source))  # what it was trained for
+    is_own = name == (source.metadata.task or _looks_like(source))  # what it was trained for
     chosen = {}
     for key, default in defaults.items():
-        known = getattr(source.facts, key) if is_own else None
+        known = getattr(source.metadata, key) if is_own else None
         values = (getattr(options, key), known, default)
         chosen[key] = next(value for value in values if value is not None)
     return dataclasses.replace(options, task=name, **chosen)
@@ -197,14 +200,14 @@ def kind_of(source: Weights) -> str:
     if name := _looks_like(source):
         return name
     raise InputError(
-        received=f"{source.path}, a {source.facts.architecture}, with a head",
+        received=f"{source.path}, a {source.metadata.architecture}, with a head",
         expected=f"one of {', '.join((*_CLASSIFIERS, *sum(_ARCHITECTURES.values(), ())))}",
         remedy="say with --task what it is to be",
     )
 
 
 def _looks_like(source: Weights) -> str | None:
-    architecture, shapes = source.facts.architecture, source.shapes
+    architecture, shapes = source.metadata.architecture, source.shapes
     for name, known in _ARCHITECTURES.items():
         if architecture in known:
             return name
@@ -227,7 +230,7 @@ def _num_classes(source: Weights) -> int:
 
 def _labels(source: Weights, options: ServingOptions) -> tuple[str, ...]:
     """The names given, or the model's own, or numbers."""
-    own = source.facts.labels or tuple(map(str, range(_num_classes(source))))
+    own = source.metadata.labels or tuple(map(str, range(_num_classes(source))))
     return own if options.labels is None else options.labels
 
 
@@ -277,12 +280,12 @@ def _of_masks(source: Weights, options: ServingOptions) -> dict[str, Any]:
 
 
 def _of_questions(source: Weights, options: ServingOptions) -> dict[str, Any]:
-    stored = source.facts.null_score_diff_threshold
+    stored = source.metadata.null_score_diff_threshold
     given = options.null_score_diff_threshold
     threshold = stored if given is None else given
     negative = options.version_2_with_negative
     if negative is None and given is None:
-        negative = source.facts.version_2_with_negative
+        negative = source.metadata.version_2_with_negative
     return {
         "window_sizes": WindowSizes(
             options.max_seq_length, options.doc_stride, options.max_query_length

@@ -14,7 +14,7 @@ from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_checkpoint
-from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import write_model_files
 from bert_tf.config import HEADS
 from bert_tf.data.batches import Batching
@@ -188,7 +188,7 @@ class Run:
         """
         source, head = self.model.source, self.task.head
         self._refuse_other_purpose()
-        trained, asked = source.facts.max_seq_length, self.batching.max_seq_length
+        trained, asked = source.metadata.max_seq_length, self.batching.max_seq_length
         if trained is not None and trained != asked:
             logging.warning(
                 "%s was trained with %d pieces at most; --max_seq_length is %d.",
@@ -202,7 +202,7 @@ class Run:
 
     def _other_purpose(self) -> tuple[str, str] | None:
         """What the model says that it was trained for and what this task is, if they differ."""
-        said, own = self.model.source.facts, self.facts()
+        said, own = self.model.source.metadata, self.metadata()
         if said.architecture not in map(HEADS.get, OBJECTIVES):
             said = dataclasses.replace(said, architecture=None)
         for name in ("architecture", "task", "pairs"):
@@ -243,14 +243,14 @@ class Run:
         classes = source.shapes[HEAD_WEIGHTS][0]
         if classes != labels.size:
             return f"{classes} classes"
-        said = source.facts.labels
+        said = source.metadata.labels
         if said and labels.size > 1 and self.task.names_of_model(said) != labels.names:
             return f"the labels {', '.join(said)}"
         return None
 
-    def facts(self) -> ModelFacts:
+    def metadata(self) -> ModelMetadata:
         """What belongs to the model beside its weights."""
-        return ModelFacts(
+        return ModelMetadata(
             do_lower_case=self.model.tokenizer.do_lower_case,
             architecture=HEADS[self.task.head],
             labels=self.task.labels.names or None,
@@ -261,8 +261,8 @@ class Run:
         )
 
     def write_model_files(self, folder: str) -> None:
-        """Configuration, vocabulary and facts, which make a folder of checkpoints a whole model."""
-        write_model_files(folder, self.model.config, self.model.tokenizer, self.facts())
+        """Makes a folder of checkpoints a whole model: configuration, vocabulary, metadata."""
+        write_model_files(folder, self.model.config, self.model.tokenizer, self.metadata())
 
     # ------------------------------------------------------------------------ predictions
 

@@ -96,8 +96,8 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
     is_finished = tf.io.gfile.exists(path)
     latest = tf1.CheckpointFolder(trial.folder).latest()
     if is_finished or latest:
-        old = read_json(path)["facts"] if is_finished else _run_facts_of(latest)
-        _refuse_other_facts(old, facts, trial.folder)
+        old = read_json(path)["facts"] if is_finished else _run_settings_of(latest)
+        _refuse_changed_settings(old, facts, trial.folder)
     if not is_finished:
         logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
         _train(run, settings, trial, dev)
@@ -109,12 +109,12 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
     return dataclasses.replace(trial, results=read_json(path)["results"])
 
 
-def _run_facts_of(prefix: str) -> dict:
-    return tf1.read_run_facts(tf1.open_checkpoint(prefix), prefix=prefix)
+def _run_settings_of(prefix: str) -> dict:
+    return tf1.read_run_settings(tf1.open_checkpoint(prefix), prefix=prefix)
 
 
-def _refuse_other_facts(old: Mapping, new: Mapping, folder: str) -> None:
-    if other := tf1.other_facts(old, new):
+def _refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
+    if other := tf1.changed_settings(old, new):
         raise InputError(
             received=f"{folder}, a trial with another {', '.join(other)}",
             expected="the trials of this command, or an empty folder",
@@ -147,7 +147,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
         best.go_on_after(folder.latest())
     if best is not None and best.has_stopped:
         # Patience that was given later would have ended it here as well.
-        tf1.refuse_other_end(folder.latest(), facts, besides=("early_stopping",))
+        tf1.check_finished_run(folder.latest(), facts, besides=("early_stopping",))
         trainer.restore(folder, facts)
     else:
         trainer.train(
@@ -155,7 +155,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
             num_train_steps=num_train_steps,
             folder=folder,
             pace=settings.pace,
-            run_facts=facts,
+            run_settings=facts,
             on_begin=None if settings.is_grid else lambda: run.write_model_files(trial.folder),
             evaluate=best,
         )
@@ -192,7 +192,7 @@ class _Best:
         self.values = {at: value for at, value in self.values.items() if at <= last}
         if any(at < last for at in self.values):  # at the last one all looks again
             dev_data = {"dev_data": self._facts["dev_data"]}
-            _refuse_other_facts(_run_facts_of(prefix), dev_data, self.folder.path)
+            _refuse_changed_settings(_run_settings_of(prefix), dev_data, self.folder.path)
 
     def __call__(self, step: int) -> dict[str, float]:
         results = self.look(step)
@@ -264,7 +264,7 @@ def _winner(run: Run, trials: Sequence[Trial], metric: str) -> Trial:
 
 def _kept_trial(prefix: str) -> tuple[float | None, int | None]:
     """Learning rate and seed of the trial that a checkpoint is of."""
-    facts = _run_facts_of(prefix)
+    facts = _run_settings_of(prefix)
     return facts.get("learning_rate"), facts.get("seed")
 
 

@@ -77,8 +77,8 @@ def refuse_other_settings(folder: tf1.CheckpointFolder, facts: Mapping[str, Any]
       InputError: naming what differs.
     """
     latest = folder.latest()
-    if latest and tf1.has_ended(latest):
-        tf1.refuse_other_end(latest, facts, besides=_MAY_CHANGE)
+    if latest and tf1.is_finished(latest):
+        tf1.check_finished_run(latest, facts, besides=_MAY_CHANGE)
 
 
 def predictions_in_order(

@@ -243,7 +243,7 @@ class Trainer:
         num_train_steps: int,
         folder: tf1.CheckpointFolder,
         pace: Pace,
-        run_facts: Mapping[str, Any],
+        run_settings: Mapping[str, Any],
         on_begin: Callable[[], None] | None = None,
         evaluate: Callable[[int], Mapping[str, float]] | None = None,
         on_stop: Callable[[int, Mapping[str, float]], None] | None = None,
@@ -255,7 +255,7 @@ class Trainer:
           num_train_steps: updates in all, those before a resume included.
           folder: where checkpoints are written.
           pace: how often to log, save and evaluate.
-          run_facts: what decides the run's result; noted in checkpoints, compared on resume.
+          run_settings: what decides the run's result; noted in checkpoints, compared on resume.
           on_begin: called before the first step, if there are any to be done.
           evaluate: called with the step every `pace.eval_steps`, before the first step too; gives
             what is reported. It raises `StopTraining` if that is to be the last step.
@@ -266,11 +266,11 @@ class Trainer:
             checkpoint stays. Or the folder has the end of a run with other facts.
         """
         self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
-        step = self.restore(folder, run_facts)
+        step = self.restore(folder, run_settings)
         if cluster.are_several():
-            self._check_same_everywhere(batches, {**run_facts, **dataclasses.asdict(pace)})
+            self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(pace)})
         if step >= num_train_steps:
-            tf1.refuse_other_end(folder.latest(), run_facts)
+            tf1.check_finished_run(folder.latest(), run_settings)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
         if on_begin:
@@ -295,13 +295,13 @@ class Trainer:
                     progress.report(step, rate)
                 saves = pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps
                 if saves:
-                    folder.save(step, self.state(step, run_facts))
+                    folder.save(step, self.state(step, run_settings))
                 reason, interrupted = None, cluster.any_of(sigterm_came())
                 if not interrupted:  # else the run that goes on evaluates here
                     reason = self._evaluate_on_the_way(progress, step, evaluate, pace)
                     interrupted = cluster.any_of(sigterm_came())
                 if (reason or interrupted) and not saves:
-                    folder.save(step, self.state(step, run_facts))
+                    folder.save(step, self.state(step, run_settings))
                 if interrupted:
                     raise Interrupted(step, folder.path)
                 if reason:
@@ -398,11 +398,11 @@ class Trainer:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def state(self, step: int, run_facts: Mapping[str, Any]) -> dict[str, Any]:
+    def state(self, step: int, run_settings: Mapping[str, Any]) -> dict[str, Any]:
         """All that a run needs to go on: weights, moments, step, and facts to compare."""
         tensors: dict[str, Any] = {
             tf1.GLOBAL_STEP: np.int64(step),
-            tf1.RUN_FACTS: json.dumps(dict(run_facts), sort_keys=True),
+            tf1.RUN_SETTINGS: json.dumps(dict(run_settings), sort_keys=True),
             **self._frozen,
         }
         for name, weight, m, v in self.step.named_variables():
@@ -411,7 +411,7 @@ class Trainer:
             tensors |= self.step.loss_scale.variables
         return {k: v.numpy() if isinstance(v, tf.Variable) else v for k, v in tensors.items()}
 
-    def restore(self, folder: tf1.CheckpointFolder, run_facts: Mapping[str, Any]) -> int:
+    def restore(self, folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> int:
         """Puts the folder's latest checkpoint into model and moments; returns its step, or 0.
 
         Raises:
@@ -422,7 +422,7 @@ class Trainer:
         if prefix is None:
             return 0
         reader = tf1.open_checkpoint(prefix)
-        tf1.warn_of_other_facts(tf1.read_run_facts(reader, prefix=prefix), run_facts)
+        tf1.warn_of_changed_settings(tf1.read_run_settings(reader, prefix=prefix), run_settings)
         load_checkpoint(self.model, prefix, required="")
         for name, _, m, v in self.step.named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):

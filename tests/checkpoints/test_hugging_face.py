@@ -15,7 +15,7 @@ import small
 from bert_tf import bert_encoder, load_checkpoint, pretraining_model
 from bert_tf.checkpoints import hugging_face as hf
 from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
@@ -80,7 +80,7 @@ def test_opened(tmp_path, tensors):
     assert {n: np.shape(v) for n, v in tensors.items()} == weights.shapes
     assert weights.config == ERF_CONFIG
     assert weights.pieces == model_files.PIECES
-    assert weights.facts == ModelFacts(architecture="BertForPreTraining")
+    assert weights.metadata == ModelMetadata(architecture="BertForPreTraining")
 
 
 def test_outputs_are_those_of_the_reference(tmp_path, tensors):
@@ -282,7 +282,7 @@ def test_configuration_there_and_back(act, eps):
         small.CONFIG, hidden_act=act, layer_norm_eps=eps, hidden_dropout_prob=0.3,
         attention_probs_dropout_prob=0.2, initializer_range=0.03,
     )  # fmt: skip
-    values = json.loads(json.dumps(hf.write_config(config, ModelFacts(), {})))
+    values = json.loads(json.dumps(hf.write_config(config, ModelMetadata(), {})))
     assert values["hidden_act"] == {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(act, act)
     assert values["model_type"] == "bert"
     assert hf.read_config(values, source="config.json") == config
@@ -329,7 +329,7 @@ def test_architecture(kind, left_out, architecture):
         n: v.shape for n, v in model_files.tensors_of(kind).items() if not n.startswith(left_out)
     }
     assert hf.architecture_of(names) == architecture
-    values = hf.write_config(small.CONFIG, ModelFacts(), names)
+    values = hf.write_config(small.CONFIG, ModelMetadata(), names)
     assert values["architectures"] == [architecture]
 
 
@@ -341,11 +341,11 @@ def test_labels(tmp_path):
         id2label={str(i): label for i, label in enumerate(labels)},
     )
     weights = open_weights(write(tmp_path / "a", tensors, config=config))
-    assert weights.facts.labels == labels
+    assert weights.metadata.labels == labels
     again = open_weights(save_weights(f"{tmp_path}/b", weights, to_format="bert_tf"))
-    assert again.facts == weights.facts
+    assert again.metadata == weights.metadata
     third = open_weights(save_weights(f"{tmp_path}/c", again, to_format="hugging_face"))
-    assert third.facts == weights.facts
+    assert third.metadata == weights.metadata
     values = json.loads((tmp_path / "c/config.json").read_text())
     assert values["label2id"] == {"nein": 0, "ja": 1, "äh": 2}
 
@@ -354,30 +354,30 @@ def test_labels(tmp_path):
 def test_labels_that_nobody_named(labels):
     """transformers makes a head of as many classes as there are labels: 2, if it is not told."""
     shapes = {"output_weights": (model_files.NUM_CLASSES, 22)}
-    values = hf.write_config(small.CONFIG, ModelFacts(labels=labels), shapes)
+    values = hf.write_config(small.CONFIG, ModelMetadata(labels=labels), shapes)
     assert values["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
-    assert "id2label" not in hf.write_config(small.CONFIG, ModelFacts(), {})
+    assert "id2label" not in hf.write_config(small.CONFIG, ModelMetadata(), {})
 
 
 def test_what_else_is_known_of_a_model(tmp_path):
     """transformers has a name for any number of labels; the rest it keeps without knowing it."""
-    facts = ModelFacts(
+    metadata = ModelMetadata(
         do_lower_case=True, architecture="BertForSequenceClassification", labels=("a", "b", "c"),
         null_score_diff_threshold=0.5, task="multi_label", pairs=True, num_choices=1,
         max_seq_length=9, doc_stride=3, max_query_length=2, version_2_with_negative=False,
     )  # fmt: skip
-    weights = model_files.weights_of(model_files.tensors_of("classifier"), facts=facts)
+    weights = model_files.weights_of(model_files.tensors_of("classifier"), metadata=metadata)
     folder = tmp_path / "theirs"
     theirs = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
     ours = open_weights(save_weights(f"{tmp_path}/ours", theirs, to_format="bert_tf"))
-    assert theirs.facts == ours.facts == facts
+    assert theirs.metadata == ours.metadata == metadata
     values = json.loads((folder / "config.json").read_text())
     assert values["problem_type"] == "multi_label_classification"
     del values["bert_tf"]
     (folder / "config.json").write_text(json.dumps(values))
-    assert open_weights(folder).facts.task == "multi_label"
+    assert open_weights(folder).metadata.task == "multi_label"
     (folder / "config.json").write_text(json.dumps(values | {"architectures": ["BertModel"]}))
-    assert open_weights(folder).facts.task is None
+    assert open_weights(folder).metadata.task is None
 
 
 @pytest.mark.parametrize("own", [["task"], {"tasks": "multi_label"}, "multi_label"])
@@ -419,7 +419,7 @@ def fast_tokenizer(pieces=model_files.PIECES, added=(), **normalizer) -> dict:
     ],
 )
 def test_case(tmp_path, tensors, files, lower):
-    assert open_weights(write(tmp_path, tensors, files=files)).facts.do_lower_case is lower
+    assert open_weights(write(tmp_path, tensors, files=files)).metadata.do_lower_case is lower
 
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -493,10 +493,10 @@ def test_gaps_in_the_ids(tmp_path, tensors):
 
 def test_tokenizer_files_that_are_written(tmp_path, tensors):
     """With what only Hugging Face's tokenizer asks for, and read again alike."""
-    weights = model_files.weights_of(tensors, facts=ModelFacts(do_lower_case=False))
+    weights = model_files.weights_of(tensors, metadata=ModelMetadata(do_lower_case=False))
     folder = tmp_path / "made"
     again = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
-    assert again.facts.do_lower_case is False
+    assert again.metadata.do_lower_case is False
     assert again.pieces == model_files.PIECES
     assert (folder / "vocab.txt").read_text() == VOCAB_TEXT
     special = {f"{p[1:-1].lower()}_token": p for p in model_files.SPECIAL}

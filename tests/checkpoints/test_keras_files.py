@@ -61,7 +61,7 @@ def test_there_and_back(tmp_path, kind):
         assert weights.pieces == model_files.PIECES
         model_files.assert_same(model_files.all_tensors(weights), expected)
         assert weights.shapes == {name: value.shape for name, value in expected.items()}
-        assert weights.facts.architecture == ARCHITECTURES.get(kind)
+        assert weights.metadata.architecture == ARCHITECTURES.get(kind)
 
 
 @pytest.mark.parametrize("to_format", ["tf1", "hugging_face"])

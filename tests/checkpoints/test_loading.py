@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
-from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import FORMATS, save_weights
 from bert_tf.errors import InputError
 
@@ -98,11 +98,11 @@ def test_slots_are_kept_where_there_is_a_place(tmp_path, tensors, to_format):
 
 
 def test_what_is_beside_the_weights(tmp_path, tensors):
-    facts = ModelFacts(do_lower_case=False, architecture="BertForMaskedLM", labels=("a", "ä"))
+    metadata = ModelMetadata(do_lower_case=False, architecture="BertForMaskedLM", labels=("a", "ä"))
     config = dataclasses.replace(CONFIG, hidden_act="gelu_erf", layer_norm_eps=1e-5)
-    weights = model_files.weights_of(tensors, facts=facts, config=config)
+    weights = model_files.weights_of(tensors, metadata=metadata, config=config)
     again = open_weights(save_weights(f"{tmp_path}/a/", weights, to_format="bert_tf"))
-    assert (again.facts, again.config, again.pieces) == (facts, config, model_files.PIECES)
+    assert (again.metadata, again.config, again.pieces) == (metadata, config, model_files.PIECES)
     (tmp_path / "a/model_facts.json").write_text('{"lower": true}')
     with pytest.raises(InputError, match="unknown keys lower"):
         open_weights(again.path)
@@ -254,10 +254,10 @@ def test_the_configuration_that_is_given(tmp_path, tensors):
 # ---------------------------------------------------------------------------- vocabulary and case
 
 
-def vocabulary_model(path: str, num_pieces: int, facts: ModelFacts, pieces=None):
+def vocabulary_model(path: str, num_pieces: int, metadata: ModelMetadata, pieces=None):
     """Weights of a table of so many rows, and their configuration."""
     config = dataclasses.replace(CONFIG, vocab_size=num_pieces)
-    weights = model_files.weights_of({}, path=path, config=config, facts=facts, pieces=pieces)
+    weights = model_files.weights_of({}, path=path, config=config, metadata=metadata, pieces=pieces)
     return weights, config
 
 
@@ -266,7 +266,7 @@ def test_case_by_the_vocabulary(data_dir, name, lower):
     """The four released vocabularies say it themselves."""
     file = str(data_dir / f"vocab/{name}.txt")
     num_pieces = int(name.split("_")[-1])
-    weights, config = vocabulary_model("/memory/x/bert_model.ckpt", num_pieces, ModelFacts())
+    weights, config = vocabulary_model("/memory/x/bert_model.ckpt", num_pieces, ModelMetadata())
     assert tokenizer_of(weights, config, file, lower).do_lower_case is lower
     with pytest.raises(InputError, match="a vocabulary with") as caught:
         tokenizer_of(weights, config, file, not lower)
@@ -288,34 +288,34 @@ def test_case_by_the_vocabulary(data_dir, name, lower):
 def test_case_by_the_name_of_the_folder(folder, lower):
     for root in ("", "/models/", "gs://bucket/"):
         weights, config = vocabulary_model(
-            f"{root}{folder}/bert_model.ckpt", 41, ModelFacts(), model_files.PIECES
+            f"{root}{folder}/bert_model.ckpt", 41, ModelMetadata(), model_files.PIECES
         )
         assert tokenizer_of(weights, config, None, lower).do_lower_case is lower
         with pytest.raises(InputError, match="by its name"):
             tokenizer_of(weights, config, None, not lower)
     weights, config = vocabulary_model(
-        f"/{folder}_mine/bert_model.ckpt", 41, ModelFacts(), model_files.PIECES
+        f"/{folder}_mine/bert_model.ckpt", 41, ModelMetadata(), model_files.PIECES
     )
     tokenizer_of(weights, config, None, not lower)
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_case_by_the_facts(lower):
-    facts = ModelFacts(do_lower_case=lower)
-    weights, config = vocabulary_model("/memory/x/model", 41, facts, model_files.PIECES)
+    metadata = ModelMetadata(do_lower_case=lower)
+    weights, config = vocabulary_model("/memory/x/model", 41, metadata, model_files.PIECES)
     assert tokenizer_of(weights, config).do_lower_case is lower
     with pytest.raises(InputError, match=f"whose model says do_lower_case {lower}"):
         tokenizer_of(weights, config, None, not lower)
 
 
 def test_case_of_which_nothing_is_known():
-    weights, config = vocabulary_model("/memory/x/model", 41, ModelFacts(), model_files.PIECES)
+    weights, config = vocabulary_model("/memory/x/model", 41, ModelMetadata(), model_files.PIECES)
     assert tokenizer_of(weights, config).do_lower_case is True
     assert tokenizer_of(weights, config, None, False).do_lower_case is False
 
 
 def test_the_table_against_the_vocabulary(tmp_path, caplog):
-    weights, config = vocabulary_model("/memory/x/model", 40, ModelFacts(), model_files.PIECES)
+    weights, config = vocabulary_model("/memory/x/model", 40, ModelMetadata(), model_files.PIECES)
     with pytest.raises(InputError, match="with 41 pieces") as caught:
         tokenizer_of(weights, config)
     assert "at most 40" in caught.value.expected
@@ -326,7 +326,7 @@ def test_the_table_against_the_vocabulary(tmp_path, caplog):
     far_too_many = dataclasses.replace(config, vocab_size=41 + 1024)
     with pytest.raises(InputError, match="with 41 pieces"):
         tokenizer_of(weights, far_too_many)
-    none_there, config = vocabulary_model("/memory/x/model", 41, ModelFacts())
+    none_there, config = vocabulary_model("/memory/x/model", 41, ModelMetadata())
     with pytest.raises(InputError, match=r"without a vocab\.txt"):
         tokenizer_of(none_there, config)
     given = pathlib.Path(tmp_path / "vocab.txt")

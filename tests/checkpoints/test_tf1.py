@@ -12,14 +12,14 @@ import tensorflow as tf
 from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
-    RUN_FACTS,
+    RUN_SETTINGS,
     CheckpointFolder,
     checkpoint_name,
     find_checkpoint,
     open_checkpoint,
-    read_run_facts,
+    read_run_settings,
     read_tensor,
-    warn_of_other_facts,
+    warn_of_changed_settings,
     write_checkpoint,
 )
 from bert_tf.errors import InputError
@@ -225,7 +225,7 @@ def test_a_missing_head_keeps_its_fresh_weights(model, weights, tmp_path):
         "bert/pooler/dense/bias/adam_m": np.ones(3, np.float32),
         "AdamWeightDecayOptimizer/x": np.float32(1),
         GLOBAL_STEP: np.int64(5),
-        RUN_FACTS: tf.constant("{}"),
+        RUN_SETTINGS: tf.constant("{}"),
     }
     report = load_checkpoint(model, write(tmp_path / "a.ckpt", there | others))
     missing = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
@@ -440,27 +440,27 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
         CheckpointFolder(tmp_path / "run")
 
 
-# ---------------------------------------------------------------------------- run facts
+# ---------------------------------------------------------------------------- run settings
 
 
-def test_run_facts(tmp_path):
-    with_facts = write(tmp_path / "a", {RUN_FACTS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
+def test_run_settings(tmp_path):
+    with_facts = write(tmp_path / "a", {RUN_SETTINGS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
     reader = open_checkpoint(with_facts)
-    assert read_run_facts(reader, prefix=with_facts) == {"seed": 3}
+    assert read_run_settings(reader, prefix=with_facts) == {"seed": 3}
     assert read_tensor(reader, GLOBAL_STEP, prefix=with_facts) == 4
     without = write(tmp_path / "b", {GLOBAL_STEP: np.int64(4)})
-    assert read_run_facts(open_checkpoint(without), prefix=without) == {}
+    assert read_run_settings(open_checkpoint(without), prefix=without) == {}
     with pytest.raises(InputError, match="nowhere"):
         read_tensor(reader, "nowhere", prefix=with_facts)
     pathlib.Path(with_facts + DATA).write_bytes(b"")
     with pytest.raises(InputError, match="which cannot be read"):
-        read_run_facts(open_checkpoint(with_facts), prefix=with_facts)
+        read_run_settings(open_checkpoint(with_facts), prefix=with_facts)
 
 
 def test_warn_of_other_facts(caplog):
     with caplog.at_level("WARNING", logger="absl"):
-        warn_of_other_facts({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
+        warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
         assert not caplog.records
-        warn_of_other_facts({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
+        warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("Resuming with seed 4; the run was begun with 3.")

@@ -12,7 +12,7 @@ import small
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints import editing
-from bert_tf.checkpoints.metadata import ModelFacts, Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
 
 NUM_CLASSES = 3
@@ -44,7 +44,7 @@ def weights_of(
     path: str = "/memory/bert_model.ckpt",
     config: BertConfig | None = small.CONFIG,
     pieces: Sequence[str] | None = PIECES,
-    facts: ModelFacts = ModelFacts(),  # noqa: B008  (frozen)
+    metadata: ModelMetadata = ModelMetadata(),  # noqa: B008  (frozen)
 ) -> Weights:
     """Weights that were read from nowhere."""
     return Weights(
@@ -55,7 +55,7 @@ def weights_of(
         config=config,
         pieces=pieces and tuple(pieces),
         vocab_file="/memory/vocab.txt",
-        facts=facts,
+        metadata=metadata,
     )
 
 

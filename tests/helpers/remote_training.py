@@ -76,7 +76,7 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
         num_train_steps=STEPS,
         folder=CheckpointFolder(folder),
         pace=Pace(iterations_per_loop=2, log_steps=STEPS, save_checkpoints_steps=STEPS),
-        run_facts={},
+        run_settings={},
         on_stop=losses.__setitem__,
     )
     in_order = _batches(files, FileOrder(len(files)), num_examples=len(files))

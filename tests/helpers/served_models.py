@@ -10,7 +10,7 @@ import small_squad
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
-from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.modeling import models
@@ -86,8 +86,8 @@ def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
     folder.mkdir(parents=True)
     write_checkpoint(str(folder / "model.ckpt"), tensors, temporary=str(folder / "new"))
     _, architecture, labels, _ = KINDS[kind]
-    facts = ModelFacts(do_lower_case=True, architecture=architecture, labels=labels, **known)
-    write_model_files(str(folder), CONFIG, TOKENIZER, facts)
+    metadata = ModelMetadata(do_lower_case=True, architecture=architecture, labels=labels, **known)
+    write_model_files(str(folder), CONFIG, TOKENIZER, metadata)
     return open_weights(str(folder / "model.ckpt"))
 
 

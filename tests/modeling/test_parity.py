@@ -118,7 +118,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
         num_train_steps=NUM_BATCHES,
         folder=CheckpointFolder(tmp_path / "run"),
         pace=Pace(iterations_per_loop=1),
-        run_facts={},
+        run_settings={},
         on_stop=lambda step, means: losses.append(means["loss"]),
     )
     close(losses, golden["losses"], 1e-4)

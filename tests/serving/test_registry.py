@@ -25,8 +25,8 @@ def source(tmp_path_factory):
         if kind not in written:
             folder = tmp_path_factory.mktemp(kind) / "model"
             written[kind] = served_models.write_folder(kind, folder)
-        facts = dataclasses.replace(written[kind].facts, **known)
-        return dataclasses.replace(written[kind], facts=facts)
+        metadata = dataclasses.replace(written[kind].metadata, **known)
+        return dataclasses.replace(written[kind], metadata=metadata)
 
     return get
 

@@ -8,7 +8,7 @@ import pytest
 import small_squad as small
 
 from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.metadata import ModelFacts
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
 from bert_tf.squad import thresholds
@@ -147,16 +147,16 @@ def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
 @pytest.mark.parametrize("threshold", [-1.25, 0.0, None])
 def test_a_threshold_goes_through_every_format(tmp_path, threshold):
     tensors = model_files.tensors_of("span")
-    facts = ModelFacts(
+    metadata = ModelMetadata(
         do_lower_case=True,
         architecture="BertForQuestionAnswering",
         null_score_diff_threshold=threshold,
     )
-    weights = model_files.weights_of(tensors, facts=facts)
+    weights = model_files.weights_of(tensors, metadata=metadata)
     for number, to_format in enumerate(("bert_tf", "hugging_face", "tf1")):
         path = save_weights(f"{tmp_path}/{number}", weights, to_format=to_format)
         weights = open_weights(path)
-        assert weights.facts == facts
+        assert weights.metadata == metadata
     config = json.loads((tmp_path / "1/config.json").read_text())
     assert config.get("null_score_diff_threshold") == threshold
     assert ("null_score_diff_threshold" in config) == (threshold is not None)

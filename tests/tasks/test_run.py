@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import PretrainedModel
-from bert_tf.checkpoints.metadata import ModelFacts, Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.data.batches import Batching
@@ -87,7 +87,7 @@ def batching(*, bucket: bool = True) -> Batching:
     return Batching(vocab_size=CONFIG.vocab_size, max_seq_length=S, bucket_by_length=bucket)
 
 
-def make_run(task, tokenizer, folder, *, strategy=None, facts=None) -> Run:
+def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> Run:
     """A run with a model whose weights are always the same, and what is known of it."""
     keras.utils.set_random_seed(7)
     variables = task_model(task, CONFIG).trainable_variables
@@ -98,7 +98,7 @@ def make_run(task, tokenizer, folder, *, strategy=None, facts=None) -> Run:
         format="tf1",
         shapes={name: value.shape for name, value in values.items()},
         read=values.__getitem__,
-        facts=ModelFacts(**{"architecture": HEADS[task.head]} | (facts or {})),
+        metadata=ModelMetadata(**{"architecture": HEADS[task.head]} | (metadata or {})),
     )
     return Run(
         task,
@@ -200,7 +200,7 @@ def test_data_that_can_be_scored(labels, has):
 
 def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     task, examples = own_task()
-    run = make_run(task, tokenizer, tmp_path, facts={"max_seq_length": 20})
+    run = make_run(task, tokenizer, tmp_path, metadata={"max_seq_length": 20})
     short, long = (
         [
             dataclasses.replace(e, text_a="w1 " * (n + i), text_b=None)
@@ -277,27 +277,27 @@ def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("facts", "received"),
+    ("metadata", "received"),
     [
         ({"architecture": "BertForTokenClassification"}, "architecture = BertForTokenClass"),
         ({"task": "multi_label"}, "task = multi_label"),
         ({"pairs": True}, "pairs = True"),
     ],
 )
-def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, facts, received):
+def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, metadata, received):
     task, _ = own_task()
     with pytest.raises(InputError, match=received) as info:
-        restored_run(task, tokenizer, tmp_path, facts=facts)
+        restored_run(task, tokenizer, tmp_path, metadata=metadata)
     assert "--label_kind" in info.value.remedy
-    for_mrpc = make_run(get_task("mrpc"), tokenizer, tmp_path, facts={"pairs": False})
+    for_mrpc = make_run(get_task("mrpc"), tokenizer, tmp_path, metadata={"pairs": False})
     with pytest.raises(InputError, match="pairs = False") as info:
         for_mrpc.restore()
     assert "--label_kind" not in info.value.remedy
 
 
-def head_that_training_begins_with(task, tokenizer, folder, facts) -> tuple[bool, bool]:
+def head_that_training_begins_with(task, tokenizer, folder, metadata) -> tuple[bool, bool]:
     """Whether head and encoder are the model's."""
-    run = make_run(task, tokenizer, folder, facts=facts)
+    run = make_run(task, tokenizer, folder, metadata=metadata)
     run.make_trainer(FineTuningSchedule().optimizer(10), seed=5)
     run.load_pretrained()
     values = {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
@@ -306,7 +306,7 @@ def head_that_training_begins_with(task, tokenizer, folder, facts) -> tuple[bool
 
 
 @pytest.mark.parametrize(
-    ("facts", "is_taken"),
+    ("metadata", "is_taken"),
     [
         ({}, True),
         ({"labels": ("x", "y", "z"), "task": "classification"}, True),
@@ -317,10 +317,10 @@ def head_that_training_begins_with(task, tokenizer, folder, facts) -> tuple[bool
         ({"pairs": True}, False),
     ],
 )
-def test_a_head_for_other_labels_is_not_trained_on(tokenizer, tmp_path, caplog, facts, is_taken):
+def test_a_head_for_other_labels_is_not_trained_on(tokenizer, tmp_path, caplog, metadata, is_taken):
     task, _ = own_task()
     with caplog.at_level("WARNING", logger="absl"):
-        found = head_that_training_begins_with(task, tokenizer, tmp_path, facts)
+        found = head_that_training_begins_with(task, tokenizer, tmp_path, metadata)
     assert found == (is_taken, True)
     assert ("a fresh one is trained" in caplog.text) != is_taken
 

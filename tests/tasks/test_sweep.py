@@ -44,7 +44,7 @@ class Run:
 
     def state(self, step, facts):
         notes = np.array(json.dumps(facts, sort_keys=True))
-        return {"w": np.full([3], step, np.float32), tf1.RUN_FACTS: notes}
+        return {"w": np.full([3], step, np.float32), tf1.RUN_SETTINGS: notes}
 
     def write_model_files(self, folder):
         self.files_written.append(folder)
@@ -157,13 +157,13 @@ def test_an_unfinished_trial_of_other_data_or_configuration_is_refused(tmp_path,
 def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
     """The chief compares with its own place, which it has noted."""
     old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
-    sweep._refuse_other_facts({"seed": 5}, new, "trial")  # of an earlier version
+    sweep._refuse_changed_settings({"seed": 5}, new, "trial")  # of an earlier version
     with pytest.raises(InputError, match="another init_checkpoint"):
-        sweep._refuse_other_facts(old, new, "trial")
+        sweep._refuse_changed_settings(old, new, "trial")
     monkeypatch.setattr(cluster, "is_chief", lambda: False)
-    sweep._refuse_other_facts(old, new, "trial")
+    sweep._refuse_changed_settings(old, new, "trial")
     with pytest.raises(InputError, match="another seed"):
-        sweep._refuse_other_facts(old, new | {"seed": 6}, "trial")
+        sweep._refuse_changed_settings(old, new | {"seed": 6}, "trial")
 
 
 def test_a_best_checkpoint_keeps_what_is_noted_beside_it(tmp_path):

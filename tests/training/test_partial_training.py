@@ -54,7 +54,7 @@ def train(trainer: Trainer, batches, folder, *, steps: int = STEPS) -> dict[int,
         num_train_steps=steps,
         folder=CheckpointFolder(folder),
         pace=Pace(iterations_per_loop=1, log_steps=0, save_checkpoints_steps=2),
-        run_facts={"freeze": list(FREEZE)},
+        run_settings={"freeze": list(FREEZE)},
         on_stop=losses.__setitem__,
     )
     return losses
@@ -86,7 +86,7 @@ def test_frozen_weights_are_left_alone_and_have_no_moments(whole):
         assert np.array_equal(before[name], after[name]) == (name in frozen), name
     saved = tf.train.load_checkpoint(str(folder)).get_variable_to_shape_map().keys()
     slots = {f"{name}/adam_{moment}" for name in names - frozen for moment in "mv"}
-    assert saved == names | slots | {tf1.GLOBAL_STEP, tf1.RUN_FACTS}
+    assert saved == names | slots | {tf1.GLOBAL_STEP, tf1.RUN_SETTINGS}
 
 
 def first_changes(batches, folder, **options) -> tuple[dict[str, np.ndarray], dict]:

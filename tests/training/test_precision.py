@@ -146,7 +146,7 @@ def run(trainer, batches, folder, *, steps: int, on_stop=lambda step, means: Non
         num_train_steps=steps,
         folder=CheckpointFolder(folder),
         pace=Pace(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2),
-        run_facts={},
+        run_settings={},
         on_stop=on_stop,
     )
 

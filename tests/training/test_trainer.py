@@ -89,7 +89,7 @@ def train(trainer, batches, folder, *, steps=STEPS, pace=EVERY_STEP, **kwargs) -
         num_train_steps=steps,
         folder=CheckpointFolder(folder),
         pace=pace,
-        run_facts=kwargs.pop("run_facts", {"seed": 3}),
+        run_settings=kwargs.pop("run_settings", {"seed": 3}),
         on_stop=note,
         **kwargs,
     )
@@ -296,22 +296,22 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
 def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path, monkeypatch):
     folder = CheckpointFolder(tmp_path)
     notes = {"seed": 3, "freeze": [], "init_checkpoint": "a", "dev_data": "d", "num_replicas": 1}
-    prefix = folder.save(6, {tf1.RUN_FACTS: np.array(json.dumps(notes))})
+    prefix = folder.save(6, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
     same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
     for path in ("a", None, prefix):
-        tf1.refuse_other_end(prefix, same | {"init_checkpoint": path})
+        tf1.check_finished_run(prefix, same | {"init_checkpoint": path})
     with pytest.raises(InputError, match="with init_checkpoint"):
-        tf1.refuse_other_end(prefix, same | {"init_checkpoint": f"{tmp_path}_other/x"})
+        tf1.check_finished_run(prefix, same | {"init_checkpoint": f"{tmp_path}_other/x"})
     monkeypatch.setattr(cluster, "any_of", lambda flag: True)
     with pytest.raises(InputError, match="with other settings in another process"):
-        tf1.refuse_other_end(prefix, same)
+        tf1.check_finished_run(prefix, same)
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"where a run has ended, with seed 4 \(it had 3\)"):
-        tf1.refuse_other_end(prefix, same | {"seed": 4})
-    tf1.refuse_other_end(prefix, same | {"seed": 4}, besides=["seed"])
+        tf1.check_finished_run(prefix, same | {"seed": 4})
+    tf1.check_finished_run(prefix, same | {"seed": 4}, besides=["seed"])
     for name, other in (("init_checkpoint", "b"), ("dev_data", "e"), ("freeze", ("x",))):
         with pytest.raises(InputError, match=f"with {name} "):
-            tf1.refuse_other_end(prefix, same | {name: other})
+            tf1.check_finished_run(prefix, same | {name: other})
 
 
 def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
@@ -319,9 +319,9 @@ def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
     notes = {"seed": 3, "num_train_epochs": 3.0, "num_train_steps": 6}
     folder = CheckpointFolder(tmp_path)
     refuse_other_settings(folder, {"seed": 4})
-    folder.save(5, {tf1.RUN_FACTS: np.array(json.dumps(notes))})
+    folder.save(5, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
     refuse_other_settings(folder, notes | {"seed": 4})
-    folder.save(6, {tf1.RUN_FACTS: np.array(json.dumps(notes))})
+    folder.save(6, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
     longer = {"num_train_epochs": 4.0, "num_train_steps": 8, "early_stopping": 2}
     refuse_other_settings(folder, notes | longer)
     with pytest.raises(InputError, match="with seed 4"):
