@@ -17,6 +17,7 @@ from bert_tf.checkpoints import loading as weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.serving import feature_extraction, feature_files
+from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"
@@ -33,17 +34,17 @@ def define_flags() -> None:
         ["text", "jsonl"],
         'text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the ending.',
     )
-    flags.DEFINE_enum("output_format", "jsonl", list(feature_files.WRITERS), "Kind of file.")
+    flags.DEFINE_enum("output_format", "jsonl", FEATURE_FORMATS, "Kind of file.")
     flags.DEFINE_string(
         "layers",
         None,
-        f"Numbers of layers, negative from the last, and {feature_extraction.EMBEDDINGS} for what "
+        f"Numbers of layers, negative from the last, and {EMBEDDINGS} for what "
         f"the first is given. Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
     )
     flags.DEFINE_enum(
         "pooling",
         "none",
-        feature_extraction.POOLINGS,
+        POOLINGS,
         "none: a vector for each piece. cls: that of [CLS]. mean: the mean over all real pieces.",
     )
     flags.DEFINE_integer("max_seq_length", 128, "Most pieces of a line; longer ones are cut.")

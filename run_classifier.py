@@ -21,7 +21,7 @@ from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.files import write_eval_results
 from bert_tf.serving.export import export_run
-from bert_tf.serving.registry import ServingOptions
+from bert_tf.serving.options import ServingOptions
 from bert_tf.tasks import outputs, registry, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData

@@ -25,7 +25,7 @@ from bert_tf.files import write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.serving.export import export_run
-from bert_tf.serving.registry import ServingOptions
+from bert_tf.serving.options import ServingOptions
 from bert_tf.tokenization.wordpiece import read_vocabulary
 from bert_tf.training import optimization
 from bert_tf.training import trainer as training

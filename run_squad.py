@@ -27,7 +27,7 @@ from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, write_eval_results, write_text
 from bert_tf.serving.export import export_run
-from bert_tf.serving.registry import ServingOptions
+from bert_tf.serving.options import ServingOptions
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict

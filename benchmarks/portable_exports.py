@@ -16,7 +16,7 @@ import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads wh
 from bert_tf.checkpoints import loading as weights
 from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.serving.registry import ServingOptions
+from bert_tf.serving.options import ServingOptions
 from bert_tf.tasks import metrics, registry
 from bert_tf.tasks.features import Features, make_features
 

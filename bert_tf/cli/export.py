@@ -19,8 +19,9 @@ from absl import flags, logging
 from bert_tf.checkpoints import loading as weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.serving.export import FORMATS, SAVED_MODEL, export_checkpoint
-from bert_tf.serving.registry import DEFAULT_CHOICES, KINDS, ServingOptions, check_options
+from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.options import DEFAULT_CHOICES, FORMATS, SAVED_MODEL, TASKS, ServingOptions
+from bert_tf.serving.registry import check_options
 from bert_tf.squad.windows import WindowSizes
 
 FLAGS = flags.FLAGS
@@ -40,7 +41,7 @@ def define_flags() -> None:
         "files that take ids; litert's has one row of --max_seq_length ids.",
     )
     flags.DEFINE_bool("int8", False, "Weights as int8, a quarter of the size; litert and onnx.")
-    flags.DEFINE_enum("task", None, [*KINDS], "What the model does; default: as its files say.")
+    flags.DEFINE_enum("task", None, TASKS, "What the model does; default: as its files say.")
     flags.DEFINE_list("labels", [], "Names of the classes, in order; default: the model's own.")
     flags.DEFINE_bool(
         "pairs", None, f"The model was trained on pairs of texts; {AS_TRAINED} single texts."

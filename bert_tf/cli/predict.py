@@ -24,6 +24,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import predictor_flags
 from bert_tf.serving import lines
+from bert_tf.serving.options import INPUT_FORMATS
 
 FLAGS = flags.FLAGS
 STDIN = "standard input"
@@ -38,7 +39,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "input_format",
         None,
-        lines.FORMATS,
+        INPUT_FORMATS,
         "text: a text a line. tsv: texts with tabs between. jsonl: JSON strings, lists or objects; "
         "of an object, `id` is passed on. Default: by the file's ending, else text, or tsv for "
         "models of several texts.",

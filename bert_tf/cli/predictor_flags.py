@@ -5,8 +5,8 @@ from typing import Any
 from absl import flags
 
 from bert_tf.cli import flags as shared_flags
+from bert_tf.serving.options import TASKS
 from bert_tf.serving.predictor import Predictor
-from bert_tf.serving.registry import KINDS
 
 _OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
 
@@ -14,7 +14,7 @@ _OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_fil
 def define_flags() -> None:
     """Which version of an export, and what the files of a checkpoint do not say."""
     flags.DEFINE_integer("version", None, "Of an export; default: the greatest.")
-    flags.DEFINE_enum("task", None, [*KINDS], "Of a folder with weights that does not say it.")
+    flags.DEFINE_enum("task", None, TASKS, "Of a folder with weights that does not say it.")
     flags.DEFINE_list("labels", [], "Of a folder with weights: names of the classes, in order.")
     flags.DEFINE_bool("pairs", None, "Of a folder with weights: it was trained on pairs of texts.")
     flags.DEFINE_integer("max_seq_length", None, "Of a folder with weights: most pieces of a text.")

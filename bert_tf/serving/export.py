@@ -32,7 +32,8 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.serving import model_card, portable, warm_up
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
-from bert_tf.serving.registry import ServingOptions, make_task
+from bert_tf.serving.options import SAVED_MODEL, ServingOptions
+from bert_tf.serving.registry import make_task
 from bert_tf.serving.signatures import DEFAULT, ServingTask, refuse_no_numbers
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -40,8 +41,6 @@ WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 EXTRA = "assets.extra"
 MODEL_CARD, FACTS = "README.md", "export.json"
 INCOMPLETE = "incomplete-"  # begins the name of a folder that is being written
-SAVED_MODEL = "saved_model"
-FORMATS = (SAVED_MODEL, *portable.FORMATS)
 # The file that makes a folder one of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()

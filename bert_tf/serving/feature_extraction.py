@@ -21,13 +21,12 @@ from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
+from bert_tf.serving.options import EMBEDDINGS
 from bert_tf.tokenization.wordpiece import FullTokenizer, truncate_pair
 
-EMBEDDINGS = "embeddings"  # as a layer: what the first encoder block is given
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # that batches are padded to
 BATCHES_OF_A_WINDOW = 64  # at most, that are sorted by length at once
 BYTES_OF_A_WINDOW = 1 << 28  # of their vectors, which are held until all are there
-POOLINGS = ("none", "cls", "mean")
 
 # ---------------------------------------------------------------------------- input
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.files import whole_file
 from bert_tf.serving.feature_extraction import Vectors
+from bert_tf.serving.options import FEATURE_FORMATS
 
 DECIMALS = 6  # of the original's JSON
 
@@ -109,4 +110,4 @@ def _bytes(values: Iterable[str]) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[v.encode() for v in values]))
 
 
-WRITERS = {"jsonl": write_jsonl, "npz": write_npz, "tfrecord": write_tfrecord}
+WRITERS = dict(zip(FEATURE_FORMATS, (write_jsonl, write_npz, write_tfrecord), strict=True))

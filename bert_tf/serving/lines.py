@@ -15,8 +15,6 @@ from typing import Any, BinaryIO
 from bert_tf.errors import InputError
 from bert_tf.serving.signatures import DEFAULT
 
-FORMATS = ("text", "tsv", "jsonl")
-
 
 def format_of(path: str | None, facts: Mapping[str, Any]) -> str:
     """What the lines of a file most likely are: by its ending, else by what a model takes.
@@ -49,7 +47,7 @@ def read_items(
     Args:
       lines: with their ends.
       facts: of the model, as in export.json.
-      input_format: one of FORMATS.
+      input_format: one of INPUT_FORMATS.
       name: of the file, for messages.
 
     Raises:

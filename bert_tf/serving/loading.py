@@ -20,8 +20,9 @@ from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.serving import export, model_card
-from bert_tf.serving.export import FACTS, MODEL_FILES, SAVED_MODEL
-from bert_tf.serving.registry import ServingOptions, check_options, make_task
+from bert_tf.serving.export import FACTS, MODEL_FILES
+from bert_tf.serving.options import SAVED_MODEL, ServingOptions
+from bert_tf.serving.registry import check_options, make_task
 from bert_tf.serving.signatures import DEFAULT, refuse_no_numbers
 from bert_tf.tokenization.wordpiece import (
     FullTokenizer,  # it also registers the operations of exports

@@ -28,6 +28,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
+from bert_tf.serving.options import LITERT, ONNX
 from bert_tf.serving.signatures import Answers, ServingTask, refuse_no_numbers
 
 Arrays = dict[str, np.ndarray]
@@ -265,14 +266,14 @@ def _load_onnx(path: str, num_threads: int) -> Answer:
 
 
 FORMATS: Mapping[str, PortableFormat] = {
-    "litert": PortableFormat(
+    LITERT: PortableFormat(
         "model.tflite",
         fixed=True,
         modules={"ai_edge_litert": "ai-edge-litert"},
         convert=_to_litert,
         load=_load_litert,
     ),
-    "onnx": PortableFormat(
+    ONNX: PortableFormat(
         "model.onnx",
         fixed=False,
         modules={"tf2onnx": "tf2onnx", "onnxruntime": "onnxruntime"},

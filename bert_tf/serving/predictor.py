@@ -15,7 +15,7 @@ from typing import Any
 from bert_tf.errors import InputError
 from bert_tf.serving import rows as rows_module
 from bert_tf.serving.loading import ServedModel, open_model
-from bert_tf.serving.registry import ServingOptions
+from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.rows import Row, RowReader
 
 BATCHES_OF_A_WINDOW = 16  # at most, that are sorted by length at once

@@ -21,6 +21,7 @@ from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, Regre
 from bert_tf.serving.embeddings import EmbeddingTask
 from bert_tf.serving.masked_lm import MaskedLmTask
 from bert_tf.serving.multiple_choice import MultipleChoiceTask
+from bert_tf.serving.options import DEFAULT_CHOICES, ServingOptions
 from bert_tf.serving.question_answering import QuestionAnsweringTask
 from bert_tf.serving.signatures import ServingTask
 from bert_tf.serving.token_labels import TokenLabelsTask
@@ -29,42 +30,6 @@ from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 _CLASSIFIER = f"bert/|{HEAD}"
-DEFAULT_CHOICES = 4  # sequences of a record of multiple choice, as SWAG has them
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServingOptions:
-    """What can be chosen at export; names are those of the flags.
-
-    None is for what was not chosen: then it is as the files of the checkpoint say, or, where they
-    do not, or are of a model for another task, as it says here.
-
-    Attributes:
-      task: one of KINDS; else what the weights show.
-      labels: names of the classes, in order; else numbers.
-      pairs: the model was trained on pairs of texts; else it was not.
-      num_choices: sequences in a record of multiple choice; else 4.
-      max_seq_length: most pieces of a sequence; else 384 for questions, and for the rest all that
-        the model can take.
-      doc_stride, max_query_length: as for run_squad.py; else 128 and 64.
-      n_best_size, max_answer_length: likewise.
-      version_2_with_negative: likewise; else whether there is a threshold.
-      null_score_diff_threshold: likewise; else 0.
-      top_k: pieces for each [MASK], or answers to a question, that are listed.
-    """
-
-    task: str | None = None
-    labels: tuple[str, ...] | None = None
-    pairs: bool | None = None
-    num_choices: int | None = None
-    max_seq_length: int | None = None
-    doc_stride: int | None = None
-    max_query_length: int | None = None
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    version_2_with_negative: bool | None = None
-    null_score_diff_threshold: float | None = None
-    top_k: int = 5
 
 
 @dataclasses.dataclass(frozen=True)

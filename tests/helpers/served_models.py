@@ -14,7 +14,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.modeling import models
-from bert_tf.serving.registry import ServingOptions
+from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
 from bert_tf.squad.windows import WindowSizes, prediction_windows

@@ -20,7 +20,8 @@ from bert_tf.errors import InputError
 from bert_tf.serving import export as export_module
 from bert_tf.serving import fill_mask, loading, model_card
 from bert_tf.serving.export import batch_of, export_checkpoint, export_run, warm_up_requests
-from bert_tf.serving.registry import ServingOptions, make_task
+from bert_tf.serving.options import ServingOptions
+from bert_tf.serving.registry import make_task
 from bert_tf.serving.warm_up import FILE
 from bert_tf.squad.answers import NO_CANDIDATE, decide
 from bert_tf.tasks.features import classifier_record

@@ -10,7 +10,8 @@ from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.serving import loading
-from bert_tf.serving.registry import ServingOptions, check_options, kind_of, make_task
+from bert_tf.serving.options import ServingOptions
+from bert_tf.serving.registry import check_options, kind_of, make_task
 from bert_tf.serving.signatures import ServingTask
 
 MOST = CONFIG.max_position_embeddings

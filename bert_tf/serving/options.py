@@ -1,0 +1,48 @@
+"""What can be chosen when a model is exported or asked. Flags are made of it: no TensorFlow."""
+
+import dataclasses
+
+from bert_tf.config import HEADS
+
+TASKS = tuple(sorted(set(HEADS) - {"pretraining"}))  # --task
+SAVED_MODEL, LITERT, ONNX = FORMATS = ("saved_model", "litert", "onnx")  # of exports
+INPUT_FORMATS = ("text", "tsv", "jsonl")  # of questions to a model
+POOLINGS = ("none", "cls", "mean")  # of feature extraction
+EMBEDDINGS = "embeddings"  # as a layer: the input of the first encoder block
+FEATURE_FORMATS = ("jsonl", "npz", "tfrecord")  # of extracted features
+DEFAULT_CHOICES = 4  # sequences in a record of multiple choice, as in SWAG
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingOptions:
+    """Choices at export, named like the flags.
+
+    None means not chosen: the value then comes from the checkpoint's files or, if they have none
+    or belong to another task, is the default given here.
+
+    Attributes:
+      task: one of TASKS; default: what the weights show.
+      labels: class names, in order; default: numbers.
+      pairs: the model was trained on pairs of texts; default: it was not.
+      num_choices: sequences in a record of multiple choice; default: DEFAULT_CHOICES.
+      max_seq_length: maximum sequence length in tokens; default: 384 for questions, otherwise the
+        model's maximum.
+      doc_stride, max_query_length: as in run_squad.py; default: 128 and 64.
+      n_best_size, max_answer_length: as in run_squad.py.
+      version_2_with_negative: as in run_squad.py; default: whether there is a threshold.
+      null_score_diff_threshold: as in run_squad.py; default: 0.
+      top_k: tokens listed for each [MASK], or answers listed for a question.
+    """
+
+    task: str | None = None
+    labels: tuple[str, ...] | None = None
+    pairs: bool | None = None
+    num_choices: int | None = None
+    max_seq_length: int | None = None
+    doc_stride: int | None = None
+    max_query_length: int | None = None
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    version_2_with_negative: bool | None = None
+    null_score_diff_threshold: float | None = None
+    top_k: int = 5
