@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -31,6 +31,31 @@ def gfile():
 def is_remote(path: str) -> bool:
     """Whether it is of a file system such as gs://, and not this machine's."""
     return "://" in path
+
+
+def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
+    """Paths and globs, comma-separated or a list -> the files; each must match something."""
+    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
+        patterns = [patterns] if is_file(patterns) else patterns.split(",")
+    paths = []
+    for pattern in patterns:
+        if is_file(pattern):
+            matches = [pattern]
+        else:
+            matches = sorted(gfile().glob(pattern)) if pattern else []
+        if not matches:
+            raise InputError(
+                f"{pattern!r}, which matches no file",
+                "paths or globs of existing files, separated by commas",
+                "check the path, and that the step that makes the file has been run",
+            )
+        paths.extend(matches)
+    return paths
+
+
+def is_file(path: str) -> bool:
+    """Whether there is such a file, local or remote; a folder is none."""
+    return bool(path) and gfile().exists(path) and not gfile().isdir(path)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.data.shards import expand_patterns
+from bert_tf.files import expand_patterns
 from bert_tf.runtime import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 from data_gen.blocks import BUCKETS_FOLDER, CORPUS_FOLDER, BlockWorker, InstanceTask, Plan

@@ -19,8 +19,8 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.data.shards import expand_patterns
 from bert_tf.errors import InputError
+from bert_tf.files import expand_patterns
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.checks import input_errors, require_least
 from data_gen.documents import INPUT_FORMATS, DocumentReader

@@ -10,7 +10,7 @@ from tensorflow.python.lib.io import tf_record as tf_record_io
 from bert_tf import cluster
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote, path_errors, whole_file
+from bert_tf.files import expand_patterns, is_remote, path_errors, whole_file
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 HEADER_BYTES = 12
@@ -109,30 +109,6 @@ def _read_bytes(path: str, begin: int, end: int) -> bytes:
     ):
         file.seek(begin)
         return file.read(end - begin)
-
-
-def _is_file(path: str) -> bool:
-    return bool(path) and tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-
-
-def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
-    """Paths and globs, comma-separated or a list -> the files; each must match something."""
-    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
-        patterns = [patterns] if _is_file(patterns) else patterns.split(",")
-    paths = []
-    for pattern in patterns:
-        if _is_file(pattern):
-            matches = [pattern]
-        else:
-            matches = sorted(tf.io.gfile.glob(pattern)) if pattern else []
-        if not matches:
-            raise InputError(
-                received=f"{pattern!r}, which matches no file",
-                expected="paths or globs of existing files, separated by commas",
-                remedy="check the path, and that the step that makes the file has been run",
-            )
-        paths.extend(matches)
-    return paths
 
 
 def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:

@@ -22,8 +22,8 @@ import tensorflow as tf
 from absl import logging
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from bert_tf.data.shards import expand_patterns
 from bert_tf.errors import InputError
+from bert_tf.files import expand_patterns
 from bert_tf.tokenization.wordpiece import read_vocabulary
 from data_gen.beam import steps
 from data_gen.blocks import BlockWorker, Plan

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from bert_tf.data.batches import RecordBatches
 from bert_tf.data.records import Feature, Record, pretraining_record
 from bert_tf.data.samplers import FileOrder, ShuffledOrder
-from bert_tf.data.shards import RecordFiles, expand_patterns, tf_record_io
+from bert_tf.data.shards import RecordFiles, tf_record_io
 from bert_tf.errors import InputError
+from bert_tf.files import expand_patterns
 
 PAIR = Record("pair", (Feature("b", tf.int64, 2), Feature("a", tf.float32, 1)))
 # Protocol buffers: a tag (field * 8 + 2) and a length before everything that has a length.

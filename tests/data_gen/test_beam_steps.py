@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from generation import SAMPLE_TEXT, make_job
 
-from bert_tf.data.shards import expand_patterns
+from bert_tf.files import expand_patterns
 from data_gen import shuffling
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
