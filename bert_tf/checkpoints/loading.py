@@ -53,7 +53,7 @@ def open_weights(path: str) -> Weights:
             return hugging_face.open_hugging_face(path)
         if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
             _refuse_archive(path)
-    weights = tf1.open_bundle(path)
+    weights = tf1.open_weights(path)
     if tf2.is_object_graph(weights.shapes):
         return tf2.open_object_graph(path)
     return weights

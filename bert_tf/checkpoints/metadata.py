@@ -1,9 +1,10 @@
 """What the weights of every format are read into."""
 
+import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,20 @@ def vocabulary_text(pieces: Iterable[str]) -> str:
                 remedy="take the piece out of the model's tokenizer; BERT's never gives it",
             )
     return "".join(f"{piece}\n" for piece in pieces)
+
+
+@contextlib.contextmanager
+def damage_errors(path: str, expected: str) -> Iterator[None]:
+    """Raises `InputError` for whatever a library raises while it reads a damaged file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        says = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{path}, which cannot be read ({says})", expected, "copy it again, or give another one"
+        ) from None
 
 
 def refused_model(source: str, received: str, expected: str) -> InputError:

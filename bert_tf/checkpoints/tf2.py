@@ -72,9 +72,9 @@ def open_object_graph(path: str) -> Weights:
     Raises:
       InputError: it is damaged, or holds no BERT encoder that is known.
     """
-    prefix = tf1.find_checkpoint(path)
-    reader = tf1.open_checkpoint(prefix)
-    paths = [key.removesuffix(_VALUE) for key in reader.get_variable_to_shape_map()]
+    reader = tf1.CheckpointReader(path)
+    prefix, stored = reader.prefix, reader.shapes
+    paths = [key.removesuffix(_VALUE) for key in stored]
     names = original_names([p for p in paths if p != GRAPH])
     if "bert/embeddings/word_embeddings" not in names.values():
         raise InputError(
@@ -85,7 +85,6 @@ def open_object_graph(path: str) -> Weights:
             "Hugging Face's format, and give that",
         )
     found = read_model_files(folder_of(prefix))
-    stored = reader.get_variable_to_shape_map()
     keys = {name: f"{place}{_VALUE}" for place, name in names.items()}
     _check_heads({stored[key][1] for name, key in keys.items()
                   if name.endswith("/query/kernel") and len(stored[key]) == 3},
@@ -93,7 +92,7 @@ def open_object_graph(path: str) -> Weights:
     shapes = {name: _flat_shape(name, stored[key]) for name, key in keys.items()}
 
     def read(name: str) -> np.ndarray:
-        value = tf1.read_tensor(reader, keys[name], prefix=prefix)
+        value = reader.read(keys[name])
         value = value.T if name in _TRANSPOSED else value
         return np.ascontiguousarray(value.reshape(shapes[name]))
 

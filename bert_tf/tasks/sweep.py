@@ -110,7 +110,7 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
 
 
 def _run_settings_of(prefix: str) -> dict:
-    return tf1.read_run_settings(tf1.open_checkpoint(prefix), prefix=prefix)
+    return tf1.CheckpointReader(prefix).run_settings()
 
 
 def _refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
@@ -277,14 +277,10 @@ def _keep(run: Run, best: Trial) -> None:
         run.model = dataclasses.replace(run.model, source=open_weights(own.latest()))
         run.restore()  # all was done before
         return
-    prefix = tf1.find_checkpoint(best.folder)
-    reader = tf1.open_checkpoint(prefix)
-    tensors = {
-        name: tf1.read_tensor(reader, name, prefix=prefix)
-        for name in reader.get_variable_to_shape_map()
-    }
+    reader = tf1.CheckpointReader(best.folder)
+    tensors = {name: reader.read(name) for name in reader.shapes}
     run.write_model_files(own.path)
-    saved = own.save(tf1.step_of(prefix), tensors)
+    saved = own.save(tf1.step_of(reader.prefix), tensors)
     run.model = dataclasses.replace(run.model, source=open_weights(saved))
     run.restore()
 

@@ -421,20 +421,20 @@ class Trainer:
         _check_same_step(folder, tf1.step_of(prefix or ""))
         if prefix is None:
             return 0
-        reader = tf1.open_checkpoint(prefix)
-        tf1.warn_of_changed_settings(tf1.read_run_settings(reader, prefix=prefix), run_settings)
+        reader = tf1.CheckpointReader(prefix)
+        tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
         load_checkpoint(self.model, prefix, required="")
         for name, _, m, v in self.step.named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
-                if reader.has_tensor(slot):
-                    moment.assign(tf1.read_tensor(reader, slot, prefix=prefix))
+                if slot in reader.shapes:
+                    moment.assign(reader.read(slot))
                 else:
                     logging.warning("%s has no %s; it starts at 0.", prefix, slot)
                     moment.assign(tf.zeros_like(moment))
         if scale := self.step.loss_scale:
-            there = [name for name in scale.variables if reader.has_tensor(name)]
-            scale.restore({n: tf1.read_tensor(reader, n, prefix=prefix) for n in there})
-        step = int(tf1.read_tensor(reader, tf1.GLOBAL_STEP, prefix=prefix))
+            there = [name for name in scale.variables if name in reader.shapes]
+            scale.restore({n: reader.read(n) for n in there})
+        step = int(reader.read(tf1.GLOBAL_STEP))
         logging.info("Going on from %s, step %d.", prefix, step)
         return step
 

@@ -14,11 +14,9 @@ from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
     RUN_SETTINGS,
     CheckpointFolder,
+    CheckpointReader,
     checkpoint_name,
     find_checkpoint,
-    open_checkpoint,
-    read_run_settings,
-    read_tensor,
     warn_of_changed_settings,
     write_checkpoint,
 )
@@ -444,20 +442,21 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
 
 
 def test_run_settings(tmp_path):
-    with_facts = write(tmp_path / "a", {RUN_SETTINGS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
-    reader = open_checkpoint(with_facts)
-    assert read_run_settings(reader, prefix=with_facts) == {"seed": 3}
-    assert read_tensor(reader, GLOBAL_STEP, prefix=with_facts) == 4
+    prefix = write(tmp_path / "a", {RUN_SETTINGS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
+    reader = CheckpointReader(prefix)
+    assert reader.shapes == {RUN_SETTINGS: (), GLOBAL_STEP: ()}
+    assert reader.run_settings() == {"seed": 3}
+    assert reader.read(GLOBAL_STEP) == 4
     without = write(tmp_path / "b", {GLOBAL_STEP: np.int64(4)})
-    assert read_run_settings(open_checkpoint(without), prefix=without) == {}
+    assert CheckpointReader(without).run_settings() == {}
     with pytest.raises(InputError, match="nowhere"):
-        read_tensor(reader, "nowhere", prefix=with_facts)
-    pathlib.Path(with_facts + DATA).write_bytes(b"")
+        reader.read("nowhere")
+    pathlib.Path(prefix + DATA).write_bytes(b"")
     with pytest.raises(InputError, match="which cannot be read"):
-        read_run_settings(open_checkpoint(with_facts), prefix=with_facts)
+        CheckpointReader(prefix).run_settings()
 
 
-def test_warn_of_other_facts(caplog):
+def test_warn_of_changed_settings(caplog):
     with caplog.at_level("WARNING", logger="absl"):
         warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
         assert not caplog.records

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 from bert_tf.__main__ import VERBS
-from bert_tf.checkpoints.tf1 import find_checkpoint, open_checkpoint
+from bert_tf.checkpoints.tf1 import CheckpointReader
 from bert_tf.data.records import Record, pretraining_record
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -87,8 +87,8 @@ def random_example(generator: np.random.Generator, record: Record) -> dict:
 
 def read_tensors(path: pathlib.Path) -> dict[str, Any]:
     """All tensors of a checkpoint, or of the latest of a folder."""
-    reader = open_checkpoint(find_checkpoint(str(path)))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    reader = CheckpointReader(path)
+    return {name: reader.read(name) for name in reader.shapes}
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:

@@ -192,9 +192,8 @@ def test_weights_change_from_the_second_step_on(undisturbed):
 @pytest.fixture
 def at_the_start(undisturbed, tmp_path) -> Run:
     """The same run in a new folder, with nothing done yet."""
-    source = tf1.open_checkpoint(undisturbed.folder / "start")
-    names = source.get_variable_to_shape_map()
-    tensors = {name: source.get_tensor(name) for name in names}
+    source = tf1.CheckpointReader(undisturbed.folder / "start")
+    tensors = {name: source.read(name) for name in source.shapes}
     CheckpointFolder(tmp_path).save(0, tensors)
     return Run(undisturbed.trainer, tmp_path, {})
 
