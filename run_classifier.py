@@ -28,7 +28,7 @@ from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.tfds import read_tfds
-from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.training.settings import FineTuningSchedule
 
 FLAGS = flags.FLAGS
 OWN_FILES_HELP = "Tasks csv, tsv, jsonl:"
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
         strategy,
         shared_flags.make_batching(model.config),
         output_dir=FLAGS.output_dir,
-        computation=shared_flags.make_computation(),
+        step_config=shared_flags.make_step_config(),
     )
     if FLAGS.do_train:
         settings = make_settings()
@@ -264,13 +264,13 @@ def make_settings() -> sweep.Settings:
             warmup_proportion=FLAGS.warmup_proportion,
             end_learning_rate=FLAGS.end_learning_rate,
             layerwise_lr_decay=FLAGS.layerwise_lr_decay,
+            optimizer=FLAGS.optimizer,
+            bias_correction=FLAGS.bias_correction,
         ),
         learning_rates=shared_flags.parse_learning_rates(FLAGS.learning_rate),
         seeds=tuple(FLAGS.seed + i for i in range(FLAGS.num_trials)),
-        optimizer=FLAGS.optimizer,
-        bias_correction=FLAGS.bias_correction,
         freeze=FLAGS.freeze,
-        pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps),
+        intervals=shared_flags.make_intervals(eval_steps=FLAGS.eval_steps),
         keep_checkpoint_max=FLAGS.keep_checkpoint_max,
         early_stopping=FLAGS.early_stopping,
         eval_batch_size=FLAGS.eval_batch_size,

@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
-            pace=shared_flags.make_pace(eval_steps=FLAGS.eval_steps),
+            intervals=shared_flags.make_intervals(eval_steps=FLAGS.eval_steps),
             run_settings=make_run_settings(train_batches, config, strategy),
             on_begin=lambda: write_model_files(config, tokenizer, metadata, folder),
             evaluate=lambda _: trainer.evaluate(eval_batches),
@@ -233,8 +233,9 @@ def make_eval_batches(config: bert_tf.BertConfig) -> RecordBatches:
 
 def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
     """Model, loss and optimizer on the devices."""
-    optimizer = optimization.OPTIMIZERS[FLAGS.optimizer](
-        schedule=optimization.Schedule(
+    optimizer = optimization.make_optimizer(
+        FLAGS.optimizer,
+        optimization.Schedule(
             learning_rate=FLAGS.learning_rate,
             num_train_steps=FLAGS.num_train_steps,
             num_warmup_steps=FLAGS.num_warmup_steps,
@@ -250,7 +251,7 @@ def make_trainer(config: bert_tf.BertConfig, strategy) -> training.Trainer:
         optimizer,
         strategy=strategy,
         seed=FLAGS.seed,
-        computation=shared_flags.make_computation(),
+        step_config=shared_flags.make_step_config(),
     )
     logging.info("%d parameters", trainer.model.count_params())
     return trainer
@@ -304,7 +305,7 @@ def make_run_settings(batches: RecordBatches, config: bert_tf.BertConfig, strate
     )
     settings = {name: FLAGS[name].value for name in names}
     settings |= {"num_records": batches.num_records, "train_data": batches.fingerprint()}
-    return settings | shared_flags.make_computation().facts(strategy) | config.to_dict()
+    return settings | shared_flags.make_step_config().run_settings(strategy.num_replicas_in_sync) | config.to_dict()
 
 
 def export(

@@ -38,7 +38,8 @@ from bert_tf.squad.report import report_html
 from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
 from bert_tf.squad.window_records import write_windows
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
-from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
+from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings
+from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
 FLAGS = flags.FLAGS
@@ -98,8 +99,8 @@ def main(argv: Sequence[str]) -> None:
     if FLAGS.do_train:
         trainer = train(model, read_questions(FLAGS.train_file, TRAIN), folder, strategy)
     else:
-        computation = shared_flags.make_computation()
-        trainer = restore(model.source, model.config, strategy, computation=computation)
+        step_config = shared_flags.make_step_config()
+        trainer = restore(model.source, model.config, strategy, step_config=step_config)
     if questions is not None:
         predictions = answer(trainer, model, questions)
         threshold = null_threshold(model.source)
@@ -219,16 +220,13 @@ def train(
     windows = training_windows(examples, model.tokenizer, window_sizes())
     logging.info("%s: %d questions, %d windows", questions.source, len(examples), len(windows))
     records = make_records("train", windows, is_training=True)
-    optimizer = schedule.optimizer(
-        num_train_steps, kind=FLAGS.optimizer, bias_correction=FLAGS.bias_correction
-    )
     trainer = make_trainer(
         model.config,
-        optimizer,
+        make_optimizer(schedule, num_train_steps),
         strategy,
         seed=FLAGS.seed,
         freeze=FLAGS.freeze,
-        computation=shared_flags.make_computation(),
+        step_config=shared_flags.make_step_config(),
     )
     noted = run_settings(records, num_train_steps, model, strategy)
     refuse_other_settings(folder, noted)
@@ -243,7 +241,7 @@ def train(
         ),
         num_train_steps=num_train_steps,
         folder=folder,
-        pace=shared_flags.make_pace(eval_steps=0),
+        intervals=shared_flags.make_intervals(eval_steps=0),
         run_settings=noted,
         on_begin=lambda: saving.write_model_files(
             folder.path, model.config, model.tokenizer, metadata
@@ -280,6 +278,8 @@ def make_schedule() -> FineTuningSchedule:
         warmup_proportion=FLAGS.warmup_proportion,
         end_learning_rate=FLAGS.end_learning_rate,
         layerwise_lr_decay=FLAGS.layerwise_lr_decay,
+        optimizer=FLAGS.optimizer,
+        bias_correction=FLAGS.bias_correction,
     )
 
 
@@ -314,7 +314,7 @@ def run_settings(
         "init_checkpoint": model.source.path,
         "train_data": digest_of(records.paths[0]),
     }
-    computed = shared_flags.make_computation().facts(strategy)
+    computed = shared_flags.make_step_config().run_settings(strategy.num_replicas_in_sync)
     return {name: FLAGS[name].value for name in names} | own | computed | model.config.to_dict()
 
 

@@ -28,7 +28,8 @@ from bert_tf.data.batches import Batching
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.training.distribution import make_strategy
-from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.training.fine_tuning import make_optimizer
+from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
 # isort: split
@@ -75,10 +76,12 @@ class Contender:
         """Weights, moments and data at the beginning."""
         options, run = self.options, self.run
         schedule = FineTuningSchedule(
-            train_batch_size=options.batch_size, num_train_epochs=options.epochs
+            train_batch_size=options.batch_size,
+            num_train_epochs=options.epochs,
+            bias_correction=True,
         )
         self.num_steps = schedule.num_train_steps(run.num_train_examples)
-        optimizer = schedule.optimizer(self.num_steps, bias_correction=True)
+        optimizer = make_optimizer(schedule, self.num_steps)
         self.trainer: Trainer = run.make_trainer(optimizer, seed=options.seed)
         run.load_pretrained()
         self.batches = run.batching.training(

@@ -95,7 +95,7 @@ def make_step(options: argparse.Namespace):
     import bert_tf  # noqa: I001  (first)
     import tensorflow as tf
     from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, step, trainer as training
+    from bert_tf.training import optimization, settings, trainer as training
 
     config = bert_tf.BertConfig(
         vocab_size=options.vocab_size,
@@ -114,7 +114,7 @@ def make_step(options: argparse.Namespace):
         ),
         strategy=tf.distribute.get_strategy(),
         seed=1,
-        computation=step.Computation(**json.loads(options.computation)),
+        step_config=settings.StepConfig(**json.loads(options.computation)),
     )
     iterator = iter(tf.data.Dataset.from_tensors(random_batch(options)).repeat())
     steps = itertools.count()

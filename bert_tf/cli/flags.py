@@ -17,9 +17,8 @@ from bert_tf.config import BertConfig
 from bert_tf.data.batches import Batching
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.intervals import Pace
-from bert_tf.training.optimization import OPTIMIZERS
-from bert_tf.training.step import PRECISIONS, Computation
+from bert_tf.training.intervals import Intervals
+from bert_tf.training.settings import OPTIMIZERS, PRECISIONS, STRATEGIES, StepConfig
 
 
 def define_model(*, required: bool = True) -> None:
@@ -197,7 +196,7 @@ def define_devices() -> None:
     flags.DEFINE_enum(
         "strategy",
         "auto",
-        list(distribution.STRATEGIES),
+        list(STRATEGIES),
         "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "
         "names several processes, mirrored with several GPUs, else one device.",
     )
@@ -388,9 +387,9 @@ def check_batch_sizes(strategy: tf.distribute.Strategy) -> None:
     replicas, values = strategy.num_replicas_in_sync, flags.FLAGS
     if values.do_train:
         size = values.train_batch_size
-        make_computation().check_batch_size(size, replicas, name="--train_batch_size")
+        make_step_config().check_batch_size(size, replicas, name="--train_batch_size")
     if "max_eval_steps" in values and values.do_eval:  # so many batches are evaluated
-        Computation().check_batch_size(values.eval_batch_size, replicas, name="--eval_batch_size")
+        StepConfig().check_batch_size(values.eval_batch_size, replicas, name="--eval_batch_size")
     for name in ("eval_batch_size", "predict_batch_size"):
         if name in values and (rest := values[name].value % replicas):
             values[name].value += replicas - rest
@@ -409,16 +408,16 @@ def make_batching(config: BertConfig) -> Batching:
     )
 
 
-def make_computation() -> Computation:
+def make_step_config() -> StepConfig:
     """How steps are computed, by the flags of `define_training` and `define_devices`."""
-    names = [field.name for field in dataclasses.fields(Computation)]
-    return Computation(**{name: flags.FLAGS[name].value for name in names})
+    names = [field.name for field in dataclasses.fields(StepConfig)]
+    return StepConfig(**{name: flags.FLAGS[name].value for name in names})
 
 
-def make_pace(*, eval_steps: int) -> Pace:
+def make_intervals(*, eval_steps: int) -> Intervals:
     """How often training stops to log, save and evaluate, by the flags of `define_training`."""
     values = flags.FLAGS
-    return Pace(
+    return Intervals(
         iterations_per_loop=values.iterations_per_loop,
         log_steps=values.log_steps,
         save_checkpoints_steps=values.save_checkpoints_steps,

@@ -22,7 +22,7 @@ from bert_tf.modeling import losses, models
 from bert_tf.squad.windows import Window
 from bert_tf.training.fine_tuning import predictions_in_order
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 ENCODER_AND_HEAD = r"bert/(?!pooler/)|cls/squad/"  # what a checkpoint must have to answer questions
@@ -35,7 +35,7 @@ def make_trainer(
     *,
     seed: int,
     freeze: Sequence[str] = (),
-    computation: Computation | None = None,
+    step_config: StepConfig | None = None,
 ) -> Trainer:
     """Model, loss and optimizer on the devices; arguments as for `Trainer`."""
     return Trainer(
@@ -45,7 +45,7 @@ def make_trainer(
         strategy=strategy,
         seed=seed,
         freeze=freeze,
-        computation=computation,
+        step_config=step_config,
     )
 
 
@@ -54,7 +54,7 @@ def restore(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
     *,
-    computation: Computation | None = None,
+    step_config: StepConfig | None = None,
 ) -> Trainer:
     """A trained model, to answer questions with.
 
@@ -62,7 +62,7 @@ def restore(
       InputError: the weights are not of a whole model for questions and contexts.
     """
     untrained = AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1))
-    trainer = make_trainer(config, untrained, strategy, seed=0, computation=computation)
+    trainer = make_trainer(config, untrained, strategy, seed=0, step_config=step_config)
     logging.info("%s", weights.load_checkpoint(trainer.model, source, required=ENCODER_AND_HEAD))
     return trainer
 

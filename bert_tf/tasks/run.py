@@ -34,7 +34,7 @@ from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.training.fine_tuning import predictions_in_order
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
@@ -81,7 +81,7 @@ class Run:
         batching: Batching,
         *,
         output_dir: str,
-        computation: Computation | None = None,
+        step_config: StepConfig | None = None,
     ):
         """Takes in what belongs together.
 
@@ -91,9 +91,9 @@ class Run:
           strategy: what it runs on.
           batching: how records become batches.
           output_dir: the folder of the run.
-          computation: how steps are computed, as for `Trainer`.
+          step_config: how steps are computed, as for `Trainer`.
         """
-        self.computation = computation or Computation()
+        self.step_config = step_config or StepConfig()
         self.task, self.model, self.strategy, self.batching = task, model, strategy, batching
         self.output_dir = output_dir
         self.record = classifier_record(
@@ -175,7 +175,7 @@ class Run:
             strategy=self.strategy,
             seed=seed,
             freeze=freeze,
-            computation=self.computation,
+            step_config=self.step_config,
         )
         return self.trainer
 

@@ -19,8 +19,9 @@ from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.tasks.reports import Trial, write_reports
 from bert_tf.tasks.run import Run, SplitData
-from bert_tf.training.fine_tuning import FineTuningSchedule, refuse_other_settings
-from bert_tf.training.intervals import Pace, StopTraining
+from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings
+from bert_tf.training.intervals import Intervals, StopTraining
+from bert_tf.training.settings import FineTuningSchedule
 
 RESULTS = "trial.json"
 
@@ -32,10 +33,8 @@ class Settings:
     schedule: FineTuningSchedule  # its learning rate is that of each trial
     learning_rates: tuple[float, ...]
     seeds: tuple[int, ...]
-    optimizer: str = "adamw"
-    bias_correction: bool = False
     freeze: Sequence[str] = ()
-    pace: Pace
+    intervals: Intervals
     keep_checkpoint_max: int = 5
     early_stopping: int = 0  # ends after so many evaluations without a better one; 0: never
     eval_batch_size: int = 8
@@ -43,7 +42,7 @@ class Settings:
     @property
     def chooses(self) -> bool:
         """Whether the dev data decide which model is kept."""
-        return bool(self.pace.eval_steps) or self.is_grid
+        return bool(self.intervals.eval_steps) or self.is_grid
 
     @property
     def is_grid(self) -> bool:
@@ -61,7 +60,7 @@ def run_all(run: Run, settings: Settings, dev: Sequence[SplitData]) -> None:
     """
     grid = [(rate, seed) for rate in settings.learning_rates for seed in settings.seeds]
     if not settings.is_grid:
-        _refuse_best_of_others(run.output_dir, is_kept=settings.pace.eval_steps > 0)
+        _refuse_best_of_others(run.output_dir, is_kept=settings.intervals.eval_steps > 0)
         _train(run, settings, Trial(*grid[0], run.output_dir), dev)
         return
     _refuse_best_of_others(run.output_dir, is_kept=False)
@@ -126,9 +125,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
     """One trial; the run's model is then its best."""
     schedule = dataclasses.replace(settings.schedule, learning_rate=trial.learning_rate)
     num_train_steps = schedule.num_train_steps(run.num_train_examples)
-    optimizer = schedule.optimizer(
-        num_train_steps, kind=settings.optimizer, bias_correction=settings.bias_correction
-    )
+    optimizer = make_optimizer(schedule, num_train_steps)
     trainer = run.make_trainer(optimizer, seed=trial.seed, freeze=settings.freeze)
     folder = tf1.CheckpointFolder(trial.folder, keep_max=settings.keep_checkpoint_max)
     if folder.latest() is None:
@@ -142,7 +139,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
     facts = _facts(run, settings, schedule, trial, dev)
     refuse_other_settings(folder, facts)
     best = None
-    if dev and settings.pace.eval_steps:
+    if dev and settings.intervals.eval_steps:
         best = _Best(run, settings, trial, dev, facts)
         best.go_on_after(folder.latest())
     if best is not None and best.has_stopped:
@@ -154,7 +151,7 @@ def _train(run: Run, settings: Settings, trial: Trial, dev: Sequence[SplitData])
             batches,
             num_train_steps=num_train_steps,
             folder=folder,
-            pace=settings.pace,
+            intervals=settings.intervals,
             run_settings=facts,
             on_begin=None if settings.is_grid else lambda: run.write_model_files(trial.folder),
             evaluate=best,
@@ -233,17 +230,15 @@ def _facts(
 ) -> dict:
     """What decides how a trial ends."""
     return {
-        **run.computation.facts(run.strategy),
+        **run.step_config.run_settings(run.strategy.num_replicas_in_sync),
         **run.model.config.to_dict(),
         "train_data": run.train_digest,
         "dev_data": run.digest_of(dev[0]) if dev and settings.chooses else None,
         "labels": list(run.task.labels.names),
-        "eval_steps": settings.pace.eval_steps,
+        "eval_steps": settings.intervals.eval_steps,
         "early_stopping": settings.early_stopping,
         **dataclasses.asdict(schedule),
         "num_train_steps": schedule.num_train_steps(run.num_train_examples),
-        "optimizer": settings.optimizer,
-        "bias_correction": settings.bias_correction,
         "freeze": list(settings.freeze),
         "task_name": run.task.name,
         "init_checkpoint": run.model.source.path,

@@ -9,7 +9,6 @@ from absl import logging
 from bert_tf import cluster as hosts
 from bert_tf.errors import InputError
 
-STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
 # No step waits so long for another process: one that lives but does nothing ends the run.
 LONGEST_WAIT = 3600.0  # seconds

@@ -5,65 +5,36 @@ batches of them                 in an order of (seed, position), by length
 predictions                     of every record once, in the order of the records
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bert_tf.checkpoints import tf1
-from bert_tf.data.batches import (
-    BucketedBatches,
-)
+from bert_tf.data.batches import BucketedBatches
 from bert_tf.errors import InputError
 from bert_tf.training import optimization
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
 # Where a run is made longer: how long it is, and how its best checkpoint is chosen.
 _MAY_CHANGE = ("num_train_epochs", "num_train_steps", "eval_steps", "early_stopping")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSchedule:
-    """How long and how fast; named as the original's flags."""
-
-    train_batch_size: int = 32
-    learning_rate: float = 5e-5
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    end_learning_rate: float = 0.0
-    layerwise_lr_decay: float = 1.0
-
-    def num_train_steps(self, num_examples: int) -> int:
-        """Updates in all, int(N / batch * epochs) as in the original.
-
-        Raises:
-          InputError: that is none.
-        """
-        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
-        if steps < 1:
-            raise InputError(
-                received=f"{num_examples} examples, --train_batch_size={self.train_batch_size}, "
-                f"--num_train_epochs={self.num_train_epochs}",
-                expected="enough for one update",
-                remedy="use a smaller batch or more epochs",
-            )
-        return steps
-
-    def optimizer(
-        self, num_train_steps: int, *, kind: str = "adamw", bias_correction: bool = False
-    ) -> optimization.AdamWeightDecay:
-        """The original's optimizer and learning rate over so many steps, or LAMB."""
-        return optimization.OPTIMIZERS[kind](
-            schedule=optimization.Schedule(
-                learning_rate=self.learning_rate,
-                num_train_steps=num_train_steps,
-                num_warmup_steps=int(num_train_steps * self.warmup_proportion),
-                end_learning_rate=self.end_learning_rate,
-            ),
-            bias_correction=bias_correction,
-            layerwise_lr_decay=self.layerwise_lr_decay,
-        )
+def make_optimizer(schedule: FineTuningSchedule, num_train_steps: int) -> AdamWeightDecay:
+    """The optimizer of fine-tuning, its learning rate set for so many steps."""
+    return optimization.make_optimizer(
+        schedule.optimizer,
+        optimization.Schedule(
+            learning_rate=schedule.learning_rate,
+            num_train_steps=num_train_steps,
+            num_warmup_steps=int(num_train_steps * schedule.warmup_proportion),
+            end_learning_rate=schedule.end_learning_rate,
+        ),
+        bias_correction=schedule.bias_correction,
+        layerwise_lr_decay=schedule.layerwise_lr_decay,
+    )
 
 
 def refuse_other_settings(folder: tf1.CheckpointFolder, facts: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""When training looks up from its steps: to log, to save, to evaluate, to stop."""
+"""When training stops to log, save or evaluate, and what ends it early."""
 
 import contextlib
 import dataclasses
@@ -7,6 +7,33 @@ import threading
 from collections.abc import Callable, Iterator
 
 from bert_tf.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Steps between logging, saving and evaluation."""
+
+    iterations_per_loop: int = 1000  # the most steps in one call of the compiled loop
+    log_steps: int = 100  # 0, here and below: only at the end
+    save_checkpoints_steps: int = 1000
+    eval_steps: int = 0
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            least = int(name == "iterations_per_loop")
+            if value < least:
+                raise InputError(f"--{name}={value}", f"{least} or more", f"correct --{name}")
+
+    def next_stop(self, step: int, last: int) -> int:
+        """The next step after `step` at which something is due."""
+        intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
+        due = [(step // every + 1) * every for every in intervals if every]
+        return min(last, step + self.iterations_per_loop, *due)
+
+    @staticmethod
+    def is_due(step: int, every: int) -> bool:
+        """Whether something done every so many steps is due after `step`."""
+        return every > 0 and step % every == 0
 
 
 class StopTraining(Exception):  # noqa: N818  (no error: it is asked for)
@@ -47,36 +74,3 @@ def noticing_sigterm() -> Iterator[Callable[[], bool]]:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pace:
-    """How often the host looks up from training; all in steps."""
-
-    iterations_per_loop: int = 1000  # at most so many in one call of the compiled loop
-    log_steps: int = 100  # 0, here and below: only at the end
-    save_checkpoints_steps: int = 1000
-    eval_steps: int = 0
-
-    def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            least = 1 if name == "iterations_per_loop" else 0
-            if value < least:
-                raise InputError(
-                    received=f"--{name}={value}",
-                    expected=f"{least} or more",
-                    remedy=f"correct --{name}",
-                )
-
-    def next_stop(self, step: int, last: int) -> int:
-        """The next step after `step` at which there is something to do."""
-        stops = [last, step + self.iterations_per_loop]
-        for every in (self.log_steps, self.save_checkpoints_steps, self.eval_steps):
-            if every:
-                stops.append((step // every + 1) * every)
-        return min(stops)
-
-    @staticmethod
-    def is_due(step: int, every: int) -> bool:
-        """Whether what comes every so many steps comes after `step`."""
-        return every > 0 and step % every == 0

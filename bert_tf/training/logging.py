@@ -10,7 +10,7 @@ from absl import logging
 from bert_tf import cluster
 
 
-class Progress:
+class TrainingLog:
     """Lines and TensorBoard summaries of how training goes."""
 
     def __init__(self, output_dir: str, batch_size: int, num_train_steps: int, step: int):

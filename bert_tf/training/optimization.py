@@ -3,10 +3,12 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.training.settings import OPTIMIZERS
 
 # Biases and normalizations are not decayed; kernels, embeddings and output_weights are.
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
@@ -123,7 +125,12 @@ class Lamb(AdamWeightDecay):
         return rate * tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
 
 
-OPTIMIZERS = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of --optimizer
+CLASSES = dict(zip(OPTIMIZERS, (AdamWeightDecay, Lamb), strict=True))
+
+
+def make_optimizer(name: str, schedule: Schedule, **options: Any) -> AdamWeightDecay:
+    """The optimizer of that name in `OPTIMIZERS`, with these fields of `AdamWeightDecay`."""
+    return CLASSES[name](schedule=schedule, **options)
 
 
 def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:

@@ -12,83 +12,18 @@ So R replicas with K parts each compute what one does at once.
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import InputError
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.modeling.recompute import recomputing
 from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import AdamWeightDecay, clip_by_global_norm, layer_scales
-
-PRECISIONS = ("float32", "bfloat16", "float16")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Computation:
-    """How a step is computed; fields are named as the flags.
-
-    But for `precision` and `clip_per_replica` the result is the same up to rounding.
-    """
-
-    precision: str = "float32"  # of layers; weights, moments, norms, soft-max, losses: float32
-    gradient_accumulation_steps: int = 1  # K, parts that a replica takes its rows in
-    recompute: bool = False  # encoder blocks keep their inputs alone for the gradient
-    clip_per_replica: bool = False  # as the original on a TPU: see `TrainingStep`
-    xla: bool = True  # compiled
-
-    def __post_init__(self):
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"received precision {self.precision!r}, expected one of {PRECISIONS}")
-
-    def facts(self, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-        """What of it decides how a run ends, to be noted in checkpoints."""
-        found: dict[str, Any] = {
-            "precision": self.precision,
-            "clip_per_replica": self.clip_per_replica,
-        }
-        if self.clip_per_replica:
-            found["num_replicas"] = strategy.num_replicas_in_sync
-        return found
-
-    @contextlib.contextmanager
-    def policy(self) -> Iterator[None]:
-        """Layers that are made within this context compute in `precision`."""
-        before = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(
-            self.precision if self.precision == "float32" else f"mixed_{self.precision}"
-        )
-        try:
-            yield
-        finally:
-            keras.config.set_dtype_policy(before)
-
-    def jit(self, function: Callable) -> Callable:
-        """The function, compiled if that is wanted."""
-        return tf.function(function, jit_compile=True, autograph=False) if self.xla else function
-
-    def check_batch_size(self, size: int, replicas: int, *, name: str = "batch_size") -> None:
-        """Refuses a batch that cannot be shared out evenly.
-
-        Raises:
-          InputError: it is no multiple of replicas times accumulation steps.
-        """
-        unit = replicas * self.gradient_accumulation_steps
-        if size % unit:
-            steps = f" with --gradient_accumulation_steps={self.gradient_accumulation_steps}"
-            raise InputError(
-                received=f"{name}={size} for {replicas} replicas"
-                + (steps if unit > replicas else ""),
-                expected="a multiple of the number of replicas"
-                + (" times that of steps" if unit > replicas else ""),
-                remedy=f"use a multiple of {unit}",
-            )
+from bert_tf.training.settings import StepConfig
 
 
 class TrainingStep:
@@ -106,7 +41,7 @@ class TrainingStep:
         optimizer: AdamWeightDecay,
         *,
         strategy: tf.distribute.Strategy,
-        computation: Computation,
+        config: StepConfig,
         seed: int,
         weights: Mapping[str, tf.Variable],
         frozen: Mapping[str, tf.Variable],
@@ -118,23 +53,24 @@ class TrainingStep:
           objective: what is minimised.
           optimizer: how weights are updated.
           strategy: what it runs on.
-          computation: how.
+          config: how a step is computed.
           seed: of dropout.
           weights: of the model, by their names in checkpoints, that are trained.
           frozen: likewise, that are not.
         """
         self.model, self.objective, self.optimizer = model, objective, optimizer
-        self.strategy, self.computation, self.seed = strategy, computation, seed
+        self.strategy, self.config, self.seed = strategy, config, seed
         self.names, self.weights = list(weights), list(weights.values())
         self._moments_m = [_zeros_like(w) for w in self.weights]
         self._moments_v = [_zeros_like(w) for w in self.weights]
-        self.loss_scale = LossScale() if computation.precision == "float16" else None
+        self.loss_scale = LossScale() if config.precision == "float16" else None
         self._scales = layer_scales([*weights, *frozen], optimizer.layerwise_lr_decay)
         one_replica = strategy.num_replicas_in_sync == 1
         # On one replica all of the step is one XLA program. On several only the part between two
         # all-reduces can be: XLA on CPU and GPU does not know the other replicas.
-        self._replica_fn = computation.jit(self._on_replica) if one_replica else self._on_replica
-        self._jit_inner = (lambda function: function) if one_replica else computation.jit
+        compile_all, compile_part = config.xla and one_replica, config.xla and not one_replica
+        self._replica_fn = compiled(self._on_replica) if compile_all else self._on_replica
+        self._jit_inner = compiled if compile_part else (lambda function: function)
         self.run = tf.function(self._run)
         self.add_losses = tf.function(self._add_losses)
 
@@ -180,7 +116,7 @@ class TrainingStep:
         context = tf.distribute.get_replica_context()
         own_weights = self.objective.weights(batch)
         weights = sum_over_replicas(own_weights)
-        per_replica = self.computation.clip_per_replica
+        per_replica = self.config.clip_per_replica
         loss_sums, gradients = self._loss_and_gradients(
             batch, own_weights if per_replica else weights, step, context
         )
@@ -210,7 +146,7 @@ class TrainingStep:
         rows = batch["is_real_example"].shape[0]
         first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        parts = self.computation.gradient_accumulation_steps
+        parts = self.config.gradient_accumulation_steps
         compute = self._gradients_of_parts if parts > 1 else self._gradients
         loss_sums, gradients = self._jit_inner(compute)(batch, weights, step, first_row, scale)
         if scale is not None:
@@ -222,7 +158,7 @@ class TrainingStep:
         rows = batch["is_real_example"].shape[0]
         with (
             dropout_key(step_seed(self.seed, step), first_row, rows),
-            recomputing(self.computation.recompute),
+            recomputing(self.config.recompute),
         ):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(self.weights)
@@ -238,7 +174,7 @@ class TrainingStep:
 
     def _gradients_of_parts(self, batch: Batch, weights: Sums, step, first_row, scale):
         """Of rows that are taken in parts, one after the other, and added up."""
-        num_parts = self.computation.gradient_accumulation_steps
+        num_parts = self.config.gradient_accumulation_steps
         rows = batch["is_real_example"].shape[0] // num_parts
         stacked = {
             name: tf.reshape(value, tf.concat([[num_parts, rows], tf.shape(value)[1:]], axis=0))
@@ -290,6 +226,22 @@ class TrainingStep:
             strategy.extended.update(weight, update, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)
+
+
+@contextlib.contextmanager
+def layer_precision(precision: str) -> Iterator[None]:
+    """Layers that are made within this context compute in `precision`."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision if precision == "float32" else f"mixed_{precision}")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def compiled(function: Callable) -> Callable:
+    """The function as one XLA program."""
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def model_inputs(model: keras.Model, batch: Batch) -> Batch:

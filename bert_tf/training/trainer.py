@@ -24,13 +24,15 @@ from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.training import distribution
-from bert_tf.training.intervals import Interrupted, Pace, StopTraining, noticing_sigterm
-from bert_tf.training.logging import Progress
+from bert_tf.training.intervals import Interrupted, Intervals, StopTraining, noticing_sigterm
+from bert_tf.training.logging import TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay, trained_names
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.step import (
-    Computation,
     TrainingStep,
+    compiled,
     first_replica,
+    layer_precision,
     model_inputs,
     sum_over_replicas,
 )
@@ -48,7 +50,7 @@ class Trainer:
         strategy: tf.distribute.Strategy,
         seed: int,
         freeze: Sequence[str] = (),
-        computation: Computation | None = None,
+        step_config: StepConfig | None = None,
     ):
         """Builds the model and the optimizer's moments on the strategy's devices.
 
@@ -60,14 +62,14 @@ class Trainer:
           seed: of first weights and dropout.
           freeze: patterns of the names of weights that are left as they are, as for
             `trained_names`. They have no moments, and no gradients are computed for them.
-          computation: precision, micro-batches, compilation; by default those of `Computation`.
+          step_config: precision, micro-batches, compilation; by default those of `StepConfig`.
         """
         self.strategy = strategy
         self.objective = objective
         self.optimizer = optimizer
-        self.computation = computation or Computation()
+        self.step_config = step_config or StepConfig()
         self._hosts = distribution.remote_hosts(strategy)
-        with strategy.scope(), self.computation.policy():
+        with strategy.scope(), layer_precision(self.step_config.precision):
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
             frozen = {tf1.checkpoint_name(v): v.value for v in self.model.trainable_variables}
@@ -77,13 +79,15 @@ class Trainer:
                 objective,
                 optimizer,
                 strategy=strategy,
-                computation=self.computation,
+                config=self.step_config,
                 seed=seed,
                 weights=trained,
                 frozen=frozen,
             )
         self._frozen = frozen
-        self._eval_part = self.computation.jit(self._sums_of_part)
+        self._eval_part = (
+            compiled(self._sums_of_part) if self.step_config.xla else self._sums_of_part
+        )
         self._eval_step = self._there(tf.function(self._eval_step_fn))
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
 
@@ -186,7 +190,7 @@ class Trainer:
             outputs = self.model(model_inputs(self.model, batch), training=False)
             return {name: tf.cast(outputs[name], tf.float32) for name in names}
 
-        return self.computation.jit(compute)
+        return compiled(compute) if self.step_config.xla else compute
 
     # ------------------------------------------------------------------ the outer loop
 
@@ -242,7 +246,7 @@ class Trainer:
         *,
         num_train_steps: int,
         folder: tf1.CheckpointFolder,
-        pace: Pace,
+        intervals: Intervals,
         run_settings: Mapping[str, Any],
         on_begin: Callable[[], None] | None = None,
         evaluate: Callable[[int], Mapping[str, float]] | None = None,
@@ -254,21 +258,21 @@ class Trainer:
           batches: endless; batch t is that of step t.
           num_train_steps: updates in all, those before a resume included.
           folder: where checkpoints are written.
-          pace: how often to log, save and evaluate.
+          intervals: how often to log, save and evaluate.
           run_settings: what decides the run's result; noted in checkpoints, compared on resume.
           on_begin: called before the first step, if there are any to be done.
-          evaluate: called with the step every `pace.eval_steps`, before the first step too; gives
-            what is reported. It raises `StopTraining` if that is to be the last step.
+          evaluate: called with the step every `intervals.eval_steps`, before the first step too;
+            returns what is logged. It raises `StopTraining` if that is to be the last step.
           on_stop: called at each stop with the step and the mean losses since the last stop.
 
         Raises:
           InputError: the loss or the gradients are not finite, or a record cannot be used; the last
             checkpoint stays. Or the folder has the end of a run with other facts.
         """
-        self.computation.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
+        self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
         if cluster.are_several():
-            self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(pace)})
+            self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
             tf1.check_finished_run(folder.latest(), run_settings)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
@@ -276,29 +280,32 @@ class Trainer:
         if on_begin:
             on_begin()
         self._report_size()
-        progress = Progress(folder.path, batches.batch_size, num_train_steps, step)
+        progress = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
         # Again after a resume: the run may have been killed in the middle of it.
-        if reason := self._evaluate_on_the_way(progress, step, evaluate, pace):
+        if reason := self._evaluate_on_the_way(progress, step, evaluate, intervals):
             logging.info("Training stops at step %d: %s", step, reason)
             return
         iterator = iter(self._distributed(batches, start=step))
         with noticing_sigterm() as sigterm_came:
             while step < num_train_steps:
-                stop = pace.next_stop(step, num_train_steps)
+                stop = intervals.next_stop(step, num_train_steps)
                 losses, kept_steps = self._checked_steps(iterator, step, stop, batches, folder)
                 progress.add(losses, kept_steps)
                 step = stop
                 if on_stop:
                     on_stop(step, losses)
-                if pace.is_due(step, pace.log_steps) or step == num_train_steps:
+                if intervals.is_due(step, intervals.log_steps) or step == num_train_steps:
                     rate = float(self.optimizer.schedule(tf.constant(step - 1)))
                     progress.report(step, rate)
-                saves = pace.is_due(step, pace.save_checkpoints_steps) or step == num_train_steps
+                saves = (
+                    intervals.is_due(step, intervals.save_checkpoints_steps)
+                    or step == num_train_steps
+                )
                 if saves:
                     folder.save(step, self.state(step, run_settings))
                 reason, interrupted = None, cluster.any_of(sigterm_came())
                 if not interrupted:  # else the run that goes on evaluates here
-                    reason = self._evaluate_on_the_way(progress, step, evaluate, pace)
+                    reason = self._evaluate_on_the_way(progress, step, evaluate, intervals)
                     interrupted = cluster.any_of(sigterm_came())
                 if (reason or interrupted) and not saves:
                     folder.save(step, self.state(step, run_settings))
@@ -386,9 +393,9 @@ class Trainer:
             f"the last checkpoint before it is {folder.latest() or 'none'}",
         )
 
-    def _evaluate_on_the_way(self, progress, step: int, evaluate, pace: Pace):
+    def _evaluate_on_the_way(self, progress, step: int, evaluate, intervals: Intervals):
         """Evaluates if it is time; gives the reason to stop if the evaluation has one."""
-        if evaluate is None or not pace.is_due(step, pace.eval_steps):
+        if evaluate is None or not intervals.is_due(step, intervals.eval_steps):
             return None
         try:
             progress.report_evaluation(step, evaluate(step))

@@ -134,7 +134,7 @@ def make_step(values: dict):
     import bert_tf  # noqa: I001  (first)
     import tensorflow as tf
     from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, step, trainer as training
+    from bert_tf.training import optimization, settings, trainer as training
 
     config = bert_tf.BertConfig(**values["config"])
     classes = values["num_classes"]
@@ -154,15 +154,14 @@ def make_step(values: dict):
         "span": (lambda: models.span_model(config), losses.SpanObjective),
     }[values["head"]]
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
-    kind = optimization.OPTIMIZERS[values["optimizer"]]
     computed = ("precision", "recompute", "gradient_accumulation_steps")
     trainer = training.Trainer(
         model_fn,
         objective(),
-        kind(schedule=schedule),
+        optimization.make_optimizer(values["optimizer"], schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,
-        computation=step.Computation(**{name: values[name] for name in computed}),
+        step_config=settings.StepConfig(**{name: values[name] for name in computed}),
     )
     iterator = iter(tf.data.Dataset.from_tensors(random_batch(values)).repeat())
     state = {"step": 0}

@@ -23,9 +23,9 @@ from bert_tf.data.batches import RecordBatches
 from bert_tf.data.samplers import FileOrder, ShuffledOrder
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.intervals import Pace
+from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 DEVICES = [f"/job:worker/replica:0/task:0/device:CPU:{number}" for number in range(2)]
@@ -68,14 +68,14 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
         AdamWeightDecay(schedule=Schedule(learning_rate=1e-3, num_train_steps=STEPS)),
         strategy=strategy,
         seed=3,
-        computation=Computation(xla=xla),
+        step_config=StepConfig(xla=xla),
     )
     losses = {}
     trainer.train(
         _batches(files, ShuffledOrder(len(files), seed=5)),
         num_train_steps=STEPS,
         folder=CheckpointFolder(folder),
-        pace=Pace(iterations_per_loop=2, log_steps=STEPS, save_checkpoints_steps=STEPS),
+        intervals=Intervals(iterations_per_loop=2, log_steps=STEPS, save_checkpoints_steps=STEPS),
         run_settings={},
         on_stop=losses.__setitem__,
     )

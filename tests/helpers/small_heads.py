@@ -12,7 +12,7 @@ from bert_tf import BertConfig
 from bert_tf.modeling import losses, models
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 CLASSES, CHOICES = 3, 2
@@ -80,16 +80,16 @@ def make_trainer(
     *,
     strategy=None,
     optimizer: AdamWeightDecay = OPTIMIZER,
-    **computation,
+    **step_config,
 ) -> Trainer:
-    """A trainer; what is left over are the fields of `Computation`."""
+    """A trainer; what is left over are the fields of `StepConfig`."""
     return Trainer(
         lambda: HEADS[head].model(config),
         HEADS[head].objective,
         optimizer,
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
-        computation=Computation(**computation),
+        step_config=StepConfig(**step_config),
     )
 
 

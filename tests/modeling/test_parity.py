@@ -13,9 +13,9 @@ from bert_tf.data.records import pretraining_record
 from bert_tf.data.samplers import FileOrder
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.intervals import Pace
+from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 NUM_BATCHES = 12
@@ -109,7 +109,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
         AdamWeightDecay(schedule=schedule),
         strategy=strategy,
         seed=3,
-        computation=Computation(xla=compiled),
+        step_config=StepConfig(xla=compiled),
     )
     load_checkpoint(trainer.model, tiny / "bert_model.ckpt")
     losses = []
@@ -117,7 +117,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
         batches,
         num_train_steps=NUM_BATCHES,
         folder=CheckpointFolder(tmp_path / "run"),
-        pace=Pace(iterations_per_loop=1),
+        intervals=Intervals(iterations_per_loop=1),
         run_settings={},
         on_stop=lambda step, means: losses.append(means["loss"]),
     )

@@ -21,7 +21,8 @@ from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.training.fine_tuning import make_optimizer
+from bert_tf.training.settings import FineTuningSchedule
 
 CONFIG = BertConfig(
     vocab_size=23,
@@ -298,7 +299,7 @@ def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, metada
 def head_that_training_begins_with(task, tokenizer, folder, metadata) -> tuple[bool, bool]:
     """Whether head and encoder are the model's."""
     run = make_run(task, tokenizer, folder, metadata=metadata)
-    run.make_trainer(FineTuningSchedule().optimizer(10), seed=5)
+    run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
     run.load_pretrained()
     values = {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
     names = ("output_weights", "bert/embeddings/word_embeddings")
@@ -331,7 +332,7 @@ def test_a_head_of_another_shape_is_not_trained_on(tokenizer, tmp_path, caplog):
     task = get_task("sts-b")
     run = make_run(task, tokenizer, tmp_path)
     run.model = begun.model
-    trainer = run.make_trainer(FineTuningSchedule().optimizer(10), seed=5)
+    trainer = run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
     with caplog.at_level("WARNING", logger="absl"):
         run.load_pretrained()
     assert "is for 3 classes: a fresh one is trained" in caplog.text

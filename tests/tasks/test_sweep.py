@@ -15,9 +15,8 @@ from bert_tf.errors import InputError
 from bert_tf.tasks import sweep
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.reports import Trial
-from bert_tf.training.fine_tuning import FineTuningSchedule
-from bert_tf.training.intervals import Pace, StopTraining
-from bert_tf.training.step import Computation
+from bert_tf.training.intervals import Intervals, StopTraining
+from bert_tf.training.settings import FineTuningSchedule, StepConfig
 
 
 class Run:
@@ -26,7 +25,7 @@ class Run:
     def __init__(self, folder, accuracies=()):
         self.output_dir = str(folder)
         self.task = get_task("rte")
-        self.computation = Computation()
+        self.step_config = StepConfig()
         self.batching = Batching(vocab_size=11, max_seq_length=7)
         self.model = types.SimpleNamespace(
             source=types.SimpleNamespace(path="begun/with"), config=small.CONFIG
@@ -55,7 +54,7 @@ def settings(**changes) -> sweep.Settings:
         "schedule": FineTuningSchedule(train_batch_size=8),
         "learning_rates": (3e-5,),
         "seeds": (5,),
-        "pace": Pace(eval_steps=10),
+        "intervals": Intervals(eval_steps=10),
         "early_stopping": 2,
     }
     return sweep.Settings(**fixed | changes)
@@ -122,7 +121,7 @@ def test_facts_say_what_a_trial_depends_on(tmp_path):
     run = Run(tmp_path)
     first = facts(run)
     assert first["dev_data"] == "digest of dev"
-    assert facts(run, settings(pace=Pace(eval_steps=0)))["dev_data"] is None
+    assert facts(run, settings(intervals=Intervals(eval_steps=0)))["dev_data"] is None
     others = {
         "train_data": {"train_digest": "t2"},
         "labels": {"task": dataclasses.replace(run.task, labels=get_task("cola").labels)},
@@ -137,7 +136,7 @@ def test_facts_say_what_a_trial_depends_on(tmp_path):
 def test_clipped_by_replica_their_number_decides(tmp_path):
     run = Run(tmp_path)
     assert "num_replicas" not in facts(run)
-    run.computation = Computation(clip_per_replica=True)
+    run.step_config = StepConfig(clip_per_replica=True)
     assert facts(run)["num_replicas"] == 3
 
 
@@ -183,7 +182,7 @@ def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path, rates):
     run = Run(tmp_path, [0.5])
     best_of(run).look(10)
     with pytest.raises(InputError, match=r"or remove .*best; for that run add --eval_steps"):
-        sweep.run_all(run, settings(pace=Pace(), learning_rates=rates), ["dev"])
+        sweep.run_all(run, settings(intervals=Intervals(), learning_rates=rates), ["dev"])
 
 
 def test_a_grid_without_the_earlier_winner_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from bert_tf.cli import main as running
 from bert_tf.errors import InputError
 from bert_tf.files import whole_file
 from bert_tf.training import distribution, intervals
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 
 TWO = {"worker": ["host0:2222", "host1:2222"]}
 
@@ -335,8 +335,8 @@ def test_flags_that_do_not_go_together(given, made, words, received):
 
 def test_how_a_step_is_computed(given):
     given()
-    assert flags.make_computation() == Computation()
+    assert flags.make_step_config() == StepConfig()
     given("--precision=float16", "--gradient_accumulation_steps=3", "--recompute", "--noxla")
-    assert flags.make_computation() == Computation(
+    assert flags.make_step_config() == StepConfig(
         precision="float16", gradient_accumulation_steps=3, recompute=True, xla=False
     )

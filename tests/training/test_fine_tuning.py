@@ -1,5 +1,7 @@
 """What fine-tuning takes from its flags: steps, warm-up, optimizer, the order of the examples."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -7,8 +9,9 @@ from bert_tf.data.batches import Batching
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.tasks.features import classifier_record
-from bert_tf.training.fine_tuning import FineTuningSchedule
+from bert_tf.training.fine_tuning import make_optimizer
 from bert_tf.training.optimization import AdamWeightDecay, Lamb
+from bert_tf.training.settings import FineTuningSchedule
 
 S, ROWS = 5, 307
 
@@ -17,7 +20,7 @@ def test_steps_and_warm_up_of_mrpc():
     """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
     schedule = FineTuningSchedule()
     assert schedule.num_train_steps(3668) == 343
-    found = schedule.optimizer(343).schedule
+    found = make_optimizer(schedule, 343).schedule
     assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
     assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
 
@@ -31,7 +34,8 @@ def test_what_the_optimizer_is_given():
     schedule = FineTuningSchedule(
         learning_rate=3e-4, end_learning_rate=1e-6, warmup_proportion=0.25, layerwise_lr_decay=0.75
     )
-    plain, lamb = schedule.optimizer(10), schedule.optimizer(10, kind="lamb", bias_correction=True)
+    corrected = dataclasses.replace(schedule, optimizer="lamb", bias_correction=True)
+    plain, lamb = make_optimizer(schedule, 10), make_optimizer(corrected, 10)
     assert (type(plain), plain.bias_correction) == (AdamWeightDecay, False)
     assert (type(lamb), lamb.bias_correction) == (Lamb, True)
     assert plain.layerwise_lr_decay == lamb.layerwise_lr_decay == 0.75

@@ -15,9 +15,9 @@ from bert_tf.data.samplers import ShuffledOrder
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.training import distribution
-from bert_tf.training.intervals import Pace
+from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 CONFIG = dataclasses.replace(small.CONFIG, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
@@ -43,7 +43,7 @@ def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0) ->
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
         freeze=freeze,
-        computation=Computation(xla=False),
+        step_config=StepConfig(xla=False),
     )
 
 
@@ -53,7 +53,7 @@ def train(trainer: Trainer, batches, folder, *, steps: int = STEPS) -> dict[int,
         batches,
         num_train_steps=steps,
         folder=CheckpointFolder(folder),
-        pace=Pace(iterations_per_loop=1, log_steps=0, save_checkpoints_steps=2),
+        intervals=Intervals(iterations_per_loop=1, log_steps=0, save_checkpoints_steps=2),
         run_settings={"freeze": list(FREEZE)},
         on_stop=losses.__setitem__,
     )

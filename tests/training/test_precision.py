@@ -16,10 +16,10 @@ from bert_tf.data.samplers import ShuffledOrder
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.training import distribution, loss_scaling
-from bert_tf.training.intervals import Pace
+from bert_tf.training.intervals import Intervals
 from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 
 LOW = ("bfloat16", "float16")
 ROWS = 6
@@ -49,7 +49,7 @@ def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
 def test_what_is_computed_in_it(precision):
     """Hidden states are; weights are not, and nobody's policy is changed for good."""
     before = keras.config.dtype_policy().name
-    with Computation(precision=precision).policy():
+    with StepConfig(precision=precision).policy():
         low = bert_encoder(small.CONFIG)
     assert keras.config.dtype_policy().name == before
     exact = bert_encoder(small.CONFIG)
@@ -73,7 +73,7 @@ def test_logits_are_float32():
 
 def test_many_gradients_of_one_row_are_added_up_exactly():
     """2,048 ones are 2,048; added one by one in bfloat16 they would be 256."""
-    with Computation(precision="bfloat16").policy():
+    with StepConfig(precision="bfloat16").policy():
         embeddings = bert_encoder(small.CONFIG).get_layer("embeddings")
     ids = np.full([512, 4], 7, np.int32)
     with tf.GradientTape() as tape:
@@ -86,7 +86,7 @@ def test_many_gradients_of_one_row_are_added_up_exactly():
 
 def test_an_unknown_precision():
     with pytest.raises(ValueError, match="float8"):
-        Computation(precision="float8")
+        StepConfig(precision="float8")
 
 
 # ---------------------------------------------------------------------------- training
@@ -145,7 +145,7 @@ def run(trainer, batches, folder, *, steps: int, on_stop=lambda step, means: Non
         batches,
         num_train_steps=steps,
         folder=CheckpointFolder(folder),
-        pace=Pace(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2),
+        intervals=Intervals(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2),
         run_settings={},
         on_stop=on_stop,
     )

@@ -29,7 +29,7 @@ from bert_tf.squad.window_records import squad_record
 from bert_tf.tasks.features import classifier_record
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 ROWS = 12
@@ -48,7 +48,7 @@ def at_once() -> tuple[Trainer, dict[str, float]]:
 
 
 @pytest.mark.parametrize(
-    "computation",
+    "step_config",
     [
         {"gradient_accumulation_steps": 3},
         {"recompute": True},
@@ -56,9 +56,9 @@ def at_once() -> tuple[Trainer, dict[str, float]]:
     ],
     ids=["parts", "again", "both, not compiled"],
 )
-def test_less_memory_and_the_same_result(at_once, computation):
+def test_less_memory_and_the_same_result(at_once, step_config):
     expected, expected_means = at_once
-    trainer = make_trainer("pretraining", SHALLOW, **computation)
+    trainer = make_trainer("pretraining", SHALLOW, **step_config)
     means = take_steps(trainer, make_batch("pretraining", ROWS))
     assert means == pytest.approx(expected_means, rel=1e-5)
     assert largest_difference(trainer, expected) < 1e-6
@@ -86,21 +86,21 @@ def test_two_replicas_in_parts_are_one(head, two_replicas):
 
 
 def test_a_batch_that_cannot_be_shared_out():
-    computation = Computation(gradient_accumulation_steps=3)
-    computation.check_batch_size(12, 2)
+    step_config = StepConfig(gradient_accumulation_steps=3)
+    step_config.check_batch_size(12, 2)
     with pytest.raises(InputError) as caught:
-        computation.check_batch_size(8, 2, name="--train_batch_size")
+        step_config.check_batch_size(8, 2, name="--train_batch_size")
     assert "--train_batch_size=8 for 2 replicas" in caught.value.received
     assert "--gradient_accumulation_steps=3" in caught.value.received
     assert "a multiple of 6" in caught.value.remedy
     with pytest.raises(InputError, match="=5 for 2 replicas"):
-        Computation().check_batch_size(5, 2)
+        StepConfig().check_batch_size(5, 2)
 
 
 # ---------------------------------------------------------------------------- clip_per_replica
 
 
-def linear_trainer(strategy, **computation) -> Trainer:
+def linear_trainer(strategy, **step_config) -> Trainer:
     """score = w x, squared error, w = 1 at first."""
 
     def model() -> keras.Model:
@@ -116,7 +116,7 @@ def linear_trainer(strategy, **computation) -> Trainer:
         AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1)),
         strategy=strategy,
         seed=3,
-        computation=Computation(xla=False, **computation),
+        step_config=StepConfig(xla=False, **step_config),
     )
 
 
@@ -232,6 +232,6 @@ def test_compilation_can_be_left_out():
         OPTIMIZER,
         strategy=distribution.make_strategy("one"),
         seed=3,
-        computation=Computation(xla=False),
+        step_config=StepConfig(xla=False),
     )
     assert not hasattr(trainer.step._replica_fn, "experimental_get_compiler_ir")

@@ -24,17 +24,17 @@ from bert_tf.errors import InputError
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.training import distribution
 from bert_tf.training.fine_tuning import refuse_other_settings
-from bert_tf.training.intervals import Interrupted, Pace
+from bert_tf.training.intervals import Interrupted, Intervals
 from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.step import Computation, step_seed
+from bert_tf.training.settings import StepConfig, step_seed
 from bert_tf.training.trainer import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 STILL = dataclasses.replace(DROPPING, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 STEPS, BATCH, RECORDS = 6, 4, 11  # more than two epochs
 SCHEDULE = Schedule(learning_rate=1e-2, num_train_steps=STEPS, num_warmup_steps=2)
-EVERY_STEP = Pace(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2)
+EVERY_STEP = Intervals(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,13 @@ def make_trainer(config, strategy=None, *, masked_lm_only: bool = False) -> Trai
         AdamWeightDecay(schedule=SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
-        computation=Computation(xla=False),
+        step_config=StepConfig(xla=False),
     )
 
 
-def train(trainer, batches, folder, *, steps=STEPS, pace=EVERY_STEP, **kwargs) -> dict[int, dict]:
+def train(
+    trainer, batches, folder, *, steps=STEPS, intervals=EVERY_STEP, **kwargs
+) -> dict[int, dict]:
     """Trains; returns the mean losses since the last stop, by step."""
     losses = {}
     on_stop = kwargs.pop("on_stop", lambda step, means: None)
@@ -88,7 +90,7 @@ def train(trainer, batches, folder, *, steps=STEPS, pace=EVERY_STEP, **kwargs) -
         batches,
         num_train_steps=steps,
         folder=CheckpointFolder(folder),
-        pace=pace,
+        intervals=intervals,
         run_settings=kwargs.pop("run_settings", {"seed": 3}),
         on_stop=note,
         **kwargs,
@@ -125,7 +127,7 @@ def undisturbed(files, tmp_path_factory) -> Run:
         trainer,
         endless(files),
         folder / "run",
-        pace=dataclasses.replace(EVERY_STEP, eval_steps=3),
+        intervals=dataclasses.replace(EVERY_STEP, eval_steps=3),
         evaluate=lambda step: trainer.evaluate(eval_batches(files, batch_size=5, num_examples=7)),
     )
     return Run(trainer, folder, losses)
@@ -213,8 +215,8 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(undisturbed, at_the_start, bat
         train(trainer, batches, folder, on_stop=kill_at(3))
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-2"
     spoil(trainer)
-    strides = Pace(iterations_per_loop=3, log_steps=6, save_checkpoints_steps=6)
-    losses = train(trainer, batches, folder, pace=strides)
+    strides = Intervals(iterations_per_loop=3, log_steps=6, save_checkpoints_steps=6)
+    losses = train(trainer, batches, folder, intervals=strides)
     assert list(losses) == [5, 6]
     ours, theirs = tensors_of(folder, 6), tensors_of(undisturbed.folder / "run", 6)
     assert ours.keys() == theirs.keys()
@@ -263,13 +265,13 @@ def test_sigterm_about_an_evaluation(at_the_start, batches, comes):
         evaluated.append(step)
         return {"loss": 0.0}
 
-    pace = dataclasses.replace(EVERY_STEP, eval_steps=3)
+    intervals = dataclasses.replace(EVERY_STEP, eval_steps=3)
     with pytest.raises(Interrupted) as caught:
         train(
             trainer,
             batches,
             folder,
-            pace=pace,
+            intervals=intervals,
             evaluate=evaluate,
             on_stop=lambda step, means: at(step, "before it"),
         )
@@ -277,7 +279,11 @@ def test_sigterm_about_an_evaluation(at_the_start, batches, comes):
     assert evaluated == ([0] if comes == "before it" else [0, 3])
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-3"
     evaluated.clear()
-    assert list(train(trainer, batches, folder, pace=pace, evaluate=evaluate)) == [4, 5, 6]
+    assert list(train(trainer, batches, folder, intervals=intervals, evaluate=evaluate)) == [
+        4,
+        5,
+        6,
+    ]
     assert evaluated == [3, 6]
 
 
@@ -486,29 +492,31 @@ def test_every_step_has_its_own_dropout():
     assert len(seeds) == 4 * 200
 
 
-# ---------------------------------------------------------------------------- pace
+# ---------------------------------------------------------------------------- intervals
 
 
-def stops(pace: Pace, first: int, last: int) -> list[int]:
+def stops(intervals: Intervals, first: int, last: int) -> list[int]:
     steps = [first]
     while steps[-1] < last:
-        steps.append(pace.next_stop(steps[-1], last))
+        steps.append(intervals.next_stop(steps[-1], last))
     return steps[1:]
 
 
-def test_pace():
-    pace = Pace(iterations_per_loop=4, log_steps=5, save_checkpoints_steps=7)
-    assert stops(pace, 0, 16) == [4, 5, 7, 10, 14, 15, 16]
-    assert stops(pace, 6, 12) == [7, 10, 12]
-    evaluating = dataclasses.replace(pace, eval_steps=3, iterations_per_loop=1000)
+def test_intervals():
+    intervals = Intervals(iterations_per_loop=4, log_steps=5, save_checkpoints_steps=7)
+    assert stops(intervals, 0, 16) == [4, 5, 7, 10, 14, 15, 16]
+    assert stops(intervals, 6, 12) == [7, 10, 12]
+    evaluating = dataclasses.replace(intervals, eval_steps=3, iterations_per_loop=1000)
     assert stops(evaluating, 0, 10) == [3, 5, 6, 7, 9, 10]
-    only_at_the_end = Pace(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
+    only_at_the_end = Intervals(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
     assert stops(only_at_the_end, 0, 25) == [10, 20, 25]
 
 
 def test_nothing_but_the_end(at_the_start, batches):
-    pace = Pace(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
-    assert list(train(at_the_start.trainer, batches, at_the_start.folder, pace=pace)) == [6]
+    intervals = Intervals(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
+    assert list(train(at_the_start.trainer, batches, at_the_start.folder, intervals=intervals)) == [
+        6
+    ]
     assert CheckpointFolder(at_the_start.folder).latest().endswith("model.ckpt-6")
 
 
@@ -524,7 +532,7 @@ def test_nothing_but_the_end(at_the_start, batches):
 def test_a_pace_that_is_none(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(InputError, match=f"--{name}={value}"):
-        Pace(**wrong)
+        Intervals(**wrong)
 
 
 # ---------------------------------------------------------------------------- replicas

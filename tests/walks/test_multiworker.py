@@ -23,7 +23,7 @@ from walking import (
 
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
-from bert_tf.training.step import Computation
+from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 pytestmark = pytest.mark.walk
@@ -236,10 +236,10 @@ def test_steps_are_computed_as_the_flags_say(script, given, tmp_path, monkeypatc
     """Most of them change no result, or little, so that nothing else would show it."""
 
     def train(self, *_, **__):
-        found.append(self.computation)
+        found.append(self.step_config)
         raise InterruptedError
 
-    found: list[Computation] = []
+    found: list[StepConfig] = []
     monkeypatch.setattr(Trainer, "train", train)
     flags = pretraining_flags(given) | {"output_dir": tmp_path / "run"}
     if script in OWN:
@@ -247,7 +247,7 @@ def test_steps_are_computed_as_the_flags_say(script, given, tmp_path, monkeypatc
     flags |= {"precision": "bfloat16", "gradient_accumulation_steps": 4, "strategy": "one"}
     with in_process(script) as main, pytest.raises(InterruptedError):
         main("--noxla", "--recompute", "--clip_per_replica", **flags)
-    wanted = Computation(
+    wanted = StepConfig(
         precision="bfloat16",
         gradient_accumulation_steps=4,
         recompute=True,

@@ -1,0 +1,75 @@
+"""The settings of training, named as the flags. Loads no TensorFlow: flags are parsed before it."""
+
+import dataclasses
+from typing import Any
+
+from bert_tf.errors import InputError
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+OPTIMIZERS = ("adamw", "lamb")
+STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepConfig:
+    """How a training step is computed.
+
+    Only `precision` and `clip_per_replica` change the result by more than rounding.
+    """
+
+    precision: str = "float32"  # of layers; weights, moments, norms, soft-max, losses: float32
+    gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
+    recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
+    clip_per_replica: bool = False  # as the original on a TPU: see `TrainingStep`
+    xla: bool = True  # compile with XLA
+
+    def __post_init__(self):
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"received precision {self.precision!r}, expected one of {PRECISIONS}")
+
+    def run_settings(self, num_replicas: int) -> dict[str, Any]:
+        """The settings that affect the trained weights, as recorded in checkpoints."""
+        names = ["precision", "clip_per_replica"]
+        found = {name: getattr(self, name) for name in names}
+        return found | ({"num_replicas": num_replicas} if self.clip_per_replica else {})
+
+    def check_batch_size(self, size: int, num_replicas: int, *, name: str = "batch_size") -> None:
+        """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
+        unit = num_replicas * self.gradient_accumulation_steps
+        if size % unit:
+            raise InputError(
+                f"{name}={size} for {num_replicas} replicas with --gradient_accumulation_steps="
+                f"{self.gradient_accumulation_steps}",
+                "a multiple of replicas times accumulation steps",
+                f"use a multiple of {unit}",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSchedule:
+    """How long, how fast and with which optimizer a model is fine-tuned."""
+
+    train_batch_size: int = 32
+    learning_rate: float = 5e-5
+    num_train_epochs: float = 3.0
+    warmup_proportion: float = 0.1
+    end_learning_rate: float = 0.0
+    layerwise_lr_decay: float = 1.0
+    optimizer: str = "adamw"
+    bias_correction: bool = False
+
+    def num_train_steps(self, num_examples: int) -> int:
+        """Updates in all, int(N / batch * epochs) as in the original.
+
+        Raises:
+          InputError: there would be none.
+        """
+        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
+        if steps < 1:
+            raise InputError(
+                f"{num_examples} examples, --train_batch_size={self.train_batch_size}, "
+                f"--num_train_epochs={self.num_train_epochs}",
+                "enough examples for one update",
+                "use a smaller batch or more epochs",
+            )
+        return steps
