@@ -305,7 +305,11 @@ def make_run_settings(batches: RecordBatches, config: bert_tf.BertConfig, strate
     )
     settings = {name: FLAGS[name].value for name in names}
     settings |= {"num_records": batches.num_records, "train_data": batches.fingerprint()}
-    return settings | shared_flags.make_step_config().run_settings(strategy.num_replicas_in_sync) | config.to_dict()
+    return (
+        settings
+        | shared_flags.make_step_config().run_settings(strategy.num_replicas_in_sync)
+        | config.to_dict()
+    )
 
 
 def export(

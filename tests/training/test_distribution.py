@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
 
-from bert_tf import cluster as hosts
+from bert_tf import cluster, files
 from bert_tf.cli import flags
-from bert_tf.cli import main as running
+from bert_tf.cli import main as command
 from bert_tf.errors import InputError
 from bert_tf.files import whole_file
 from bert_tf.training import distribution, intervals
@@ -68,29 +68,29 @@ def test_processes_that_would_not_be_one_run_are_refused(monkeypatch, name):
     tf_config(monkeypatch, TWO, {"type": "worker", "index": 0})
     with pytest.raises(InputError, match=f"--strategy={name}, and TF_CONFIG with 2 processes"):
         distribution.make_strategy(name)
-    assert not hosts.are_several()
+    assert not cluster.are_several()
     tf_config(monkeypatch, {"worker": ["a:1"]}, {"type": "worker", "index": 0})
     assert distribution.make_strategy("one") is tf.distribute.get_strategy()
 
 
 def test_a_process_alone_waits_for_nobody():
-    assert hosts.is_chief()
-    assert hosts.gather(7) == [7]
-    assert [hosts.any_of(flag) for flag in (False, True)] == [False, True]
-    hosts.wait_for_all()
-    hosts.leave()
+    assert cluster.is_chief()
+    assert cluster.gather(7) == [7]
+    assert [cluster.any_of(flag) for flag in (False, True)] == [False, True]
+    cluster.wait_for_all()
+    cluster.leave()
 
 
 def test_numbers_that_differ_are_refused(monkeypatch):
-    monkeypatch.setattr(hosts, "gather", lambda number: [number, 7])
-    hosts.refuse_differences({"steps": 7})
+    monkeypatch.setattr(cluster, "gather", lambda number: [number, 7])
+    cluster.refuse_differences({"steps": 7})
     with pytest.raises(InputError, match="other records in this process than in another one"):
-        hosts.refuse_differences({"steps": 7, "records": 8})
+        cluster.refuse_differences({"steps": 7, "records": 8})
 
 
 def test_only_the_chief_leaves_files(monkeypatch, tmp_path):
     for is_chief in (False, True):
-        monkeypatch.setattr(hosts, "is_chief", lambda is_chief=is_chief: is_chief)
+        monkeypatch.setattr(files, "writes_here", is_chief)
         with whole_file(str(tmp_path / "a.txt")) as temporary, open(temporary, "w") as file:
             file.write("whole")
         assert [path.name for path in tmp_path.iterdir()] == (["a.txt"] if is_chief else [])
@@ -157,12 +157,12 @@ def one_of_several(monkeypatch) -> list[str]:
         raise Ended("begins again", max_restarts)
 
     for name in ("wait_for_all", "leave"):
-        monkeypatch.setattr(hosts, name, functools.partial(done.append, name))
+        monkeypatch.setattr(cluster, name, functools.partial(done.append, name))
     for name in ("are_several", "are_expected"):
-        monkeypatch.setattr(hosts, name, lambda: True)
-    monkeypatch.setattr(hosts, "begin_again_or_end", begin_again_or_end)
-    monkeypatch.setattr(running, "_end", end)
-    monkeypatch.setattr(running.flags, "FLAGS", types.SimpleNamespace(max_restarts=3))
+        monkeypatch.setattr(cluster, name, lambda: True)
+    monkeypatch.setattr(cluster, "begin_again_or_end", begin_again_or_end)
+    monkeypatch.setattr(command, "end", end)
+    monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(max_restarts=3))
     monkeypatch.setattr(intervals, "_sigterm", threading.Event())
     return done
 
@@ -173,7 +173,7 @@ def lose(*_) -> None:
 
 def how_it_ends(main) -> tuple:
     with pytest.raises(Ended) as caught:
-        running.main_or_message(main, ["script"])
+        command.main_or_message(main, ["script"])
     return caught.value.args
 
 
@@ -199,7 +199,7 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
     assert how_it_ends(lose) == ("begins again", 3)
-    monkeypatch.setattr(hosts, "wait_for_all", lose)
+    monkeypatch.setattr(cluster, "wait_for_all", lose)
     assert how_it_ends(lambda argv: None) == ("begins again", 3)
     assert one_of_several == []
 

@@ -1,4 +1,4 @@
-"""Progress: the line, and the summaries, read back as they were written."""
+"""TrainingLog: the line, and the summaries, read back as they were written."""
 
 import pathlib
 import struct
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import logging as progress
-from bert_tf.training.logging import Progress, read_curves
+from bert_tf.training.logging import TrainingLog, read_curves
 
 
 class Clock:
@@ -32,7 +32,7 @@ def event_files(folder) -> list[pathlib.Path]:
 
 def test_means_over_steps_and_read_back(tmp_path, clock):
     """Two strides of 3 steps and 1: means weighted by steps; 4 steps of 8 examples in 2 s."""
-    run = Progress(str(tmp_path), 8, 100, step=10)
+    run = TrainingLog(str(tmp_path), 8, 100, step=10)
     run.add({"loss": 7.0, "masked_lm_loss": 6.0}, 3)
     run.add({"loss": 3.0, "masked_lm_loss": 2.0}, 1)
     clock.now += 2
@@ -52,7 +52,7 @@ def test_means_over_steps_and_read_back(tmp_path, clock):
 
 
 def test_the_line(tmp_path, clock, caplog):
-    run = Progress(str(tmp_path), 8, 4000, step=0)
+    run = TrainingLog(str(tmp_path), 8, 4000, step=0)
     run.add({"loss": 7.0, "masked_lm_loss": 6.25, "next_sentence_loss": 0.75}, 10)
     clock.now += 20
     with caplog.at_level("INFO", logger="absl"):
@@ -67,7 +67,7 @@ def test_the_line(tmp_path, clock, caplog):
 
 
 def test_the_time_of_an_evaluation_does_not_count(tmp_path, clock):
-    run = Progress(str(tmp_path), 8, 100, step=0)
+    run = TrainingLog(str(tmp_path), 8, 100, step=0)
     clock.now += 50
     run.report_evaluation(0, {"loss": 2.0})
     run.add({"loss": 1.0}, 1)
@@ -78,7 +78,7 @@ def test_the_time_of_an_evaluation_does_not_count(tmp_path, clock):
 
 def report(folder, clock, step: int, loss: float, *, first: int = 0) -> None:
     """One line of a run that begins at step `first`."""
-    run = Progress(str(folder), 1, 100, first)
+    run = TrainingLog(str(folder), 1, 100, first)
     run.add({"loss": loss}, step - first)
     clock.now += 1
     run.report(step, 0.1)
@@ -101,7 +101,7 @@ def test_nothing_written(tmp_path):
 @pytest.mark.parametrize("cut", [1, 5, 30])
 def test_a_killed_run_leaves_a_cut_off_file(tmp_path, clock, cut):
     """What is whole of it counts, and so does what the resumed run writes."""
-    run = Progress(str(tmp_path), 1, 100, step=0)
+    run = TrainingLog(str(tmp_path), 1, 100, step=0)
     for step in (1, 2):
         run.add({"loss": 10.0 * step}, 1)
         clock.now += 1

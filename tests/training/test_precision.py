@@ -20,6 +20,7 @@ from bert_tf.training.intervals import Intervals
 from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import Schedule
 from bert_tf.training.settings import StepConfig
+from bert_tf.training.step import layer_precision
 
 LOW = ("bfloat16", "float16")
 ROWS = 6
@@ -49,7 +50,7 @@ def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
 def test_what_is_computed_in_it(precision):
     """Hidden states are; weights are not, and nobody's policy is changed for good."""
     before = keras.config.dtype_policy().name
-    with StepConfig(precision=precision).policy():
+    with layer_precision(precision):
         low = bert_encoder(small.CONFIG)
     assert keras.config.dtype_policy().name == before
     exact = bert_encoder(small.CONFIG)
@@ -73,7 +74,7 @@ def test_logits_are_float32():
 
 def test_many_gradients_of_one_row_are_added_up_exactly():
     """2,048 ones are 2,048; added one by one in bfloat16 they would be 256."""
-    with StepConfig(precision="bfloat16").policy():
+    with layer_precision("bfloat16"):
         embeddings = bert_encoder(small.CONFIG).get_layer("embeddings")
     ids = np.full([512, 4], 7, np.int32)
     with tf.GradientTape() as tape:

@@ -27,7 +27,8 @@ from bert_tf.training.fine_tuning import refuse_other_settings
 from bert_tf.training.intervals import Interrupted, Intervals
 from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import StepConfig, step_seed
+from bert_tf.training.settings import StepConfig
+from bert_tf.training.step import step_seed
 from bert_tf.training.trainer import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
