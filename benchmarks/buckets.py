@@ -24,7 +24,7 @@ import time
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.training.distribution import make_strategy
@@ -140,7 +140,7 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     dev = task.read(data_dir, "dev")
     runs = {}
     for kind in KINDS:
-        batching = Batching(
+        batching = BatchingConfig(
             vocab_size=config.vocab_size,
             max_seq_length=options.max_seq_length,
             bucket_by_length=kind == "buckets",

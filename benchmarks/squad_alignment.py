@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.squad import evaluation, model, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, predict
@@ -87,7 +87,7 @@ def logits_of(source, config, windows: Sequence, options: argparse.Namespace):
     """Start and end logits of every window."""
     trainer = model.restore(source, config, distribution.make_strategy("auto"))
     length = options.max_seq_length
-    batching = Batching(vocab_size=config.vocab_size, max_seq_length=length)
+    batching = BatchingConfig(vocab_size=config.vocab_size, max_seq_length=length)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/eval.tf_record"
         records = write_windows(path, windows, max_seq_length=length, is_training=False)

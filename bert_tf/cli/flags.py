@@ -14,7 +14,7 @@ from absl import flags, logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights, tokenizer_of
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.intervals import Intervals
@@ -397,10 +397,10 @@ def check_batch_sizes(strategy: tf.distribute.Strategy) -> None:
             logging.info("--%s is taken as %d, for %d devices.", name, size, replicas)
 
 
-def make_batching(config: BertConfig) -> Batching:
+def make_batching(config: BertConfig) -> BatchingConfig:
     """How records become batches, by the flags of `define_fine_tuning`."""
     values = flags.FLAGS
-    return Batching(
+    return BatchingConfig(
         vocab_size=config.vocab_size,
         max_seq_length=values.max_seq_length,
         bucket_by_length=values.bucket_by_length,

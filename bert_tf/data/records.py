@@ -1,20 +1,10 @@
-"""Records: each declared once, written and parsed from that declaration, read in any order.
-
-    Record           names, types and lengths of the features; serialize, parse, check
-    RecordFiles      TFRecord files with an index, so that any record can be read
-    RecordBatches    records -> dicts of arrays [B, ...], from any position on; orders.py
-
-Nothing here has a state that would have to be saved: a run that is resumed at step t asks for the
-batches from step t on, and gets what an undisturbed run would have got.
-"""
+"""Records: each kind declared once; writer, parser and checks follow from the declaration."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-# Reads records one after the other with their checksums and says where each begins. TensorFlow
-# does not export it; test_records.py covers what we use of it.
 from bert_tf.errors import InputError
 
 
@@ -32,6 +22,11 @@ class Feature:
     def is_sequence(self) -> bool:
         """Whether it has a value for each token."""
         return self.size_flag == "max_seq_length"
+
+    @property
+    def parsed_dtype(self) -> tf.DType:
+        """Its type in a batch: int64 becomes int32, as in the original."""
+        return tf.int32 if self.dtype == tf.int64 else self.dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +57,10 @@ class Record:
         return example.SerializeToString(deterministic=True)
 
     def parse(self, serialized) -> dict[str, tf.Tensor]:
-        """Serialized records [B] -> features [B, size]; int64 becomes int32 as in the original."""
+        """Serialized records [B] -> features [B, size] of their `parsed_dtype`."""
         spec = {f.name: tf.io.FixedLenFeature([f.size], f.dtype) for f in self.features}
         parsed = tf.io.parse_example(serialized, spec)
-        return {
-            name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-            for name, value in parsed.items()
-        }
+        return {f.name: tf.cast(parsed[f.name], f.parsed_dtype) for f in self.features}
 
     def check(self, serialized: bytes, *, where: str) -> None:
         """Raises `InputError` if the record at `where` is not of this kind."""
@@ -79,14 +71,14 @@ class Record:
         for feature in self.features:
             if feature.name not in given:
                 raise InputError(
-                    received=f"{where}, a record with the features {sorted(given)}",
-                    expected=f"the features of a {self.name} record: "
+                    f"{where}, a record with the features {sorted(given)}",
+                    f"the features of a {self.name} record: "
                     f"{', '.join(f.name for f in self.features)}",
-                    remedy="give a file that was made for this script",
+                    "give a file that was made for this script",
                 )
-            self._check_feature(feature, given[feature.name], where)
+            self._check_size(feature, given[feature.name], where)
 
-    def _check_feature(self, feature: Feature, given: tf.train.Feature, where: str) -> None:
+    def _check_size(self, feature: Feature, given: tf.train.Feature, where: str) -> None:
         kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
         size = len(getattr(given, kind).value)
         if size == feature.size:
@@ -94,9 +86,9 @@ class Record:
         flag = f"--{feature.size_flag}" if feature.size_flag else feature.name
         other = f"use {flag}={size}, with which the data were made, or " if size else ""
         raise InputError(
-            received=f"{where}, a record whose {feature.name} has {size} values in its {kind}",
-            expected=f"{feature.size} values, as {flag} says",
-            remedy=f"{other}make the data again",
+            f"{where}, a record whose {feature.name} has {size} values in its {kind}",
+            f"{feature.size} values, as {flag} says",
+            f"{other}make the data again",
         )
 
 
@@ -109,20 +101,16 @@ def pretraining_record(
     int64 [P]; masked_lm_weights float32 [P]; unless `next_sentence` is false,
     next_sentence_labels int64 [1], 1 = random.
     """
-
-    def per_token(name: str) -> Feature:
-        return Feature(name, tf.int64, max_seq_length, "max_seq_length")
-
-    def per_prediction(name: str, dtype: tf.DType) -> Feature:
-        return Feature(name, dtype, max_predictions_per_seq, "max_predictions_per_seq")
-
-    features = (
-        per_token("input_ids"),
-        per_token("input_mask"),
-        per_token("segment_ids"),
-        per_prediction("masked_lm_positions", tf.int64),
-        per_prediction("masked_lm_ids", tf.int64),
-        per_prediction("masked_lm_weights", tf.float32),
-    )
-    label = (Feature("next_sentence_labels", tf.int64, 1),) if next_sentence else ()
-    return Record("pre-training", features + label)
+    length, predictions = "max_seq_length", "max_predictions_per_seq"
+    features = [
+        *(
+            Feature(name, tf.int64, max_seq_length, length)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        ),
+        Feature("masked_lm_positions", tf.int64, max_predictions_per_seq, predictions),
+        Feature("masked_lm_ids", tf.int64, max_predictions_per_seq, predictions),
+        Feature("masked_lm_weights", tf.float32, max_predictions_per_seq, predictions),
+    ]
+    if next_sentence:
+        features.append(Feature("next_sentence_labels", tf.int64, 1))
+    return Record("pre-training", tuple(features))

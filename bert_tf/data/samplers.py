@@ -1,12 +1,12 @@
-"""Which record comes at which position of a run: pure functions of the position.
+"""Samplers: which record (row) comes at which position of a run, as pure functions of the position.
 
-    FileOrder             as in the files, over and over
-    ShuffledOrder         each epoch anew, every record once
-    BufferShuffledOrder   as the original's buffer of 100 records mixes them
-    ByLengthOrder         another order's records, neighbours of alike length
+    SequentialSampler        as in the files, over and over
+    ShuffledSampler          every record once an epoch, each epoch in a new order
+    BufferedShuffleSampler   the original's shuffle, through a buffer of 100 records
+    ByLengthSampler          another sampler's records, neighbours of similar length
 
-Nothing here has a state that would have to be saved: whoever asks for the positions from p on gets
-what it would have got after asking for all before.
+No sampler has a state to save: a run that is resumed at position p gets the rows that an
+undisturbed run gets there.
 """
 
 from typing import Protocol
@@ -14,26 +14,26 @@ from typing import Protocol
 import numpy as np
 
 
-class Order(Protocol):
-    """Which row comes at which position."""
+class Sampler(Protocol):
+    """The order of the records of a run."""
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
+        """The rows at positions start to stop - 1, int64 [stop - start]."""
 
 
-class FileOrder:
-    """The rows of 0 .. num_rows-1 in the order of the files, over and over."""
+class SequentialSampler:
+    """The rows 0 to num_rows - 1 in the order of the files, over and over."""
 
     def __init__(self, num_rows: int):
         self._num_rows = num_rows
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
+        """As of `Sampler`."""
         return np.arange(start, stop) % self._num_rows
 
 
-class BlockOrder:
-    """An order that is made block by block, of which the latest is kept."""
+class BlockSampler:
+    """Makes the order block by block; keeps the latest block."""
 
     def __init__(self, block_size: int):
         self._block_size = block_size
@@ -44,7 +44,7 @@ class BlockOrder:
         raise NotImplementedError
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
+        """As of `Sampler`."""
         parts = [np.empty(0, np.int64)]
         while start < stop:
             number, offset = divmod(start, self._block_size)
@@ -54,34 +54,34 @@ class BlockOrder:
         return np.concatenate(parts)
 
     def _block(self, number: int) -> np.ndarray:
-        latest, rows = self._latest  # taken together: other threads may ask too
+        latest, rows = self._latest  # read together: other threads may ask too
         if number != latest:
             rows = self.make_block(number)
             self._latest = (number, rows)
         return rows
 
 
-class ShuffledOrder(BlockOrder):
-    """The rows of 0 .. num_rows-1 over and over, each time in a new order made from the seed.
+class ShuffledSampler(BlockSampler):
+    """A new permutation of the rows 0 to num_rows - 1 for each epoch, made from the seed.
 
-    The row at position p is row p % num_rows of the permutation of epoch p // num_rows, so every
-    row comes exactly once an epoch and any position can be asked for.
+    Position p is row p % num_rows of the permutation of epoch p // num_rows, so every row comes
+    exactly once an epoch.
     """
 
     def __init__(self, num_rows: int, *, seed: int):
         super().__init__(num_rows)
-        self._seed = seed % 2**64  # the generator takes no negative ones
+        self._seed = seed % 2**64  # the generator takes no negative seeds
 
     def make_block(self, number: int) -> np.ndarray:
         """The permutation of an epoch."""
         return np.random.default_rng([self._seed, number]).permutation(self._block_size)
 
 
-class BufferShuffledOrder:
-    """The original's order: the file over and over, through a buffer that a random row leaves.
+class BufferedShuffleSampler:
+    """The original's shuffle: the files over and over, through a buffer that random rows leave.
 
-    It mixes little: a row can come at most a buffer's length early. Position p is found by going
-    through the positions before it.
+    It mixes little: a row can come at most a buffer's length early. To find position p it goes
+    through all positions before p.
     """
 
     def __init__(self, num_rows: int, *, seed: int, buffer: int = 100):
@@ -92,7 +92,7 @@ class BufferShuffledOrder:
         self._found: list[int] = []
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """The rows at positions start .. stop-1."""
+        """As of `Sampler`."""
         missing = stop - len(self._found)
         if missing > 0:
             for place in self._random.integers(0, len(self._buffer), missing):
@@ -102,18 +102,17 @@ class BufferShuffledOrder:
         return np.array(self._found[start:stop], np.int64)
 
 
-class ByLengthOrder(BlockOrder):
-    """Another order's rows, sorted by length within windows of a number of batches.
+class ByLengthSampler(BlockSampler):
+    """Another sampler's rows, sorted by length within windows of some batches.
 
-    In training the batches of a window are shuffled, so that long ones do not come last. Every
-    window holds just the rows that the other order has there. Where it is of two epochs, those of
-    each are sorted by themselves: the copies of a row, which are of one length, would else be
-    brought together in one batch.
+    A window holds just the rows that the other sampler has there. In training its batches are
+    shuffled, so that long ones do not come last. Where two epochs meet in a window, each is sorted
+    by itself: else the two copies of a row, being of one length, would meet in one batch.
     """
 
     def __init__(
         self,
-        order: Order,
+        sampler: Sampler,
         lengths: np.ndarray,
         *,
         batch_size: int,
@@ -124,7 +123,7 @@ class ByLengthOrder(BlockOrder):
         """Plans the windows.
 
         Args:
-          order: which rows a window has.
+          sampler: decides which rows a window has.
           lengths: of each row, int [rows].
           batch_size: B.
           window: batches of a window.
@@ -132,20 +131,19 @@ class ByLengthOrder(BlockOrder):
           seed: of the order of batches in a window; None leaves them sorted.
         """
         super().__init__(window * batch_size)
-        self._order, self._lengths, self._seed = order, lengths, seed
-        self._batch_size = batch_size
-        self._num_examples = num_examples
+        self._sampler, self._lengths, self._seed = sampler, lengths, seed
+        self._batch_size, self._num_examples = batch_size, num_examples
 
     def make_block(self, number: int) -> np.ndarray:
         """The rows of a window."""
         start = number * self._block_size
-        # Beyond the last example nothing is asked for but what fills up the last batch.
+        # Behind the last example come only the rows that fill up the last batch.
         stop = max(start, min(start + self._block_size, self._num_examples))
-        rows = self._order.rows(start, stop)
+        rows = self._sampler.rows(start, stop)
         epochs = np.arange(start, stop) // len(self._lengths)
-        # The original's buffer can bring a row twice within so many.
+        # The original's buffer can bring a row twice within an epoch.
         times = _times_before(epochs * len(self._lengths) + rows)
-        # Up and down in turn, so that rows of a batch are alike long where two epochs meet.
+        # Up and down in turn, so that the rows of a batch are similar where two epochs meet.
         lengths = np.where((epochs + times) % 2, -1, 1) * self._lengths[rows]
         rows = rows[np.lexsort([lengths, times, epochs])]
         if self._seed is None:

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+
+# Reads records one after the other with their checksums and tells where each begins. TensorFlow
+# does not export it; test_shards.py covers what we use of it.
 from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf import cluster
@@ -13,10 +16,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import expand_patterns, is_remote, path_errors, whole_file
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
-HEADER_BYTES = 12
-
-
-FOOTER_BYTES = 4
+HEADER_BYTES, FOOTER_BYTES = 12, 4
 
 
 class RecordFiles:
@@ -31,7 +31,7 @@ class RecordFiles:
 
         Args:
           patterns: paths or globs, a list or one string with commas; local or remote.
-          record: what the files hold.
+          record: the kind of the records.
 
         Raises:
           InputError: nothing matches, a file is empty or damaged, or its first record is of
@@ -54,19 +54,19 @@ class RecordFiles:
                 serialized, next_offset = reader.read(offsets[-1])
             except (IndexError, tf.errors.OpError):  # IndexError is its end of file
                 raise InputError(
-                    received=f"{path}, damaged or cut off after {len(offsets) - 1} records "
+                    f"{path}, damaged or cut off after {len(offsets) - 1} records "
                     f"(byte {offsets[-1]} of {size})",
-                    expected="a complete TFRecord file",
-                    remedy="copy or make the file again",
+                    "a complete TFRecord file",
+                    "copy or make the file again",
                 ) from None
             if len(offsets) == 1:
                 self.record.check(serialized, where=f"{path}, record 1")
             offsets.append(next_offset)
         if size == 0:
             raise InputError(
-                received=f"{path}, an empty file",
-                expected="a TFRecord file with at least one record",
-                remedy="make the file again, or leave it out",
+                f"{path}, an empty file",
+                "a TFRecord file with at least one record",
+                "make the file again, or leave it out",
             )
         return np.asarray(offsets, np.int64)
 
@@ -75,23 +75,21 @@ class RecordFiles:
         return file, int(row - self._first_rows[file])
 
     def fingerprint(self) -> int:
-        """A number that is another for other files, as far as their records' sizes tell."""
+        """A checksum of the records' sizes, which tells other files."""
         return zlib.crc32(b"".join(offsets.tobytes() for offsets in self._offsets))
 
     def where(self, row: int) -> str:
-        """The file and the number in it (from 1) of a record, for messages."""
+        """The file of a record and its number there (from 1), for messages."""
         file, number = self._locate(row)
         return f"{self.paths[file]}, record {number + 1}"
 
     def read(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """The records at `rows` as a dict of arrays [len(rows), size]."""
-        serialized = []
-        for row in rows:
-            file, number = self._locate(row)
-            begin, end = map(int, self._offsets[file][number : number + 2])
-            serialized.append(
-                _read_bytes(self.paths[file], begin + HEADER_BYTES, end - FOOTER_BYTES)
-            )
+        """The records at `rows` as a dict of arrays [len(rows), size].
+
+        Raises:
+          InputError: one of them is of another kind.
+        """
+        serialized = [self._read_bytes(row) for row in rows]
         try:
             parsed = self.record.parse(serialized)
         except tf.errors.InvalidArgumentError:
@@ -100,19 +98,23 @@ class RecordFiles:
             raise
         return {name: value.numpy() for name, value in parsed.items()}
 
-
-def _read_bytes(path: str, begin: int, end: int) -> bytes:
-    # Opened for each read: several threads may read, and there may be more files than a process
-    # can hold open. Not with GFile where it can be helped: it fetches half a megabyte for each.
-    with (
-        tf.io.gfile.GFile(path, "rb") if is_remote(path) else open(path, "rb", buffering=0) as file
-    ):
-        file.seek(begin)
-        return file.read(end - begin)
+    def _read_bytes(self, row: int) -> bytes:
+        file, number = self._locate(row)
+        begin, end = map(int, self._offsets[file][number : number + 2])
+        path = self.paths[file]
+        # Opened for each read: several threads may read, and there may be more files than a process
+        # can hold open. Local files without GFile, which fetches half a megabyte for each read.
+        with (
+            tf.io.gfile.GFile(path, "rb")
+            if is_remote(path)
+            else open(path, "rb", buffering=0) as stream
+        ):
+            stream.seek(begin + HEADER_BYTES)
+            return stream.read(end - begin - HEADER_BYTES - FOOTER_BYTES)
 
 
 def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
-    """Writes a TFRecord file that appears when it is whole; returns how many records.
+    """Writes a TFRecord file that appears when it is whole; returns the number of records.
 
     Args:
       path: local or remote.

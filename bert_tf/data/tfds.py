@@ -1,4 +1,4 @@
-"""tensorflow-datasets, an extra that is imported only where a dataset is asked for."""
+"""tensorflow-datasets, an optional package: one split of a dataset, for tasks and SQuAD."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -7,31 +7,37 @@ from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
 
-class DatasetPart(NamedTuple):
-    """A part of a dataset, such as its training data.
+class DatasetSplit(NamedTuple):
+    """A split of a dataset.
 
     Attributes:
-      rows: each with a value for every feature, of numpy's types or bytes; in the dataset's order.
-      features: what the library says of them, by name.
-      source: name and part, for messages.
+      rows: in the dataset's order, each with a value for every feature: NumPy scalars and arrays,
+        texts as bytes.
+      features: the library's description of each feature.
+      source: dataset and split, for messages.
     """
 
     rows: Iterable[Mapping[str, Any]]
     features: Mapping[str, Any]
     source: str
 
+    def label_names(self, feature: str) -> list[str] | None:
+        """The names of the classes of a label, or of a sequence of labels; None if it has none."""
+        label = self.features.get(feature)
+        return getattr(getattr(label, "feature", label), "names", None)
 
-def read_part(name: str, part: str, *, purpose: str, data_dir: str | None = None) -> DatasetPart:
-    """A part of a dataset that is prepared on this machine, or can be.
+
+def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = None) -> DatasetSplit:
+    """A split of a dataset, downloaded and prepared if need be.
 
     Args:
       name: of the dataset, such as glue/mrpc or squad/v2.0:3.0.0.
-      part: train, validation, test or another, or several with | between: the first there is.
+      split: its name, or several with | between: the first that the dataset has.
       purpose: what it is for, in messages.
       data_dir: where datasets are kept; None for the library's own folder.
 
     Raises:
-      InputError: the library is not installed, or there is no such dataset or part.
+      InputError: the library is not installed, or there is no such dataset or split.
     """
     library = import_extra(
         "tensorflow_datasets",
@@ -45,17 +51,16 @@ def read_part(name: str, part: str, *, purpose: str, data_dir: str | None = None
         builder.download_and_prepare()
     except Exception as error:  # of many kinds, the network's among them
         raise InputError(
-            received=f"the dataset {name} ({type(error).__name__}: {str(error)[:200]})",
-            expected="one that tensorflow-datasets has or can prepare",
-            remedy="check --tfds_name and the folder of the datasets, or give the files themselves",
+            f"the dataset {name} ({type(error).__name__}: {str(error)[:200]})",
+            "one that tensorflow-datasets has or can prepare",
+            "check --tfds_name and the folder of the datasets, or give the files themselves",
         ) from error
-    there = next((one for one in part.split("|") if one in builder.info.splits), None)
-    if there is None:
+    found = next((one for one in split.split("|") if one in builder.info.splits), None)
+    if found is None:
         raise InputError(
-            received=f"the dataset {name} with the parts {', '.join(builder.info.splits)}",
-            expected=f"{part.replace('|', ' or ')}, {purpose}",
-            remedy="give another dataset, or leave the step out",
+            f"the dataset {name} with the splits {', '.join(builder.info.splits)}",
+            f"{split.replace('|', ' or ')}, {purpose}",
+            "give another dataset, or leave the step out",
         )
-    dataset = builder.as_dataset(split=there, shuffle_files=False)
-    features = dict(builder.info.features.items())
-    return DatasetPart(library.as_numpy(dataset), features, f"{name}, {there}")
+    rows = library.as_numpy(builder.as_dataset(split=found, shuffle_files=False))
+    return DatasetSplit(rows, dict(builder.info.features.items()), f"{name}, {found}")

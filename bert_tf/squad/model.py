@@ -16,7 +16,7 @@ from absl import logging
 from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling import losses, models
 from bert_tf.squad.windows import Window
@@ -71,7 +71,7 @@ def window_logits(
     trainer: Trainer,
     records: RecordFiles,
     windows: Sequence[Window],
-    batching: Batching,
+    batching: BatchingConfig,
     *,
     batch_size: int,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:

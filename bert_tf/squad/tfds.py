@@ -1,6 +1,6 @@
 """Questions from tensorflow-datasets, an extra (`--tfds_name=squad` or `squad/v2.0`)."""
 
-from bert_tf.data.tfds import read_part
+from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.squad.data import SquadFile, example_of_row
 
@@ -19,7 +19,7 @@ def read_squad_tfds(name: str, part: str, *, data_dir: str | None = None) -> Squ
     Raises:
       InputError: there is no such dataset or part, or it is not of SQuAD's kind.
     """
-    found = read_part(name, part, purpose="questions about contexts", data_dir=data_dir)
+    found = read_split(name, part, purpose="questions about contexts", data_dir=data_dir)
     lacking = [feature for feature in FEATURES if feature not in found.features]
     if lacking:
         raise InputError(

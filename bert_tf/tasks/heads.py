@@ -61,7 +61,7 @@ def mean_loss(head: str, logits: np.ndarray, label_ids: Sequence[Sequence]) -> f
     dtype = np.float32 if head == "regression" else np.int32
     batch = {"label_ids": labels.astype(dtype), "is_real_example": np.ones(len(logits), np.float32)}
     sums = objective.loss_sums({"logits": tf.constant(logits)}, batch)
-    return float(objective.loss(sums, objective.weights(batch)))
+    return float(objective.loss(sums, objective.denominators(batch)))
 
 
 def _padded(label_ids: Sequence[Sequence[int]], logits: np.ndarray) -> np.ndarray:

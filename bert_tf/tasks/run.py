@@ -17,7 +17,7 @@ from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_che
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import write_model_files
 from bert_tf.config import HEADS
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
@@ -78,7 +78,7 @@ class Run:
         task: Task,
         model: PretrainedModel,
         strategy: tf.distribute.Strategy,
-        batching: Batching,
+        batching: BatchingConfig,
         *,
         output_dir: str,
         step_config: StepConfig | None = None,

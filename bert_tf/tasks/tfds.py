@@ -1,9 +1,6 @@
 """Examples from tensorflow-datasets, an extra (`--tfds_name=glue/mrpc`)."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from bert_tf.data.tfds import read_part
+from bert_tf.data.tfds import read_split
 from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.task import Split, Task
 
@@ -24,17 +21,10 @@ def read_tfds(
     """
     split = task.split(split) if isinstance(split, str) else split
     purpose = f"the {split.name} data of the task {task.name}"
-    part = read_part(name, split.tfds_split, purpose=purpose, data_dir=data_dir)
+    dataset = read_split(name, split.tfds_split, purpose=purpose, data_dir=data_dir)
     return task.from_dicts(
-        part.rows,
+        dataset.rows,
         split,
-        source=part.source,
-        label_names=_label_names(part.features, (task.tfds_layout or task.layout).label),
+        source=dataset.source,
+        label_names=dataset.label_names((task.tfds_layout or task.layout).label),
     )
-
-
-def _label_names(features: Mapping[str, Any], label: str) -> list[str] | None:
-    """The names of a label, or of the labels of a sequence; None where labels are no numbers."""
-    feature = features.get(label)
-    feature = getattr(feature, "feature", feature)
-    return getattr(feature, "names", None)

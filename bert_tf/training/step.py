@@ -114,7 +114,7 @@ class TrainingStep:
     def _on_replica(self, batch: Batch, step: tf.Tensor) -> Sums:
         """One update; returns the losses of the whole batch and the norm of its gradients."""
         context = tf.distribute.get_replica_context()
-        own_weights = self.objective.weights(batch)
+        own_weights = self.objective.denominators(batch)
         weights = sum_over_replicas(own_weights)
         per_replica = self.config.clip_per_replica
         loss_sums, gradients = self._loss_and_gradients(

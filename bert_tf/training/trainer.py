@@ -95,7 +95,7 @@ class Trainer:
 
     def _sums_of_part(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        weights = self.objective.weights(batch)
+        weights = self.objective.denominators(batch)
         losses = self.objective.loss_sums(outputs, batch)
         metrics = self.objective.metric_sums(outputs, batch)
         return tf.reduce_sum(batch["is_real_example"]), weights, losses, metrics

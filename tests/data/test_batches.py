@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert_tf.data.batches import BucketedBatches, choose_lengths, real_lengths
 from bert_tf.data.records import Feature, Record
-from bert_tf.data.samplers import ByLengthOrder, FileOrder
+from bert_tf.data.samplers import ByLengthSampler, SequentialSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 
@@ -58,8 +58,8 @@ def test_chosen_lengths_make_least_work(lengths, longest, count, cost):
 def bucketed(files, **changes) -> BucketedBatches:
     """Batches of 4, in order of length."""
     lengths = real_lengths(files)
-    order = ByLengthOrder(
-        FileOrder(ROWS), lengths, batch_size=4, window=99, num_examples=ROWS, seed=None
+    order = ByLengthSampler(
+        SequentialSampler(ROWS), lengths, batch_size=4, window=99, num_examples=ROWS, seed=None
     )
     settings = {"lengths": lengths, "padded_lengths": (3, 5, small.S), "num_examples": ROWS}
     return BucketedBatches(files, order, batch_size=4, vocab_size=41, **(settings | changes))
@@ -120,7 +120,7 @@ def test_several_sequences_of_an_example(tmp_path):
     assert real_lengths(files).tolist() == [3, 2]
     batches = BucketedBatches(
         files,
-        FileOrder(2),
+        SequentialSampler(2),
         batch_size=1,
         vocab_size=9,
         lengths=real_lengths(files),

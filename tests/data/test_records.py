@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert_tf.data.batches import RecordBatches
 from bert_tf.data.records import Feature, Record, pretraining_record
-from bert_tf.data.samplers import FileOrder, ShuffledOrder
+from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles, tf_record_io
 from bert_tf.errors import InputError
 from bert_tf.files import expand_patterns
@@ -307,7 +307,7 @@ def numbers_of(batches: list[dict]) -> list[list[int]]:
 
 def test_batches_follow_the_order(tmp_path):
     files = open_numbers(tmp_path, 3, 4)
-    batches = RecordBatches(files, FileOrder(7), batch_size=5, vocab_size=7)
+    batches = RecordBatches(files, SequentialSampler(7), batch_size=5, vocab_size=7)
     assert batches.num_batches is None
     assert batches.num_records == 7
     assert numbers_of(taken(batches.dataset(), 3)) == [
@@ -316,7 +316,7 @@ def test_batches_follow_the_order(tmp_path):
         [3, 4, 5, 6, 0],
     ]
     assert numbers_of(taken(batches.dataset(start=2), 1)) == [[3, 4, 5, 6, 0]]
-    order = ShuffledOrder(7, seed=2)
+    order = ShuffledSampler(7, seed=2)
     shuffled = RecordBatches(files, order, batch_size=5, vocab_size=7)
     epoch_and_more = np.concatenate(numbers_of(taken(shuffled.dataset(), 2))).tolist()
     assert epoch_and_more == order.rows(0, 10).tolist()
@@ -326,7 +326,7 @@ def test_batches_follow_the_order(tmp_path):
 def test_shapes_and_types(tmp_path):
     features = small.examples(4)
     files = RecordFiles(small.write_records(tmp_path / "a", features), small.RECORD)
-    batches = RecordBatches(files, FileOrder(4), batch_size=4, vocab_size=41)
+    batches = RecordBatches(files, SequentialSampler(4), batch_size=4, vocab_size=41)
     (batch,) = taken(batches.dataset(), 1)
     assert set(batch) == {*features, "is_real_example"}
     for name, value in features.items():
@@ -353,7 +353,7 @@ def test_parts_of_replicas_are_the_batch(tmp_path, num_parts, part_size, start, 
     files = open_numbers(tmp_path, 5, 2)
     batches = RecordBatches(
         files,
-        ShuffledOrder(7, seed=1),
+        ShuffledSampler(7, seed=1),
         batch_size=num_parts * part_size,
         vocab_size=7,
         num_examples=num_examples,
@@ -379,7 +379,7 @@ def test_parts_of_replicas_are_the_batch(tmp_path, num_parts, part_size, start, 
 def test_a_short_last_batch_is_filled_up(tmp_path, num_examples, sizes):
     files = open_numbers(tmp_path, 7)
     batches = RecordBatches(
-        files, FileOrder(7), batch_size=4, vocab_size=7, num_examples=num_examples
+        files, SequentialSampler(7), batch_size=4, vocab_size=7, num_examples=num_examples
     )
     assert batches.num_batches == len(sizes)
     whole = taken(batches.dataset())
@@ -395,7 +395,7 @@ def test_a_short_last_batch_is_filled_up(tmp_path, num_examples, sizes):
 
 def test_a_batch_that_cannot_be_split(tmp_path):
     files = open_numbers(tmp_path, 2)
-    batches = RecordBatches(files, FileOrder(2), batch_size=7, vocab_size=2)
+    batches = RecordBatches(files, SequentialSampler(2), batch_size=7, vocab_size=2)
     with pytest.raises(InputError, match="a batch size of 7 for 3 replicas"):
         batches.dataset(num_parts=3)
 
@@ -407,7 +407,7 @@ def test_an_id_without_a_row_in_the_table(tmp_path, feature, bad):
     features = small.examples(5)
     features[feature][3, 1] = bad
     files = RecordFiles(small.write_records(tmp_path / "a.tfrecord", features), small.RECORD)
-    batches = RecordBatches(files, FileOrder(5), batch_size=2, vocab_size=41)
+    batches = RecordBatches(files, SequentialSampler(5), batch_size=2, vocab_size=41)
     assert len(taken(batches.dataset(), 1)) == 1
     with pytest.raises(tf.errors.OpError):
         taken(batches.dataset(), 2)
@@ -421,7 +421,7 @@ def test_a_damaged_record_ends_the_iteration_with_an_error(tmp_path):
     path = tmp_path / "mixed.tfrecord"
     path.write_bytes(framed(number) * 2 + framed(PAIR_BYTES))
     batches = RecordBatches(
-        RecordFiles(str(path), NUMBER), FileOrder(3), batch_size=1, vocab_size=2
+        RecordFiles(str(path), NUMBER), SequentialSampler(3), batch_size=1, vocab_size=2
     )
     with pytest.raises(tf.errors.OpError):
         taken(batches.dataset(), 3)

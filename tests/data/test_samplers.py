@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.samplers import BufferShuffledOrder, ByLengthOrder, FileOrder, ShuffledOrder
+from bert_tf.data.samplers import (
+    BufferedShuffleSampler,
+    ByLengthSampler,
+    SequentialSampler,
+    ShuffledSampler,
+)
 
 
 @given(
@@ -17,7 +22,7 @@ from bert_tf.data.samplers import BufferShuffledOrder, ByLengthOrder, FileOrder,
     cuts=st.lists(st.integers(0, 60), min_size=3, max_size=3).map(sorted),
 )
 def test_shuffled_order(num_rows, seed, cuts):
-    order, other = ShuffledOrder(num_rows, seed=seed), ShuffledOrder(num_rows, seed=seed)
+    order, other = ShuffledSampler(num_rows, seed=seed), ShuffledSampler(num_rows, seed=seed)
     a, b, c = cuts
     joined = np.concatenate([order.rows(a, b), order.rows(b, c)])
     # Another order object, asked for the later part first: no state that could tell.
@@ -30,7 +35,7 @@ def test_shuffled_order(num_rows, seed, cuts):
 
 def test_shuffled_order_differs_between_epochs_and_seeds():
     def epochs(seed):
-        return {tuple(ShuffledOrder(11, seed=seed).rows(i * 11, i * 11 + 11)) for i in range(50)}
+        return {tuple(ShuffledSampler(11, seed=seed).rows(i * 11, i * 11 + 11)) for i in range(50)}
 
     assert len(epochs(3)) == 50
     assert not epochs(3) & epochs(4)
@@ -44,8 +49,8 @@ def test_shuffled_order_differs_between_epochs_and_seeds():
 
 
 def test_shuffled_order_from_many_threads():
-    order = ShuffledOrder(101, seed=7)
-    expected = [ShuffledOrder(101, seed=7).rows(i * 40, i * 40 + 40).tolist() for i in range(9)]
+    order = ShuffledSampler(101, seed=7)
+    expected = [ShuffledSampler(101, seed=7).rows(i * 40, i * 40 + 40).tolist() for i in range(9)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         asked = [i % 9 for i in range(900)]
         for i, rows in zip(
@@ -56,7 +61,7 @@ def test_shuffled_order_from_many_threads():
 
 @given(num_rows=st.integers(1, 13), start=st.integers(0, 50), size=st.integers(0, 30))
 def test_file_order(num_rows, start, size):
-    rows = FileOrder(num_rows).rows(start, start + size)
+    rows = SequentialSampler(num_rows).rows(start, start + size)
     assert rows.tolist() == [position % num_rows for position in range(start, start + size)]
 
 
@@ -67,7 +72,7 @@ def test_file_order(num_rows, start, size):
     cuts=st.lists(st.integers(0, 60), min_size=2, max_size=2).map(sorted),
 )
 def test_a_buffer_is_filled_from_the_files_and_left_at_random(num_rows, buffer, seed, cuts):
-    order = BufferShuffledOrder(num_rows, seed=seed, buffer=buffer)
+    order = BufferedShuffleSampler(num_rows, seed=seed, buffer=buffer)
     a, b = cuts
     later, earlier = order.rows(a, b).tolist(), order.rows(0, a).tolist()
     assert [*earlier, *later] == order.rows(0, b).tolist()
@@ -78,7 +83,7 @@ def test_a_buffer_is_filled_from_the_files_and_left_at_random(num_rows, buffer, 
 
 
 def test_a_buffer_mixes_by_the_seed():
-    orders = {tuple(BufferShuffledOrder(101, seed=seed).rows(0, 99)) for seed in range(20)}
+    orders = {tuple(BufferedShuffleSampler(101, seed=seed).rows(0, 99)) for seed in range(20)}
     assert len(orders) == 20
     assert not any(list(rows) == sorted(rows) for rows in orders)
 
@@ -94,8 +99,8 @@ def test_a_buffer_mixes_by_the_seed():
 def test_each_window_has_the_rows_of_the_other_order(num_rows, batch_size, window, seed, cut, data):
     lengths = np.array(data.draw(st.lists(st.integers(1, 9), min_size=num_rows, max_size=num_rows)))
     num_examples = 60
-    under = ShuffledOrder(num_rows, seed=5)
-    order = ByLengthOrder(
+    under = ShuffledSampler(num_rows, seed=5)
+    order = ByLengthSampler(
         under, lengths, batch_size=batch_size, window=window, num_examples=num_examples, seed=seed
     )
     all_rows = order.rows(0, num_examples)
@@ -121,8 +126,8 @@ def test_each_window_has_the_rows_of_the_other_order(num_rows, batch_size, windo
 def test_the_epochs_of_a_window_are_sorted_by_themselves():
     """Else the three copies of a row would make up a batch."""
     lengths = np.array([5, 1, 3])
-    order = ByLengthOrder(
-        FileOrder(3), lengths, batch_size=3, window=3, num_examples=9, seed=None
+    order = ByLengthSampler(
+        SequentialSampler(3), lengths, batch_size=3, window=3, num_examples=9, seed=None
     )  # up, down, up
     assert order.rows(0, 9).tolist() == [1, 2, 0, 0, 2, 1, 1, 2, 0]
 
@@ -131,8 +136,8 @@ def test_the_epochs_of_a_window_are_sorted_by_themselves():
 def test_copies_that_the_buffer_brings_together_do_not_make_up_a_batch(num_rows):
     """Of distinct lengths, a row is beside its copy only where one sorted run ends."""
     lengths = np.random.default_rng(0).permutation(num_rows)
-    under = BufferShuffledOrder(num_rows, seed=7)
-    order = ByLengthOrder(
+    under = BufferedShuffleSampler(num_rows, seed=7)
+    order = ByLengthSampler(
         under, lengths, batch_size=num_rows, window=1, num_examples=10 * num_rows, seed=None
     )
     for start in range(0, 10 * num_rows, num_rows):

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.samplers import FileOrder, ShuffledOrder
+from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.training.intervals import Intervals
@@ -72,14 +72,14 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
     )
     losses = {}
     trainer.train(
-        _batches(files, ShuffledOrder(len(files), seed=5)),
+        _batches(files, ShuffledSampler(len(files), seed=5)),
         num_train_steps=STEPS,
         folder=CheckpointFolder(folder),
         intervals=Intervals(iterations_per_loop=2, log_steps=STEPS, save_checkpoints_steps=STEPS),
         run_settings={},
         on_stop=losses.__setitem__,
     )
-    in_order = _batches(files, FileOrder(len(files)), num_examples=len(files))
+    in_order = _batches(files, SequentialSampler(len(files)), num_examples=len(files))
     predicted = list(trainer.predict(in_order, ["next_sentence_logits"]))
     reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-{STEPS}")
     names = reader.get_variable_to_shape_map().keys() - {"bert_tf/run_facts"}

@@ -39,7 +39,7 @@ def outputs_and_batch() -> tuple[dict, dict]:
 
 def measured(outputs, batch, **kwargs) -> dict[str, float]:
     objective = PretrainingObjective(**kwargs)
-    weights, losses = objective.weights(batch), objective.loss_sums(outputs, batch)
+    weights, losses = objective.denominators(batch), objective.loss_sums(outputs, batch)
     assert set(weights) == set(losses) == set(objective.terms)
     named = {"loss": objective.loss(losses, weights)}
     named |= {f"{term}_weight": value for term, value in weights.items()}
@@ -133,7 +133,11 @@ def test_sums_of_parts_are_the_sums_of_the_whole(seed, cuts):
 
     def sums(first, stop):
         part = [{k: tf.constant(v[first:stop]) for k, v in x.items()} for x in (outputs, batch)]
-        return objective.weights(part[1]), objective.loss_sums(*part), objective.metric_sums(*part)
+        return (
+            objective.denominators(part[1]),
+            objective.loss_sums(*part),
+            objective.metric_sums(*part),
+        )
 
     bounds = [0, *cuts, 11]
     parts = [sums(first, stop) for first, stop in itertools.pairwise(bounds)]
@@ -160,7 +164,7 @@ REAL = np.float32([1, 1, 0])  # the last row only fills up the batch
 
 def value(objective, outputs, batch) -> tuple[float, dict[str, float]]:
     """The loss of a batch, and its metrics as means."""
-    weights = objective.weights(batch)
+    weights = objective.denominators(batch)
     loss = objective.loss(objective.loss_sums(outputs, batch), weights)
     sums = objective.metric_sums(outputs, batch)
     (weight,) = weights.values()

@@ -10,7 +10,7 @@ from bert_tf import BertConfig, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
 from bert_tf.data.batches import RecordBatches
 from bert_tf.data.records import pretraining_record
-from bert_tf.data.samplers import FileOrder
+from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.training.intervals import Intervals
@@ -54,7 +54,7 @@ def test_forward_losses_and_gradients(tiny, config, with_losses):
     objective = PretrainingObjective()
     with tf.GradientTape() as tape:
         outputs = model({name: batch[name] for name in model.input}, training=False)
-        sums, weights = objective.loss_sums(outputs, batch), objective.weights(batch)
+        sums, weights = objective.loss_sums(outputs, batch), objective.denominators(batch)
         loss = objective.loss(sums, weights)
     gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
 
@@ -130,7 +130,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_twelve_steps(tiny, config, tmp_path, compiled):
     files = write_records(tmp_path / "batches.tfrecord", tiny, range(NUM_BATCHES))
-    order = FileOrder(len(files))
+    order = SequentialSampler(len(files))
     batches = RecordBatches(files, order, batch_size=4, vocab_size=config.vocab_size)
     golden = np.load(tiny / "train_one_hot.npz")
     strategy = tf.distribute.get_strategy()

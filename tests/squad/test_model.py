@@ -9,7 +9,7 @@ import small
 import small_squad
 import tensorflow as tf
 
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.squad import model, window_records, windows
 from bert_tf.squad.windows import WindowSizes
@@ -45,7 +45,7 @@ def questions(tmp_path_factory):
 
 def logits_of(trainer, questions, *, bucket_by_length=True):
     found, records = questions
-    batching = Batching(
+    batching = BatchingConfig(
         vocab_size=CONFIG.vocab_size,
         max_seq_length=LENGTH,
         bucket_by_length=bucket_by_length,

@@ -62,7 +62,7 @@ def test_questions_of_v2(folder):
 
 
 def test_a_part_that_there_is_not(folder):
-    with pytest.raises(InputError, match="with the parts train, validation"):
+    with pytest.raises(InputError, match="with the splits train, validation"):
         tfds.read_squad_tfds("squad/v1.1", "test", data_dir=folder)
 
 

@@ -12,7 +12,7 @@ from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
@@ -84,8 +84,8 @@ def words_task():
     return task.with_labels_of(examples), examples
 
 
-def batching(*, bucket: bool = True) -> Batching:
-    return Batching(vocab_size=CONFIG.vocab_size, max_seq_length=S, bucket_by_length=bucket)
+def batching(*, bucket: bool = True) -> BatchingConfig:
+    return BatchingConfig(vocab_size=CONFIG.vocab_size, max_seq_length=S, bucket_by_length=bucket)
 
 
 def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> Run:

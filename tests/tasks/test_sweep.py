@@ -10,7 +10,7 @@ import small
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.tasks import sweep
 from bert_tf.tasks.registry import get_task
@@ -26,7 +26,7 @@ class Run:
         self.output_dir = str(folder)
         self.task = get_task("rte")
         self.step_config = StepConfig()
-        self.batching = Batching(vocab_size=11, max_seq_length=7)
+        self.batching = BatchingConfig(vocab_size=11, max_seq_length=7)
         self.model = types.SimpleNamespace(
             source=types.SimpleNamespace(path="begun/with"), config=small.CONFIG
         )

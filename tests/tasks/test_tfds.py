@@ -246,7 +246,7 @@ def test_several_labels_of_a_users_own(folder):
 
 
 def test_a_part_that_there_is_not(folder):
-    with pytest.raises(InputError, match="with the parts train, validation"):
+    with pytest.raises(InputError, match="with the splits train, validation"):
         task_datasets.read_tfds(get_task("mrpc"), "glue/mrpc", "test", data_dir=folder)
 
 

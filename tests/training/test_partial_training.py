@@ -11,7 +11,7 @@ from bert_tf import pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.samplers import ShuffledOrder
+from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.training import distribution
@@ -30,7 +30,7 @@ BATCH, STEPS, PEAK = 4, 4, 1e-2
 def batches(tmp_path_factory) -> RecordBatches:
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
-    order = ShuffledOrder(len(files), seed=5)
+    order = ShuffledSampler(len(files), seed=5)
     return RecordBatches(files, order, batch_size=BATCH, vocab_size=CONFIG.vocab_size)
 
 

@@ -12,7 +12,7 @@ from small_heads import OPTIMIZER, Batches, make_batch, make_trainer, take_steps
 from bert_tf import bert_encoder
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.samplers import ShuffledOrder
+from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.training import distribution, loss_scaling
@@ -34,7 +34,7 @@ TRAINED = dataclasses.replace(
 def batches(tmp_path_factory) -> RecordBatches:
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
-    order = ShuffledOrder(len(files), seed=5)
+    order = ShuffledSampler(len(files), seed=5)
     return RecordBatches(files, order, batch_size=4, vocab_size=SHALLOW.vocab_size)
 
 

@@ -19,9 +19,9 @@ from small_heads import (
     tensors,
 )
 
-from bert_tf.data.batches import Batching, RecordBatches
+from bert_tf.data.batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
-from bert_tf.data.samplers import FileOrder
+from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.modeling import losses
@@ -181,10 +181,12 @@ def batches_on_a_tpu(head: str, path: str) -> list[dict[str, tf.TensorSpec]]:
     files = RecordFiles(path, record)
     vocab_size = SHALLOW.vocab_size
     if head == "pretraining":
-        order = FileOrder(rows)
+        order = SequentialSampler(rows)
         batches = [RecordBatches(files, order, batch_size=rows, vocab_size=vocab_size)]
     else:
-        batching = Batching(vocab_size=vocab_size, max_seq_length=small.S, bucket_by_length=False)
+        batching = BatchingConfig(
+            vocab_size=vocab_size, max_seq_length=small.S, bucket_by_length=False
+        )
         batches = [
             batching.training(files, batch_size=rows, num_train_steps=2, seed=1),
             batching.once(files, batch_size=rows),

@@ -18,7 +18,7 @@ from bert_tf import cluster, pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.samplers import FileOrder, ShuffledOrder
+from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import PretrainingObjective
@@ -45,7 +45,7 @@ def files(tmp_path_factory) -> RecordFiles:
 
 
 def endless(files) -> RecordBatches:
-    order = ShuffledOrder(len(files), seed=5)
+    order = ShuffledSampler(len(files), seed=5)
     return RecordBatches(files, order, batch_size=BATCH, vocab_size=DROPPING.vocab_size)
 
 
@@ -55,7 +55,7 @@ def batches(files) -> RecordBatches:
 
 
 def eval_batches(files, *, batch_size: int, num_examples: int) -> RecordBatches:
-    order = FileOrder(len(files))
+    order = SequentialSampler(len(files))
     return RecordBatches(
         files,
         order,
@@ -418,7 +418,7 @@ def with_bad_record(tmp_path) -> RecordFiles:
 
 def test_a_bad_record_stops_training_with_its_place(at_the_start, tmp_path):
     files = with_bad_record(tmp_path)
-    order = FileOrder(len(files))
+    order = SequentialSampler(len(files))
     batches = RecordBatches(files, order, batch_size=BATCH, vocab_size=DROPPING.vocab_size)
     with pytest.raises(InputError, match=r"bad\.tfrecord, record 10, with the input_ids 41"):
         train(at_the_start.trainer, batches, at_the_start.folder)
@@ -484,7 +484,7 @@ def test_any_seed(seed):
     """Of weights, order and dropout; another seed, another of each."""
     np.testing.assert_array_equal(first_weights(seed), first_weights(seed))
     assert not np.array_equal(first_weights(seed), first_weights(seed + 1))
-    order, other = (ShuffledOrder(31, seed=s).rows(0, 31).tolist() for s in (seed, seed + 1))
+    order, other = (ShuffledSampler(31, seed=s).rows(0, 31).tolist() for s in (seed, seed + 1))
     assert order != other
 
 
