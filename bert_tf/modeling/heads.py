@@ -1,6 +1,6 @@
-"""The heads of BERT, written with `keras.ops` alone; dimensions and names as in layers.py.
+"""The heads of BERT, in `keras.ops` alone; dimensions and names as in layers.py.
 
-masked pieces     [B, S, D] -> [B, P, V]
+masked tokens     [B, S, D] -> [B, P, V]
 sequences         [B, D]    -> [B, classes]     next sentence, sentence tasks, multiple choice
 tokens            [B, S, D] -> [B, S, classes]  tags, answer starts and ends
 """
@@ -8,11 +8,11 @@ tokens            [B, S, D] -> [B, S, classes]  tags, answer starts and ends
 from typing import Any
 
 import keras
-from keras import ops
+from keras import backend, ops
+from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.layers import BertLayer, activation, truncated_normal
-from bert_tf.modeling.tied_cross_entropy import tied_cross_entropy
+from bert_tf.modeling.layers import BertLayer, activation
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -36,7 +36,7 @@ class Transform(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLmHead(BertLayer):
-    """Guesses the masked pieces (paper, section 3.1; original: `get_masked_lm_output`).
+    """Predicts the masked tokens (paper, section 3.1; original: `get_masked_lm_output`).
 
     The vocabulary projection is the word-embedding table; only masked positions are projected.
     """
@@ -52,14 +52,14 @@ class MaskedLmHead(BertLayer):
         word_table_shape=None,
         masked_lm_ids_shape=None,
     ):
-        """Makes the transform and the bias of each piece."""
+        """Makes the transform and a bias for each word piece."""
         self.transform.build((*masked_lm_positions_shape, sequence_output_shape[-1]))
         self.output_bias = self.add_weight(
             shape=(self.config.vocab_size,), initializer="zeros", name="output_bias"
         )  # [V]
 
     def call(self, sequence_output, masked_lm_positions, word_table, masked_lm_ids=None):
-        """Logits, and losses where the right ids are given.
+        """Logits; with labels also losses.
 
         Args:
           sequence_output: [B, S, D].
@@ -68,8 +68,8 @@ class MaskedLmHead(BertLayer):
           masked_lm_ids: int [B, P], or None.
 
         Returns:
-          logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). What is not used of
-          the two costs nothing in a compiled function.
+          logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). Of the two an
+          unused one costs nothing in a compiled function.
         """
         batch, length, hidden = ops.shape(sequence_output)
         num_predictions = ops.shape(masked_lm_positions)[1]
@@ -96,15 +96,76 @@ class MaskedLmHead(BertLayer):
         return logits, keras.KerasTensor(shape, dtype="float32")
 
 
+def tied_cross_entropy(x, table, bias, labels):
+    """Cross entropy of softmax(x tableᵀ + bias) against labels, in one pass over the logits.
+
+    The logits are the largest tensor of pre-training. With e = exp(logits - shift), kept from the
+    forward pass, z = sum(e), and w equal to e but for e - z at each row's label, the gradients need
+    no soft-max of their own: its scale 1/z goes into the small factor of each product, and only one
+    element a row of the large one is changed.
+
+        d x      = (g / z) (w table)
+        d table  = wᵀ (x g / z)
+        d bias   = (g / z)ᵀ w
+
+    Args:
+      x: [M, D].
+      table: [V, D].
+      bias: [V].
+      labels: int [M], rows of the table.
+
+    Returns:
+      float32 [M], in nats.
+    """
+
+    @ops.custom_gradient
+    def cross_entropy(x, table, bias):
+        scores = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")  # [M, V]
+        bias32 = ops.cast(bias, "float32")
+        # Nothing is above this shift; so the bias needs no pass of its own over the scores.
+        shift = ops.max(scores, axis=1, keepdims=True) + ops.max(bias32)  # [M, 1]
+        e = ops.exp(scores + bias32 - shift)  # [M, V]
+        z = ops.sum(e, axis=1)  # [M]
+        of_label = _scores_of_labels(x, table, labels, scores)
+        of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
+
+        def gradient(*arguments, upstream=None):
+            g = arguments[0] if upstream is None else upstream  # [M]
+            rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
+            cells = ops.stack([rows, labels], axis=1)  # [M, 2]
+            at_label = ops.exp(of_label - shift[:, 0]) - z  # [M]
+            w = ops.cast(ops.scatter_update(e, cells, at_label), x.dtype)  # [M, V]
+            scale = ops.cast(g / z, x.dtype)[:, None]  # [M, 1]
+            d_x = scale * ops.matmul(w, table)
+            d_table = ops.matmul(ops.transpose(w), scale * x)
+            d_bias = ops.matmul(ops.transpose(scale), w)[0]  # this way w need not be transposed
+            return d_x, d_table, ops.cast(d_bias, bias.dtype)
+
+        return ops.log(z) + shift[:, 0] - of_label, gradient
+
+    return cross_entropy(x, table, bias)
+
+
+def _scores_of_labels(x, table, labels, scores):
+    """The labels' elements of x tableᵀ, float32 [M].
+
+    In half precision the product is rounded: a label's score that is not rounded would not match
+    the sum over all, and the loss could fall below 0. In float32 the scores are not read again.
+    """
+    if backend.standardize_dtype(x.dtype) == "float32":
+        return ops.sum(x * ops.take(table, labels, axis=0), axis=1)
+    return ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequenceClassifier(BertLayer):
     """Logits from the pooled vector; weights [classes, D] as the original stores them.
 
-    In float32 unless said otherwise: it is little work, and close logits stay apart.
+    In float32 by default: it is little work, and close logits stay apart.
 
     Next-sentence prediction uses it with 2 classes, 0 = is next (`get_next_sentence_output`).
-    First weights have the deviation `initializer_range`, by default that of the original's
-    run_classifier.py and run_squad.py, whatever the configuration says.
+    `initializer_range` is by default that of the original's run_classifier.py and run_squad.py,
+    whatever the configuration has.
     """
 
     def __init__(
@@ -123,7 +184,7 @@ class SequenceClassifier(BertLayer):
         """Makes weights and bias."""
         self.output_weights = self.add_weight(
             shape=(self.num_classes, pooled_output_shape[-1]),
-            initializer=truncated_normal(self.initializer_range),
+            initializer=TruncatedNormal(stddev=self.initializer_range),
             name="output_weights",
         )
         self.output_bias = self.add_weight(
@@ -156,7 +217,7 @@ class TokenClassifier(SequenceClassifier):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
-    """Every choice an example of its own."""
+    """Makes an example of every choice."""
 
     def call(self, x):
         """x [B, C, S] -> [B * C, S]."""

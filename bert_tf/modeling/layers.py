@@ -6,16 +6,16 @@ Dimensions, here and in the whole project:
     F feed-forward    V vocabulary    T segment types
 
 Layers and weights are named so that a variable's path is its name in the original's checkpoints,
-less the leading `bert/`, `bert/encoder/` or `cls/` (see checkpoints.py).
+less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
 from typing import Any
 
 import keras
 from keras import ops
+from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling import recompute
 from bert_tf.modeling.dropout import Dropout
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
@@ -32,16 +32,8 @@ def activation(name: str):
     }[name]
 
 
-def initializer(config: BertConfig):
-    return truncated_normal(config.initializer_range)
-
-
-def truncated_normal(deviation: float):
-    return keras.initializers.TruncatedNormal(stddev=deviation)
-
-
 class _Dense(keras.layers.Dense):
-    """A dense layer that works on one matrix of all rows: half the cost of batched products."""
+    """A dense layer that takes all rows as one matrix: half the cost of batched products."""
 
     def call(self, x):
         """x [..., in] -> [..., units]."""
@@ -51,7 +43,7 @@ class _Dense(keras.layers.Dense):
 
 
 class BertLayer(keras.layers.Layer):
-    """A layer whose sizes are those of a `BertConfig`; it is serialized with the configuration."""
+    """A layer with the sizes of a `BertConfig`, which is serialized with it."""
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(**kwargs)
@@ -59,8 +51,12 @@ class BertLayer(keras.layers.Layer):
 
     def dense(self, units: int, name: str = "dense") -> _Dense:
         """A dense layer with BERT's initializer, of this layer's dtype."""
-        kernel = initializer(self.config)
-        return _Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
+        return _Dense(
+            units,
+            kernel_initializer=TruncatedNormal(stddev=self.config.initializer_range),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def layer_norm(self) -> keras.layers.LayerNormalization:
         """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
@@ -92,10 +88,10 @@ class Embeddings(BertLayer):
 
     def build(self, input_ids_shape, segment_ids_shape=None):
         """Makes the three tables and the normalization."""
-        init = initializer(self.config)
+        init = TruncatedNormal(stddev=self.config.initializer_range)
 
         def table(rows: int, name: str):
-            # In float32 whatever the layer computes in: so many gradients of one row are added up.
+            # In float32 whatever the layer computes in: many gradients of one row are added up.
             shape = (rows, self.config.hidden_size)
             return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
 
@@ -108,8 +104,8 @@ class Embeddings(BertLayer):
     def call(self, input_ids, segment_ids, training=None):
         """input_ids, segment_ids int [B, S] -> (embeddings [B, S, D], word table [V, D]).
 
-        The table is an output because the masked-LM head is tied to it: what is read inside `call`
-        takes part in the gradient, what a functional model reads while it is built does not.
+        The table is an output because the masked-LM head is tied to it: only what is read inside
+        `call` takes part in the gradient, not what a functional model reads while it is built.
         """
         length = ops.shape(input_ids)[1]
         longest = self.config.max_position_embeddings
@@ -239,7 +235,15 @@ class Attention(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class EncoderBlock(BertLayer):
-    """One Transformer block, normalized after each half (original: `transformer_model`)."""
+    """One Transformer block, normalized after each half (original: `transformer_model`).
+
+    With `recompute` it keeps its input alone for the gradient, and computes again what else the
+    backward pass needs: some 20 tensors as large as its input, of one block at a time. The work is
+    a third more. Dropout masks are hashes of places (dropout.py), so the second pass draws those of
+    the first.
+    """
+
+    recompute = False  # set by the trainer
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -261,7 +265,7 @@ class EncoderBlock(BertLayer):
             wide = self.intermediate(x)  # [B, S, F]
             return self.add_and_norm(wide, x, training=training)
 
-        return recompute.recomputed(block, x) if recompute.is_wanted() else block(x)
+        return keras.remat(block)(x) if self.recompute and training else block(x)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -1,12 +1,11 @@
-"""Logits and labels -> loss and metrics of each head.
+"""Outputs of a model and labels -> loss and metrics of each head.
 
-Everything is a sum, and every mean is made of two of them, so that a batch can lie on several
-replicas or be cut into micro-batches: sums are added up first and divided last, and the loss is
-that of the whole batch.
+Everything is a sum, and every mean is the quotient of two, so that a batch can be spread over
+replicas or cut into micro-batches: sums are added up first and divided last, and the loss is that
+of the whole batch.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import tensorflow as tf
 
@@ -14,205 +13,175 @@ Batch = Mapping[str, tf.Tensor]
 Sums = dict[str, tf.Tensor]  # float32 scalars by name
 
 
-class Objective(Protocol):
-    """What is minimised and what is measured: the sum over `terms` of loss_sum / denominator."""
+class Objective:
+    """What is minimised and measured: the sum over `terms` of loss_sum / denominator.
 
-    def weights(self, batch: Batch) -> Sums:
+    A term is a mean over weighted items: examples, predictions or tokens. Subclasses give weight,
+    loss and correctness of each item.
+    """
+
+    terms: tuple[str, ...]
+
+    def item_weights(self, batch: Batch) -> Batch:
+        """Weights by term; 0 for rows that only fill up a batch."""
+        return {self.terms[0]: batch["is_real_example"]}  # [B]
+
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Losses by term, float32, of the weights' shape."""
+        raise NotImplementedError
+
+    def correct(self, outputs: Batch, batch: Batch) -> Batch:
+        """By term 1 where the prediction is the label, else 0; no terms without an accuracy."""
+        del outputs, batch
+        return {}
+
+    def denominators(self, batch: Batch) -> Sums:
         """The sum of the weights of each term; of a part of the batch, or the whole."""
+        return {t: tf.reduce_sum(weights) for t, weights in self.item_weights(batch).items()}
 
     def loss_sums(self, outputs: Batch, batch: Batch) -> Sums:
         """The weighted sum of each term's losses."""
+        weights = self.item_weights(batch)
+        losses = self.losses(outputs, batch)
+        return {t: tf.reduce_sum(weights[t] * losses[t]) for t in self.terms}
 
     def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
-        """The weighted sum of each metric, under the name <term>_<metric>."""
+        """The weighted number of correct predictions, as <term>_accuracy."""
+        weights, correct = self.item_weights(batch), self.correct(outputs, batch)
+        return {f"{t}_accuracy": tf.reduce_sum(weights[t] * correct[t]) for t in correct}
 
-    def loss(self, loss_sums: Sums, weights: Sums) -> tf.Tensor:
-        """The loss, from the sums of losses and weights of the whole batch."""
+    def loss(self, loss_sums: Sums, denominators: Sums) -> tf.Tensor:
+        """The loss, from the sums of the whole batch; a term without items is 0."""
+        quotients = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.terms]
+        return tf.add_n(quotients)
 
 
-class PretrainingObjective:
+class PretrainingObjective(Objective):
     """Masked-LM loss + next-sentence loss (original: `get_masked_lm_output` and following).
 
-    masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5).
+    masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5),
+      of masked_lm_losses [B, P], which the head of a `pretraining_model(with_losses=True)` computes.
     next_sentence: the mean over the examples; 0 = the second sentence is the next, 1 = random.
     """
-
-    EPSILON = {"masked_lm": 1e-5, "next_sentence": 0.0}  # noqa: RUF012
 
     def __init__(self, *, masked_lm_only: bool = False):
         """With `masked_lm_only` next_sentence_labels are not looked at."""
         self.terms = ("masked_lm",) if masked_lm_only else ("masked_lm", "next_sentence")
 
-    def weights(self, batch: Batch) -> Sums:
-        """Sums of masked_lm_weights and of examples."""
-        return {term: tf.reduce_sum(self._item_weights(term, batch)) for term in self.terms}
+    def item_weights(self, batch: Batch) -> Batch:
+        """masked_lm_weights [B, P], and 1 for each example [B]."""
+        real = batch["is_real_example"]  # [B]
+        weights = {"masked_lm": batch["masked_lm_weights"] * real[:, None], "next_sentence": real}
+        return {t: weights[t] for t in self.terms}
 
-    def loss_sums(self, outputs: Batch, batch: Batch) -> Sums:
-        """Weighted sums of the cross entropies of both heads."""
-        return {
-            term: tf.reduce_sum(
-                self._item_weights(term, batch) * self._losses(term, outputs, batch)
-            )
-            for term in self.terms
-        }
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Cross entropies of both heads, [B, P] and [B]."""
+        losses = {"masked_lm": outputs["masked_lm_losses"]}
+        if "next_sentence" in self.terms:
+            labels = batch["next_sentence_labels"][:, 0]
+            losses["next_sentence"] = _cross_entropy(outputs["next_sentence_logits"], labels)
+        return losses
 
-    def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
-        """Weighted sums of right guesses, masked_lm_accuracy and next_sentence_accuracy."""
-        sums = {}
-        for term in self.terms:
-            guesses = tf.argmax(outputs[f"{term}_logits"], axis=-1, output_type=tf.int32)
-            right = tf.cast(guesses == self._labels(term, batch), tf.float32)
-            sums[f"{term}_accuracy"] = tf.reduce_sum(self._item_weights(term, batch) * right)
-        return sums
+    def correct(self, outputs: Batch, batch: Batch) -> Batch:
+        """Correct predictions of both heads, [B, P] and [B]."""
+        correct = {"masked_lm": _correct(outputs["masked_lm_logits"], batch["masked_lm_ids"])}
+        if "next_sentence" in self.terms:
+            labels = batch["next_sentence_labels"][:, 0]
+            correct["next_sentence"] = _correct(outputs["next_sentence_logits"], labels)
+        return correct
 
-    def loss(self, loss_sums: Sums, weights: Sums) -> tf.Tensor:
+    def loss(self, loss_sums: Sums, denominators: Sums) -> tf.Tensor:
         """The sum of the terms' means."""
-        return tf.add_n([loss_sums[t] / (weights[t] + self.EPSILON[t]) for t in self.terms])
-
-    def _losses(self, term: str, outputs: Batch, batch: Batch) -> tf.Tensor:
-        if f"{term}_losses" in outputs:  # a model that was built `with_losses`
-            return outputs[f"{term}_losses"]
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=self._labels(term, batch), logits=tf.cast(outputs[f"{term}_logits"], tf.float32)
-        )
-
-    def _labels(self, term: str, batch: Batch) -> tf.Tensor:
-        if term == "masked_lm":
-            return batch["masked_lm_ids"]  # [B, P]
-        return batch["next_sentence_labels"][:, 0]  # [B]
-
-    def _item_weights(self, term: str, batch: Batch) -> tf.Tensor:
-        real = batch["is_real_example"]  # [B], 0 for rows that only fill up a batch
-        return batch["masked_lm_weights"] * real[:, None] if term == "masked_lm" else real
+        epsilon = {"masked_lm": denominators["masked_lm"] + 1e-5}
+        return super().loss(loss_sums, {**denominators, **epsilon})
 
 
-class _OneTerm:
-    """An objective of one term: the mean of a loss over items, examples unless said otherwise."""
-
-    def __init__(self, term: str):
-        self.terms = (term,)
-
-    def item_weights(self, batch: Batch) -> tf.Tensor:
-        """The weight of each item; 0 for what only fills up a batch."""
-        return batch["is_real_example"]  # [B]
-
-    def losses(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """The loss of each item."""
-        raise NotImplementedError
-
-    def right(self, outputs: Batch, batch: Batch) -> tf.Tensor | None:
-        """1 for each item that is guessed right; None where there is no such thing."""
-        del outputs, batch
-        return None
-
-    def weights(self, batch: Batch) -> Sums:
-        """The sum of the items' weights."""
-        return {self.terms[0]: tf.reduce_sum(self.item_weights(batch))}
-
-    def loss_sums(self, outputs: Batch, batch: Batch) -> Sums:
-        """The weighted sum of the items' losses."""
-        losses = self.losses(outputs, batch)
-        return {self.terms[0]: tf.reduce_sum(self.item_weights(batch) * losses)}
-
-    def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
-        """The weighted sum of right guesses."""
-        right = self.right(outputs, batch)
-        if right is None:
-            return {}
-        return {f"{self.terms[0]}_accuracy": tf.reduce_sum(self.item_weights(batch) * right)}
-
-    def loss(self, loss_sums: Sums, weights: Sums) -> tf.Tensor:
-        """The mean over the items; 0 where there are none."""
-        return tf.math.divide_no_nan(loss_sums[self.terms[0]], weights[self.terms[0]])
-
-
-class ClassifierObjective(_OneTerm):
+class ClassifierObjective(Objective):
     """Cross entropy of logits [B, classes] and label_ids int32 [B, 1] (original: `create_model`).
 
     For multiple choice the classes are the choices.
     """
 
-    def __init__(self):
-        super().__init__("classifier")
+    terms = ("classifier",)
 
-    def losses(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """Cross entropy, float32 [B]."""
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=batch["label_ids"][:, 0], logits=tf.cast(outputs["logits"], tf.float32)
-        )
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Cross entropies [B]."""
+        return {"classifier": _cross_entropy(outputs["logits"], batch["label_ids"][:, 0])}
 
-    def right(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """Whether the likeliest class is the label, float32 [B]."""
-        guesses = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
-        return tf.cast(guesses == batch["label_ids"][:, 0], tf.float32)
+    def correct(self, outputs: Batch, batch: Batch) -> Batch:
+        """Correct classes [B]."""
+        return {"classifier": _correct(outputs["logits"], batch["label_ids"][:, 0])}
 
 
-class RegressionObjective(_OneTerm):
+class RegressionObjective(Objective):
     """Squared error of logits [B, 1] and label_ids float32 [B, 1]."""
 
-    def __init__(self):
-        super().__init__("regression")
+    terms = ("regression",)
 
-    def losses(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """Squared error, float32 [B]."""
-        return tf.square(tf.cast(outputs["logits"], tf.float32) - batch["label_ids"])[:, 0]
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Squared errors [B]."""
+        error = tf.cast(outputs["logits"], tf.float32) - batch["label_ids"]
+        return {"regression": tf.square(error)[:, 0]}
 
 
-class MultiLabelObjective(_OneTerm):
-    """Binary cross entropy of logits [B, classes] and label_ids [B, classes] of 0 and 1, meaned."""
+class MultiLabelObjective(Objective):
+    """Binary cross entropy of logits and label_ids, 0 or 1, both [B, classes]."""
 
-    def __init__(self):
-        super().__init__("multi_label")
+    terms = ("multi_label",)
 
-    def losses(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """The mean over the classes, float32 [B]."""
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Cross entropies averaged over classes, [B]."""
         each = tf.nn.sigmoid_cross_entropy_with_logits(
             labels=tf.cast(batch["label_ids"], tf.float32),
             logits=tf.cast(outputs["logits"], tf.float32),
         )  # [B, classes]
-        return tf.reduce_mean(each, axis=-1)
+        return {"multi_label": tf.reduce_mean(each, axis=-1)}
 
 
-class TokenObjective(_OneTerm):
-    """Cross entropy of logits [B, S, classes] and label_ids int32 [B, S]; -1 is no item."""
+class TokenObjective(Objective):
+    """Cross entropy of logits [B, S, classes] and label_ids int32 [B, S]; -1 has no label."""
 
-    def __init__(self):
-        super().__init__("token")
+    terms = ("token",)
 
-    def item_weights(self, batch: Batch) -> tf.Tensor:
-        """1 for each labelled token of a real example, float32 [B, S]."""
+    def item_weights(self, batch: Batch) -> Batch:
+        """1 for each labelled token of a real example, [B, S]."""
         labelled = tf.cast(batch["label_ids"] >= 0, tf.float32)
-        return labelled * batch["is_real_example"][:, None]
+        return {"token": labelled * batch["is_real_example"][:, None]}
 
-    def losses(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """Cross entropy, float32 [B, S]."""
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=tf.maximum(batch["label_ids"], 0),
-            logits=tf.cast(outputs["logits"], tf.float32),
-        )
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Cross entropies [B, S]."""
+        return {"token": _cross_entropy(outputs["logits"], tf.maximum(batch["label_ids"], 0))}
 
-    def right(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """Whether the likeliest class is the label, float32 [B, S]."""
-        guesses = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
-        return tf.cast(guesses == batch["label_ids"], tf.float32)
+    def correct(self, outputs: Batch, batch: Batch) -> Batch:
+        """Correct classes [B, S]."""
+        return {"token": _correct(outputs["logits"], batch["label_ids"])}
 
 
-class SpanObjective(_OneTerm):
+class SpanObjective(Objective):
     """The mean of the cross entropies of start and end over all positions (original: `run_squad`).
 
     start_logits, end_logits [B, S]; start_positions, end_positions int32 [B, 1].
     """
 
-    def __init__(self):
-        super().__init__("span")
+    terms = ("span",)
 
-    def losses(self, outputs: Batch, batch: Batch) -> tf.Tensor:
-        """Half the sum of both, float32 [B]."""
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Half the sum of both, [B]."""
         ends = [
-            tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels=batch[f"{end}_positions"][:, 0],
-                logits=tf.cast(outputs[f"{end}_logits"], tf.float32),
-            )
+            _cross_entropy(outputs[f"{end}_logits"], batch[f"{end}_positions"][:, 0])
             for end in ("start", "end")
         ]
-        return tf.add_n(ends) / 2
+        return {"span": tf.add_n(ends) / 2}
+
+
+def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Logits [..., classes] and labels int32 [...] -> float32 [...]."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(logits, tf.float32)
+    )
+
+
+def _correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """1 where the likeliest class is the label: float32 [...]."""
+    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return tf.cast(predicted == labels, tf.float32)

@@ -19,8 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
+from bert_tf.modeling.layers import EncoderBlock
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.modeling.recompute import recomputing
 from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import AdamWeightDecay, clip_by_global_norm, layer_scales
 from bert_tf.training.settings import StepConfig
@@ -60,6 +60,9 @@ class TrainingStep:
         """
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
+        for layer in model.layers:
+            if isinstance(layer, EncoderBlock):
+                layer.recompute = config.recompute
         self.names, self.weights = list(weights), list(weights.values())
         self._moments_m = [_zeros_like(w) for w in self.weights]
         self._moments_v = [_zeros_like(w) for w in self.weights]
@@ -156,10 +159,7 @@ class TrainingStep:
     def _gradients(self, batch: Batch, weights: Sums, step, first_row, scale):
         """Of rows that are taken at once."""
         rows = batch["is_real_example"].shape[0]
-        with (
-            dropout_key(step_seed(self.seed, step), first_row, rows),
-            recomputing(self.config.recompute),
-        ):
+        with dropout_key(step_seed(self.seed, step), first_row, rows):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(self.weights)
                 outputs = self.model(model_inputs(self.model, batch), training=True)

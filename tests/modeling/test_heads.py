@@ -7,7 +7,7 @@ import pytest
 import reference
 import tensorflow as tf
 
-from bert_tf.modeling.tied_cross_entropy import tied_cross_entropy
+from bert_tf.modeling.heads import tied_cross_entropy
 
 M, D, V = 11, 5, 23
 LABELS = np.array([0, 22, 7, 7, 7, 3, 1, 4, 1, 5, 9], np.int32)  # some twice, most not at all
