@@ -60,7 +60,7 @@ class PretrainingObjective(Objective):
     """Masked-LM loss + next-sentence loss (original: `get_masked_lm_output` and following).
 
     masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5),
-      of masked_lm_losses [B, P], which the head of a `pretraining_model(with_losses=True)` computes.
+      of masked_lm_losses [B, P] from the head of a `pretraining_model(with_losses=True)`.
     next_sentence: the mean over the examples; 0 = the second sentence is the next, 1 = random.
     """
 
