@@ -80,7 +80,7 @@ def test_padding_predictions_do_not_count():
     expected = measured(outputs, batch)
     for label, logits in ((1, [0.0, -30.0, 2.0]), (2, [1.0, 2.0, 3.0])):
         batch["masked_lm_ids"] = tf.constant([[0, 1], [2, label]])
-        outputs = {name: value.numpy() for name, value in outputs.items()}
+        outputs = {name: np.array(value) for name, value in outputs.items()}
         outputs["masked_lm_logits"][1, 1] = logits
         outputs["masked_lm_losses"][1, 1] = label
         assert measured(outputs, batch) == expected
