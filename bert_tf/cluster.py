@@ -1,7 +1,7 @@
-"""The processes of a run over several hosts: which one writes, where all wait, what they agree on.
+"""The processes of a run on several hosts: who writes, where all wait, what must be the same.
 
-A process alone is its own chief and waits for nobody. Several compute the same, each on its part of
-every batch; so they must come to the same calls here in the same order.
+A process alone is its own chief and waits for nobody. Several processes run the same program, each
+on its part of every batch, so they must make the same calls to this module in the same order.
 """
 
 import functools
@@ -16,9 +16,9 @@ from absl import logging
 from bert_tf import files
 from bert_tf.errors import InputError
 
-RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has begun again
+RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has restarted
 # What TensorFlow raises in the others when a process is gone.
-LOST = (
+LOST_PEER = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -27,121 +27,118 @@ LOST = (
     tf.errors.InternalError,
     tf.errors.UnknownError,
 )
-_strategies: list[tf.distribute.Strategy] = []  # the one that several processes share, if they do
-_expected: list[int] = []  # how many processes there are to be, if several
+_strategies: list[tf.distribute.Strategy] = []  # the one shared with other processes, if any
+_expects_peers: list[bool] = []
 
 
-def expect(number: int) -> None:
-    """Says that this process is to be one of so many."""
-    _expected[:] = [number]
+def expect_peers() -> None:
+    """Records that other processes will join; from now on errors may come from losing one."""
+    _expects_peers[:] = [True]
 
 
-def are_expected() -> bool:
-    """Whether there are, or are to be, other processes."""
-    return bool(_expected)
+def expects_peers() -> bool:
+    """Whether other processes have joined or are still to join."""
+    return bool(_expects_peers)
 
 
 def join(strategy: tf.distribute.Strategy) -> None:
-    """Makes this process one of several."""
+    """Makes this process one of several, which share the strategy."""
     _strategies[:] = [strategy]
     files.writes_here = strategy.extended._is_chief
-    _gather_function.cache_clear()
+    _all_gather_function.cache_clear()
 
 
-def are_several() -> bool:
+def has_peers() -> bool:
     """Whether there are other processes."""
     return bool(_strategies)
 
 
 def is_chief() -> bool:
-    """Whether this process writes what is written."""
+    """Whether this process writes the files of the run."""
     return files.writes_here
 
 
-def gather(number: int) -> list[int]:
-    """What each process says, in order; waits until all have said it."""
+def all_gather(number: int) -> list[int]:
+    """The numbers of all processes, in their order; waits for all."""
     if not _strategies:
         return [number]
-    gathered = _gather_function()(tf.constant(number, tf.int64))
+    gathered = _all_gather_function()(tf.constant(number, tf.int64))
     return _strategies[0].experimental_local_results(gathered)[0].numpy().tolist()
 
 
 @functools.cache
-def _gather_function():
-    def of_replica(number):
+def _all_gather_function():
+    def on_replica(number):
         return tf.distribute.get_replica_context().all_gather(number[None], axis=0)
 
-    return tf.function(lambda number: _strategies[0].run(of_replica, args=(number,)))
+    return tf.function(lambda number: _strategies[0].run(on_replica, args=(number,)))
 
 
-def wait_for_all() -> None:
-    """Returns when every process has come here."""
-    gather(0)
+def barrier() -> None:
+    """Waits until every process has come here."""
+    all_gather(0)
 
 
-def any_of(flag: bool) -> bool:
-    """Whether the flag is set in any process; waits until all have come here."""
-    return any(gather(int(flag)))
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process; waits for all."""
+    return any(all_gather(int(flag)))
 
 
-def refuse_differences(numbers: Mapping[str, int]) -> None:
-    """Raises InputError in every process where one of these numbers is not the same in all."""
+def check_same(numbers: Mapping[str, int]) -> None:
+    """Raises InputError in every process if one of the numbers differs between processes."""
     for name, number in numbers.items():
-        if len(set(gather(number))) > 1:
-            leave()  # all have seen it, and end
+        if len(set(all_gather(number))) > 1:
+            leave()
             raise InputError(
-                received=f"other {name} in this process than in another one of the run",
-                expected="the same in all: each takes its part of the same batches",
-                remedy="give all of them the same command and the same files",
+                f"other {name} in this process than in another one of the run",
+                "the same in all: each takes its part of the same batches",
+                "give all of them the same command and the same files",
             )
 
 
 def leave() -> None:
-    """The end of a run: no process ends while another one still has something to do."""
+    """Ends the run here: waits until no other process has anything left to do."""
     if not _strategies:
         return
     try:
-        wait_for_all()
-    except LOST:
-        return  # the others have been here, and are gone
-    let_others_read()
+        barrier()
+    except LOST_PEER:
+        return  # the others passed the barrier and have ended
+    let_peers_read()
 
 
-def let_others_read() -> None:
-    """Before a process ends: others may still be fetching its answer to what all were asked."""
+def let_peers_read() -> None:
+    """Waits before the process ends: peers may still be fetching its part of a collective."""
     if _strategies:
         time.sleep(1)
 
 
-def begin_again_or_end(error: Exception, *, max_restarts: int) -> None:
-    """After another process was lost: this one begins again, to wait for it; or it ends.
+def restart_or_exit(error: Exception, *, max_restarts: int) -> None:
+    """Restarts this process after another one was lost, or ends it.
 
-    The processes cannot go on without it, nor take it in again while they run. What they did
-    since the last checkpoint is done again.
+    The processes cannot go on without the lost one, nor take it in again while they run. So each
+    restarts, waits for all, and resumes from the last checkpoint.
 
     Args:
-      error: by which the loss was noticed.
-      max_restarts: how often a process begins again.
+      error: the error by which the loss was noticed.
+      max_restarts: how often a process may restart.
     """
     done = int(os.environ.get(RESTARTS, "0"))
-    reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+    kind = type(error).__name__
+    reason = str(error).strip().splitlines()[-1] if str(error).strip() else kind
+    lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
     sys.stdout.flush()
     if done >= max_restarts:
         print(
-            f"\n{sys.argv[0]}: cannot go on: another process of this run was lost, or does not "
-            f"answer ({type(error).__name__}: {reason}).\nStart all processes again with the same "
-            "commands: they go on from the last checkpoint.",
+            f"\n{sys.argv[0]}: failed: {lost}\nStart all processes again with the same commands: "
+            "they go on from the last checkpoint.",
             file=sys.stderr,
             flush=True,
         )
         os._exit(1)
     logging.warning(
-        "Another process of this run was lost, or does not answer (%s: %s). Beginning again, to "
-        "go on with it from the last checkpoint (%d of at most %d times).",
-        type(error).__name__,
-        reason,
-        done + 1,
-        max_restarts,
+        "Restart %d of at most %d, to resume from the last checkpoint: %s",
+        *(done + 1, max_restarts, lost),
     )
     logging.flush()
     time.sleep(2)  # so that the others notice as well

@@ -250,7 +250,7 @@ class CheckpointFolder:
                     "make room and start again with the same command: it goes on from "
                     f"{self.latest() or 'the beginning'}",
                 ) from None
-        cluster.wait_for_all()
+        cluster.barrier()
         return prefix
 
     def _save(self, prefix: str, tensors: Mapping[str, Any]) -> None:
@@ -338,7 +338,7 @@ def check_finished_run(
     if any(f"{path}/".startswith(folder) for path in initial):
         ignored.add("init_checkpoint")
     other = changed_settings(saved, given, besides=ignored)
-    if cluster.any_of(bool(other)):
+    if cluster.any_process(bool(other)):
         listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         raise InputError(
             f"{prefix}, where a run has ended, with "

@@ -60,25 +60,25 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     tf.get_logger().setLevel("WARNING")  # below it every collective operation is logged
     try:
         main(argv)
-        cluster.wait_for_all()  # a process lost up to here is waited for, as during training
+        cluster.barrier()  # a process lost up to here is waited for, as during training
     except InputError as error:
-        cluster.let_others_read()
+        cluster.let_peers_read()
         end(1, failure(error))
     except Interrupted as stop:
         cluster.leave()
         message = f"ended by SIGTERM, with a checkpoint of step {stop.step} in {stop.output_dir}."
         end(0, f"\n{sys.argv[0]}: {message} The same command goes on from there.")
     except tf.errors.ResourceExhaustedError as error:
-        cluster.let_others_read()
+        cluster.let_peers_read()
         end(1, failure(_exhausted(error)))
-    except cluster.LOST as error:
-        if not cluster.are_expected():
+    except cluster.LOST_PEER as error:
+        if not cluster.expects_peers():
             raise
         if sigterm_came():
             message = "ended by SIGTERM. Another process of this run was lost;"
             end(0, f"\n{sys.argv[0]}: {message} the same command goes on from the last checkpoint.")
-        cluster.begin_again_or_end(error, max_restarts=flags.FLAGS.max_restarts)
-    if cluster.are_several():
+        cluster.restart_or_exit(error, max_restarts=flags.FLAGS.max_restarts)
+    if cluster.has_peers():
         cluster.leave()
         end(0)
 

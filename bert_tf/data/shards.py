@@ -135,5 +135,5 @@ def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
             checksum = zlib.crc32(serialized, checksum)
             writer.write(serialized)
     # Waits for the chief, whose file they all read.
-    cluster.refuse_differences({f"records of {path}": checksum})
+    cluster.check_same({f"records of {path}": checksum})
     return count

@@ -212,7 +212,7 @@ def export_run(
     """
     if not cluster.is_chief():
         logging.info("Waiting for the chief, which exports the model to %s", export_dir)
-        cluster.wait_for_all()
+        cluster.barrier()
         return None
     if tf1.has_checkpoints(output_dir):
         source = open_weights(output_dir)
@@ -220,7 +220,7 @@ def export_run(
     path = export_checkpoint(
         source, config, tokenizer, export_dir, options=options, commands=[command]
     )
-    cluster.wait_for_all()
+    cluster.barrier()
     logging.info("Exported %s to %s", source.path, path)
     return path
 

@@ -104,7 +104,7 @@ def _run_or_read(run: Run, settings: Settings, trial: Trial, dev: Sequence[Split
         results = {"global_step": run.step, **found}
         both = {"facts": facts, "results": results}
         write_text(path, json.dumps(both, indent=2) + "\n")
-        cluster.wait_for_all()
+        cluster.barrier()
     return dataclasses.replace(trial, results=read_json(path)["results"])
 
 
@@ -204,7 +204,7 @@ class _Best:
         earlier = [value for at, value in self.values.items() if at < step]
         value = results[self._metric]
         # Agreed on: sums may differ in the last bit from one machine to another.
-        if step and cluster.any_of(not earlier or value > max(earlier)):
+        if step and cluster.any_process(not earlier or value > max(earlier)):
             self._run.write_model_files(self.folder.path)
             self.folder.save(step, self._run.trainer.state(step, self._facts))
         if step:
@@ -218,7 +218,7 @@ class _Best:
         patience, values = self._settings.early_stopping, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
-        return cluster.any_of(max(values[-patience:]) <= max(values[:-patience]))
+        return cluster.any_process(max(values[-patience:]) <= max(values[:-patience]))
 
 
 def _facts(

@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster as hosts
+from bert_tf import cluster
 from bert_tf.errors import InputError
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
@@ -91,13 +91,13 @@ def num_processes() -> int:
     text = os.environ.get(CLUSTER, "")
     try:
         config = json.loads(text)
-        cluster, task = config["cluster"], config["task"]
-        if not set(cluster) <= {"chief", "worker"}:
-            raise ValueError(f"the jobs {', '.join(cluster)}")
-        addresses = cluster[task["type"]]
+        jobs, task = config["cluster"], config["task"]
+        if not set(jobs) <= {"chief", "worker"}:
+            raise ValueError(f"the jobs {', '.join(jobs)}")
+        addresses = jobs[task["type"]]
         if not 0 <= task["index"] < len(addresses):
             raise ValueError(f"task {task['index']} of {len(addresses)}")
-        return sum(map(len, cluster.values()))
+        return sum(map(len, jobs.values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             received=f"{CLUSTER}={text or '(not set)'} ({type(error).__name__}: {error})",
@@ -115,11 +115,11 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     logging.info(
         "%s %d of %d processes: waiting for all.", task["type"], task["index"], num_processes()
     )
-    hosts.expect(num_processes())
+    cluster.expect_peers()
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=LONGEST_WAIT)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    hosts.join(strategy)
-    hosts.wait_for_all()
+    cluster.join(strategy)
+    cluster.barrier()
     logging.info("All %d processes are there.", num_processes())
     return strategy
 

@@ -134,7 +134,7 @@ class Trainer:
 
     def _evaluated(self, batches: RecordBatches):
         """What `_eval_step` gives for each batch."""
-        cluster.refuse_differences({"batches of evaluation": batches.num_batches})
+        cluster.check_same({"batches of evaluation": batches.num_batches})
         iterator = iter(self._distributed(batches, start=0))
         for _ in range(batches.num_batches):
             with _record_errors(batches):
@@ -153,7 +153,7 @@ class Trainer:
         Yields:
           For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
         """
-        cluster.refuse_differences({"batches of prediction": batches.num_batches})
+        cluster.check_same({"batches of prediction": batches.num_batches})
         step = self._predict_step(tuple(names))
         iterator = iter(self._distributed(batches, start=0))
         for number in range(batches.num_batches):
@@ -164,7 +164,7 @@ class Trainer:
 
     def _whole(self, value) -> np.ndarray:
         """The rows of all replicas, in order."""
-        if cluster.are_several():  # they were gathered: every replica has them all
+        if cluster.has_peers():  # they were gathered: every replica has them all
             return first_replica(self.strategy, value).numpy()
         return np.concatenate(self.strategy.experimental_local_results(value))
 
@@ -173,7 +173,7 @@ class Trainer:
 
         def on_replica(part):
             outputs = self._predict_part(names)(part)
-            if not cluster.are_several():
+            if not cluster.has_peers():
                 return outputs
             context = tf.distribute.get_replica_context()
             return {name: context.all_gather(value, axis=0) for name, value in outputs.items()}
@@ -271,7 +271,7 @@ class Trainer:
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
-        if cluster.are_several():
+        if cluster.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
             tf1.check_finished_run(folder.latest(), run_settings)
@@ -303,10 +303,10 @@ class Trainer:
                 )
                 if saves:
                     folder.save(step, self.state(step, run_settings))
-                reason, interrupted = None, cluster.any_of(sigterm_came())
+                reason, interrupted = None, cluster.any_process(sigterm_came())
                 if not interrupted:  # else the run that goes on evaluates here
                     reason = self._evaluate_on_the_way(progress, step, evaluate, intervals)
-                    interrupted = cluster.any_of(sigterm_came())
+                    interrupted = cluster.any_process(sigterm_came())
                 if (reason or interrupted) and not saves:
                     folder.save(step, self.state(step, run_settings))
                 if interrupted:
@@ -322,7 +322,7 @@ class Trainer:
         weights = 0
         for variable in [*self.step.weights, *self._frozen.values()]:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)
-        cluster.refuse_differences(
+        cluster.check_same(
             {
                 "flags": zlib.crc32(json.dumps(facts, sort_keys=True).encode()),
                 "records": batches.fingerprint(),
@@ -459,7 +459,7 @@ def _record_errors(batches: RecordBatches) -> Iterator[None]:
 
 def _check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
     """Refuses folders that are not the same for all processes."""
-    steps = cluster.gather(step)
+    steps = cluster.all_gather(step)
     if len(set(steps)) > 1:
         raise InputError(
             received=f"{folder.path}, whose latest checkpoint is of step {step} here; the "

@@ -771,7 +771,7 @@ def test_of_several_processes_the_chief_exports(tmp_path, monkeypatch):
     source = served_models.write_folder("classification", tmp_path / "model")
     waited = []
     monkeypatch.setattr(cluster, "is_chief", lambda: False)
-    monkeypatch.setattr(cluster, "wait_for_all", lambda: waited.append(True))
+    monkeypatch.setattr(cluster, "barrier", lambda: waited.append(True))
     assert export_of_run(tmp_path, source) is None
     assert waited == [True]
     assert not (tmp_path / "export").exists()

@@ -68,24 +68,24 @@ def test_processes_that_would_not_be_one_run_are_refused(monkeypatch, name):
     tf_config(monkeypatch, TWO, {"type": "worker", "index": 0})
     with pytest.raises(InputError, match=f"--strategy={name}, and TF_CONFIG with 2 processes"):
         distribution.make_strategy(name)
-    assert not cluster.are_several()
+    assert not cluster.has_peers()
     tf_config(monkeypatch, {"worker": ["a:1"]}, {"type": "worker", "index": 0})
     assert distribution.make_strategy("one") is tf.distribute.get_strategy()
 
 
 def test_a_process_alone_waits_for_nobody():
     assert cluster.is_chief()
-    assert cluster.gather(7) == [7]
-    assert [cluster.any_of(flag) for flag in (False, True)] == [False, True]
-    cluster.wait_for_all()
+    assert cluster.all_gather(7) == [7]
+    assert [cluster.any_process(flag) for flag in (False, True)] == [False, True]
+    cluster.barrier()
     cluster.leave()
 
 
 def test_numbers_that_differ_are_refused(monkeypatch):
-    monkeypatch.setattr(cluster, "gather", lambda number: [number, 7])
-    cluster.refuse_differences({"steps": 7})
+    monkeypatch.setattr(cluster, "all_gather", lambda number: [number, 7])
+    cluster.check_same({"steps": 7})
     with pytest.raises(InputError, match="other records in this process than in another one"):
-        cluster.refuse_differences({"steps": 7, "records": 8})
+        cluster.check_same({"steps": 7, "records": 8})
 
 
 def test_only_the_chief_leaves_files(monkeypatch, tmp_path):
@@ -153,14 +153,14 @@ def one_of_several(monkeypatch) -> list[str]:
     def end(code, message=""):
         raise Ended(code, message)
 
-    def begin_again_or_end(error, *, max_restarts):
+    def restart_or_exit(error, *, max_restarts):
         raise Ended("begins again", max_restarts)
 
-    for name in ("wait_for_all", "leave"):
+    for name in ("barrier", "leave"):
         monkeypatch.setattr(cluster, name, functools.partial(done.append, name))
-    for name in ("are_several", "are_expected"):
+    for name in ("has_peers", "expects_peers"):
         monkeypatch.setattr(cluster, name, lambda: True)
-    monkeypatch.setattr(cluster, "begin_again_or_end", begin_again_or_end)
+    monkeypatch.setattr(cluster, "restart_or_exit", restart_or_exit)
     monkeypatch.setattr(command, "end", end)
     monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(max_restarts=3))
     monkeypatch.setattr(intervals, "_sigterm", threading.Event())
@@ -179,7 +179,7 @@ def how_it_ends(main) -> tuple:
 
 def test_all_have_done_their_work_before_one_leaves(one_of_several):
     assert how_it_ends(lambda argv: one_of_several.append(argv[0])) == (0, "")
-    assert one_of_several == ["script", "wait_for_all", "leave"]
+    assert one_of_several == ["script", "barrier", "leave"]
 
 
 def test_what_to_do_where_memory_runs_out(one_of_several):
@@ -199,7 +199,7 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
     assert how_it_ends(lose) == ("begins again", 3)
-    monkeypatch.setattr(cluster, "wait_for_all", lose)
+    monkeypatch.setattr(cluster, "barrier", lose)
     assert how_it_ends(lambda argv: None) == ("begins again", 3)
     assert one_of_several == []
 

@@ -308,7 +308,7 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path,
         tf1.check_finished_run(prefix, same | {"init_checkpoint": path})
     with pytest.raises(InputError, match="with init_checkpoint"):
         tf1.check_finished_run(prefix, same | {"init_checkpoint": f"{tmp_path}_other/x"})
-    monkeypatch.setattr(cluster, "any_of", lambda flag: True)
+    monkeypatch.setattr(cluster, "any_process", lambda flag: True)
     with pytest.raises(InputError, match="with other settings in another process"):
         tf1.check_finished_run(prefix, same)
     monkeypatch.undo()

@@ -144,7 +144,7 @@ def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
         processes.signal(1, signal.SIGKILL)
         processes.start_again(1)
         processes.wait_until_said(0, "Going on from")
-        assert "Another process of this run was lost" in processes.said(0)
+        assert "another process of this run was lost" in processes.said(0)
         processes.wait_until_said(1, " step 60/")
         processes.signal(1, signal.SIGTERM)
         last = re.findall(r" step (\d+)/", processes.said(1))[-1]
