@@ -22,7 +22,8 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.serving.options import EMBEDDINGS
-from bert_tf.tokenization.wordpiece import FullTokenizer, truncate_pair
+from bert_tf.tokenization.packing import Packer
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # that batches are padded to
 BATCHES_OF_A_WINDOW = 64  # at most, that are sorted by length at once
@@ -92,17 +93,9 @@ def make_examples(
     """Tokenizes and cuts to length (original: `convert_examples_to_features`)."""
     texts = [text for line in lines for text in (line.text_a, line.text_b or "")]
     ids = tokenizer.tokenize_ids(texts).to_list() if texts else []
-    cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    examples = []
-    for a, b in zip(ids[0::2], ids[1::2], strict=True):
-        if b:  # a second text without a piece counts as none
-            a, b = truncate_pair(a, b, max_seq_length - 3)
-            second = [*b, sep]
-        else:
-            a, second = a[: max_seq_length - 2], []
-        first = [cls, *a, sep]
-        examples.append(Example(first + second, [0] * len(first) + [1] * len(second)))
-    return examples
+    packer = Packer(tokenizer, max_seq_length)
+    packed = [packer.pack(a, b) for a, b in zip(ids[0::2], ids[1::2], strict=True)]
+    return [Example(input_ids, segment_ids) for input_ids, segment_ids, _ in packed]
 
 
 # ---------------------------------------------------------------------------- vectors

@@ -19,10 +19,9 @@ from bert_tf.data.records import Feature, Record
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
 from bert_tf.tasks.labels import IGNORED, Labels
-from bert_tf.tokenization.wordpiece import FullTokenizer, truncate_pair
+from bert_tf.tokenization.packing import Packer
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
-BYTES_AT_ONCE = 1 << 20  # of text that is tokenized together
-TEXTS_AT_ONCE = 8192
 LEAST_LENGTH = 5  # [CLS], [SEP], [SEP] and a piece of either text
 
 
@@ -128,65 +127,26 @@ def make_features(
         yield from function(examples, labels, tokenizer, max_seq_length)
 
 
-def tokenize_many(tokenizer: FullTokenizer, texts: Iterable[str]) -> Iterator[list[int]]:
-    """The ids of the pieces of each text, many texts at a time."""
-    batch, size = [], 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BYTES_AT_ONCE or len(batch) == TEXTS_AT_ONCE:
-            yield from _tokenize(tokenizer, batch)
-            batch, size = [], 0
-    if batch:
-        yield from _tokenize(tokenizer, batch)
-
-
-def _tokenize(tokenizer: FullTokenizer, texts: list[str]) -> Iterator[list[int]]:
-    ragged = tokenizer.tokenize_ids(texts)
-    ids, splits = ragged.values.numpy().tolist(), ragged.row_splits.numpy().tolist()
-    for first, last in itertools.pairwise(splits):
-        yield ids[first:last]
-
-
-class _Joiner:
-    """Pieces of one or two texts -> ids and segments of a sequence."""
-
-    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int):
-        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        self._max_seq_length = max_seq_length
-
-    def join(self, a: list[int], b: list[int]) -> tuple[list[int], list[int], bool]:
-        """Ids, segments, and whether pieces were left out."""
-        is_cut = len(a) + len(b) + (3 if b else 2) > self._max_seq_length
-        if b:  # a second text without a piece counts as none
-            a, b = truncate_pair(a, b, self._max_seq_length - 3)
-            second = [*b, self._sep]
-        else:
-            a, second = a[: self._max_seq_length - 2], []
-        first = [self._cls, *a, self._sep]
-        return first + second, [0] * len(first) + [1] * len(second), is_cut
-
-
 def _texts(
     examples: Sequence[Example], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
 ) -> Iterator[Features]:
-    joiner = _Joiner(tokenizer, max_seq_length)
+    packer = Packer(tokenizer, max_seq_length)
     texts = (text for e in examples for text in (e.text_a, e.text_b) if text)
-    ids = tokenize_many(tokenizer, texts)
+    ids = tokenizer.iter_ids(texts)
     for e in examples:
         a, b = ([] if not text else next(ids) for text in (e.text_a, e.text_b))
-        input_ids, segment_ids, is_cut = joiner.join(a, b)
+        input_ids, segment_ids, is_cut = packer.pack(a, b)
         yield Features(e.guid, (input_ids,), (segment_ids,), labels.ids(e.label), is_cut=is_cut)
 
 
 def _choices(
     examples: Sequence[ChoiceExample], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
 ) -> Iterator[Features]:
-    joiner = _Joiner(tokenizer, max_seq_length)
-    ids = tokenize_many(tokenizer, (t for e in examples for pair in e.pairs for t in pair))
+    packer = Packer(tokenizer, max_seq_length)
+    ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair)
     for e in examples:
-        joined = [joiner.join(next(ids), next(ids)) for _ in e.pairs]
-        input_ids, segment_ids, are_cut = zip(*joined, strict=True)
+        packed = [packer.pack(next(ids), next(ids)) for _ in e.pairs]
+        input_ids, segment_ids, are_cut = zip(*packed, strict=True)
         label_ids = labels.ids(e.label)
         yield Features(e.guid, input_ids, segment_ids, label_ids, is_cut=any(are_cut))
 
@@ -200,7 +160,7 @@ def _words(
     cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unknown = tokenizer.convert_tokens_to_ids(["[UNK]"])
     room = max_seq_length - 2
-    ids = tokenize_many(tokenizer, (word for e in examples for word in e.words))
+    ids = tokenizer.iter_ids(word for e in examples for word in e.words)
     for e in examples:
         # A word of characters that are dropped has no piece, and is to be scored all the same.
         pieces = [(next(ids) or unknown)[:room] for _ in e.words]

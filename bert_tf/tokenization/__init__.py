@@ -1,1 +1,1 @@
-"""Text -> word pieces -> ids, exactly as the original, as TensorFlow operations."""
+"""Text -> words -> word pieces -> ids, as the original has them, as TensorFlow operations."""

@@ -1,11 +1,11 @@
-"""Text to words, as TensorFlow operations: what the original's BasicTokenizer does.
+"""Texts -> words, as TensorFlow operations (original: BasicTokenizer).
 
-Every code point is looked up in the frozen table of `unicode_table`. Two things depend on the
-neighbours and are settled here, both rare: the final sigma, and the canonical order of combining
+Every code point is looked up in the frozen table of unicode_table.py. Two things depend on the
+neighbours and are decided here, both rare: the final sigma, and the canonical order of combining
 characters.
 
-Shapes: N texts, C code points of all texts, K characters that are left of them (K may be above C:
-a Hangul syllable becomes two or three), W words, R rows of the table.
+Shapes: N texts, C code points of all texts, K characters that they become (K may be above C: a
+Hangul syllable becomes two or three), W words, R rows of the table.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.tokenization import unicode_table as ut
 
-# Texts of these characters only take a short cut: no table, two regular expressions.
+# Texts of these characters alone take a short cut: no table, two regular expressions.
 PLAIN_TEXT = r"[\t\n\r -~]*"
 PLAIN_PUNCTUATION = r"([!-/:-@\[-`{-~])"
 
@@ -29,8 +29,8 @@ class Words(NamedTuple):
     lengths: tf.Tensor  # [W] int32: characters in each
     text_splits: tf.Tensor  # [N + 1] int64: words before each text
     characters: tf.Tensor  # [K] int32: the characters of all words
-    starts: tf.Tensor  # [K] int32: where each comes from in its text, in code points
-    ends: tf.Tensor  # [K] int32: behind it and the accents taken off it
+    starts: tf.Tensor  # [K] int32: where each begins in its text, in code points
+    ends: tf.Tensor  # [K] int32: where it ends, with the accents taken off it
 
 
 def plain_words(texts: tf.Tensor, *, do_lower_case: bool) -> tf.RaggedTensor:
@@ -41,9 +41,9 @@ def plain_words(texts: tf.Tensor, *, do_lower_case: bool) -> tf.RaggedTensor:
 
 
 def split_words(texts: tf.Tensor, table: ut.UnicodeTable) -> Words:
-    """The words of any texts [N] of UTF-8; bytes that are not UTF-8 are skipped.
+    """The words of texts [N] in UTF-8; bytes that are not UTF-8 are skipped.
 
-    The table says whether they are lower-cased: only then it has CASED and MOVABLE entries.
+    The table decides on lower-casing: only the one for it has CASED and MOVABLE entries.
     """
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [N, (points)]
     text_of_point = points.value_rowids()  # [C]
@@ -80,7 +80,7 @@ def split_words(texts: tf.Tensor, table: ut.UnicodeTable) -> Words:
 
 
 def _rows(point: tf.Tensor, table: ut.UnicodeTable) -> tf.Tensor:
-    """The row of the table for each code point."""
+    """The row of the table for each code point [C]."""
     page = tf.gather(table.pages, point // ut.PAGE)
     return tf.gather(tf.reshape(table.rows, [-1]), page * ut.PAGE + point % ut.PAGE)
 
@@ -88,7 +88,7 @@ def _rows(point: tf.Tensor, table: ut.UnicodeTable) -> tf.Tensor:
 def _characters(
     point: tf.Tensor, row: tf.Tensor, table: ut.UnicodeTable
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What the code points [C] become [K], and which of them each character comes from [K]."""
+    """The characters [K] that code points [C] become, and the code point of each [K]."""
     width = table.characters.shape[1]
     distance = tf.gather(table.characters, row)  # [C, width]
     characters = tf.reshape(point[:, tf.newaxis] + distance, [-1])  # [C * width]
@@ -97,7 +97,7 @@ def _characters(
 
 
 def _breaks(flags: tf.Tensor, text_of_point: tf.Tensor) -> tf.Tensor:
-    """A number for each code point [C] that grows wherever one word ends and another may begin."""
+    """A number for each code point [C] that rises where a word ends and another may begin."""
     before = tf.cast(flags & ut.BREAK_BEFORE != 0, tf.int64)
     after = tf.cast(flags & ut.BREAK_AFTER != 0, tf.int64)
     return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text_of_point
@@ -112,7 +112,7 @@ def _runs(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _extents(points: tf.RaggedTensor, flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Start and end [C], in its text, of each code point with the accents that belong to it."""
+    """Start and end in its text of each code point with its accents, [C] both."""
     start = tf.range(tf.size(points.values, tf.int64)) - tf.gather(
         points.row_starts(), points.value_rowids()
     )
@@ -129,9 +129,9 @@ def _settle_final_sigmas(
 ) -> tf.Tensor:
     """Writes the final form for each capital sigma that ends a word (Unicode 3.13, Final_Sigma).
 
-    That is one with a cased letter before it and none behind it, where what is case-ignorable does
-    not count. White space and CJK ideographs, at which the original splits beforehand, are neither
-    cased nor ignorable, so they need no rule of their own.
+    It has a cased letter before it and none behind it, case-ignorable characters apart. The
+    original splits at white space and CJK ideographs beforehand; as they are neither cased nor
+    ignorable, they need no rule of their own.
     """
     flags = tf.gather(table.flags, _rows(point, table))
     counts = tf.where(flags & (ut.CASE_IGNORABLE | ut.DROPPED) == 0)[:, 0]

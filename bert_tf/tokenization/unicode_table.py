@@ -1,11 +1,11 @@
-"""What each code point of a text becomes, frozen at Unicode 14.0.
+"""A table of what each code point of a text becomes, frozen at Unicode 14.0.
 
-Python's `unicodedata` changes with the version of Python, and with it the pieces that a text is
-cut into. A model must not depend on that, so the outcome is kept in `unicode_14.npz`, which
-`tools/make_unicode_table.py` wrote and a test compares.
+Python's `unicodedata` changes with the version of Python, and with it the tokens of a text. A model
+must not depend on that, so the outcome is kept in `unicode_14.npz`, written by
+tests/helpers/make_unicode_table.py, with which a test compares it.
 
 The table has two levels, because nearly all of its 1,114,112 entries repeat: a code point's page
-(its upper bits) says where its 256 neighbours are listed, and they say which row applies.
+(its upper bits) is the line of `rows` for its 256 neighbours, which has the row of each.
 """
 
 import pathlib
@@ -18,15 +18,15 @@ FILE = pathlib.Path(__file__).with_name("unicode_14.npz")
 CODE_POINTS = 0x110000
 PAGE = 256
 
-# In `characters`: no character here. Larger than any distance between two code points.
+# In `characters`: no character. Larger than any distance between two code points.
 ABSENT = 1 << 21
 
 # Bits of `flags`.
-DROPPED = 1  # control and format characters, U+0000, U+FFFD: as if never there
+DROPPED = 1  # control and format characters, U+0000, U+FFFD
 BREAK_BEFORE = 2  # white space, punctuation, CJK ideographs
 BREAK_AFTER = 4  # punctuation and CJK ideographs, which are words of their own
 ACCENT = 8  # becomes nothing, and belongs to the character before it (lower-casing only)
-# What a capital sigma asks of its neighbours (Unicode 3.13, Final_Sigma).
+# What decides whether a capital sigma between them is final (Unicode 3.13, Final_Sigma).
 CASED = 16
 CASE_IGNORABLE = 32
 # Canonical order of combining characters (Unicode 3.11).
@@ -35,7 +35,7 @@ MOVABLE = 128  # leaves a character that is kept and may change places with its 
 
 
 class UnicodeTable(NamedTuple):
-    """Code point `c` has row `rows[pages[c // PAGE], c % PAGE]`; rows are alike for many."""
+    """Code point `c` has row `rows[pages[c // PAGE], c % PAGE]`; many share a row."""
 
     pages: np.ndarray  # [CODE_POINTS / PAGE] int32
     rows: np.ndarray  # [number of pages, PAGE] int32
@@ -45,17 +45,11 @@ class UnicodeTable(NamedTuple):
 
 
 def load_unicode_table(*, do_lower_case: bool) -> UnicodeTable:
-    """Reads the half of `unicode_14.npz` that is for lower-casing or for cased text."""
+    """Reads the table for lower-casing, or for cased text, from `unicode_14.npz`.
+
+    The file has differences along the first axis, which compress far better.
+    """
     prefix = "lower" if do_lower_case else "cased"
     with np.load(FILE) as file:
         parts = [file[f"{prefix}_{name}"] for name in UnicodeTable._fields]
     return UnicodeTable(*(np.cumsum(part, axis=0, dtype=np.int32) for part in parts))
-
-
-def save_unicode_tables(path: pathlib.Path, *, lower: UnicodeTable, cased: UnicodeTable) -> None:
-    """Writes both tables, as differences along the first axis: they compress far better."""
-    arrays = {}
-    for prefix, table in (("lower", lower), ("cased", cased)):
-        for name, part in table._asdict().items():
-            arrays[f"{prefix}_{name}"] = np.diff(part, axis=0, prepend=0).astype(np.int32)
-    np.savez_compressed(path, **arrays)

@@ -1,15 +1,15 @@
-"""Text to word pieces, ids and offsets: BERT's tokenizer, exactly, as TensorFlow operations.
+"""Text -> word pieces, ids and offsets: BERT's tokenizer, exactly, as TensorFlow operations.
 
-One tokenizer serves data generation, training and serving. `tokenize_ids` and
+Data generation, training and serving share this tokenizer. `tokenize_ids` and
 `tokenize_with_offsets` are graph operations that work in tf.data, tf.function and a SavedModel;
-`tokenize` is the same for Python strings.
+`tokenize` is for Python strings.
 
     text     "He's unaffable\\u0301!"
     words    ["he", "'", "s", "unaffable", "!"]          white space, punctuation, accents, case
     pieces   ["he", "'", "s", "una", "##ffa", "##ble", "!"]
     spans    (0, 2) (2, 3) (3, 4) (5, 8) (8, 11) (11, 15) (15, 16)
 
-Shapes: N texts, C code points of all texts, K characters that are left of them, W words.
+Shapes: N texts, K characters of all texts, W words.
 Source: BasicTokenizer, WordpieceTokenizer and FullTokenizer of google-research/bert.
 """
 
@@ -30,23 +30,23 @@ UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MAX_BYTES_PER_CHARACTER = 4  # of UTF-8
 MAX_BYTES_PER_PIECE = 256  # a limit of FastWordpieceTokenizer; "##" does not count
-MAX_BYTES_PER_BATCH = 1 << 20  # that `tokenize` hands over at once
+MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# UTF-8 cannot hold a lone surrogate. This stands for it: it too is in no vocabulary, has no case
-# and is no punctuation.
+# UTF-8 cannot hold a lone surrogate. This replaces it: it too is in no vocabulary, has no case and
+# is no punctuation.
 SURROGATE_STAND_IN = "\U0010ffff"
 
 
 class FullTokenizer:
-    """Cuts text into the pieces of a WordPiece vocabulary, as the original's FullTokenizer does.
+    """Cuts text into the word pieces of a vocabulary (original: FullTokenizer).
 
     Attributes:
-      vocab: dict of piece to id, in file order. The id is the line number from 0; of a piece that
-        is there twice the last line counts.
+      vocab: dict of piece to id, in file order. The id is the line number from 0; for a piece on
+        two lines, that of the last.
       inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
-      do_lower_case: whether text is lower-cased and its accents taken off.
+      do_lower_case: whether text is lower-cased and loses its accents.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class FullTokenizer:
         """Reads the vocabulary, one piece a line.
 
         Args:
-          vocab_file: where it is.
-          do_lower_case: for uncased models: lower-case the text and take its accents off.
-          pieces: the vocabulary itself, if it has been read; the file is then only named.
+          vocab_file: its path.
+          do_lower_case: for uncased models: lower-case the text and remove its accents.
+          pieces: the vocabulary itself; the path is then used in messages only.
 
         Raises:
           InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK].
@@ -81,46 +81,47 @@ class FullTokenizer:
         self._ids_and_spans = _graph(self._spans_of_texts)
 
     def require_special_tokens(self, *pieces: str) -> None:
-        """Raises InputError, naming the file, where one of `pieces` is not in the vocabulary."""
+        """Raises `InputError` if the vocabulary lacks one of `pieces`."""
         missing = [piece for piece in pieces if piece not in self.vocab]
         if missing:
             raise InputError(
-                received=f"{self.vocab_file}: {self.vocab_size} pieces, without "
-                + ", ".join(missing),
-                expected=f"a vocabulary with {', '.join(pieces)}, each on a line of its own",
-                remedy="add the missing pieces or give another --vocab_file",
+                f"{self.vocab_file}: {self.vocab_size} pieces, without {', '.join(missing)}",
+                f"a vocabulary with {', '.join(pieces)}, each on a line of its own",
+                "add the missing pieces or give another --vocab_file",
             )
 
     def tokenize(self, text: str | bytes | Iterable[str | bytes]) -> list:
-        """The pieces of a text, or of each of many texts.
+        """The word pieces of a text, or of each of many texts.
 
         Args:
-          text: a string, or a list of strings. bytes are read as UTF-8, without what is not valid.
+          text: a string, or a list of strings. Bytes are read as UTF-8; invalid ones are skipped.
 
         Returns:
-          list of str for one text, list of lists for a list. One list is far quicker than a call
-          for each text.
+          list of str for one text, list of lists for a list. A call with a list is far quicker than
+          a call for each text.
         """
         if isinstance(text, str | bytes):
             return self.tokenize([text])[0]
-        result = []
-        for batch in _batches(map(utf8, text)):
-            ids = self.tokenize_ids(batch)
-            pieces = self.convert_ids_to_tokens(ids.values.numpy().tolist())
-            splits = ids.row_splits.numpy().tolist()
-            result += [pieces[first:last] for first, last in itertools.pairwise(splits)]
-        return result
+        return [self.convert_ids_to_tokens(ids) for ids in self.iter_ids(text)]
+
+    def iter_ids(self, texts: Iterable[str | bytes]) -> Iterator[list[int]]:
+        """The ids of each of any number of texts, which are tokenized many at a time."""
+        for batch in _batches(map(utf8, texts)):
+            ragged = self.tokenize_ids(batch)
+            ids, splits = ragged.values.numpy().tolist(), ragged.row_splits.numpy().tolist()
+            for first, last in itertools.pairwise(splits):
+                yield ids[first:last]
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """The id of each piece; KeyError for what is not in the vocabulary."""
+        """The id of each piece; KeyError for a piece that is not in the vocabulary."""
         return [self.vocab[token] for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """The piece of each id; KeyError for what is not an id of the vocabulary."""
+        """The piece of each id; KeyError for an id that is not in the vocabulary."""
         return [self.inv_vocab[i] for i in ids]
 
     def tokenize_ids(self, texts) -> tf.RaggedTensor:
-        """Ids of the pieces of each text.
+        """The ids of the word pieces of each text.
 
         Args:
           texts: string tensor [N] of UTF-8, or a list of strings. Bytes that are not UTF-8 are
@@ -132,18 +133,17 @@ class FullTokenizer:
         return self._ids(_as_tensor(texts))
 
     def tokenize_with_offsets(self, texts) -> tuple[tf.RaggedTensor, ...]:
-        """Ids of the pieces of each text, and where in the text each piece comes from.
+        """The ids of the word pieces of each text, and where in the text each piece lies.
 
         Args:
           texts: as for `tokenize_ids`.
 
         Returns:
-          (ids, starts, ends), each RaggedTensor int32 [N, (pieces)]. In code points, so that
-          `text[start:end]` of the Python string is the piece before lower-casing: with the accents
-          that follow its last letter, and without control characters at its borders. [UNK] spans
-          its whole word. Pieces of a character that becomes several (a Hangul syllable) all span
-          this character. Combining characters that are put in another order keep the place they
-          are put at.
+          (ids, starts, ends), each RaggedTensor int32 [N, (pieces)]. Starts and ends are in code
+          points: `text[start:end]` of the Python string is the piece before lower-casing, with the
+          accents that follow its last letter, without control characters at its borders. [UNK]
+          spans its whole word. Pieces of a character that becomes several (a Hangul syllable) all
+          span this character. Reordered combining characters have the place they are moved to.
         """
         return self._ids_and_spans(_as_tensor(texts))
 
@@ -169,7 +169,7 @@ class FullTokenizer:
         return tuple(_of_texts(ids.with_values(v), words.text_splits) for v in values)
 
     def _pieces(self, words: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        """Ids of the pieces of words [W], and the bytes of its word before each: [W, (pieces)]."""
+        """Ids of the pieces of words [W], and their byte offsets in the word: [W, (pieces)]."""
         too_long = lengths > MAX_CHARACTERS_PER_WORD
         words = tf.where(too_long, UNKNOWN, words)  # which is a single piece
         ids, offsets, _ = self._wordpiece.tokenize_with_offsets(words)
@@ -179,7 +179,7 @@ class FullTokenizer:
 def _graph(function: Callable) -> Callable:
     """`function` of texts [N] as a graph on the CPU, where strings are.
 
-    Else, on a machine with a GPU, its many small integer operations would go there and back.
+    On a machine with a GPU its many small integer operations would otherwise go there and back.
     """
 
     def on_cpu(texts):
@@ -210,28 +210,23 @@ def read_vocabulary(vocab_file: str) -> list[str]:
     """The lines of a vocabulary, stripped; the number of a line is the id of its piece.
 
     Raises:
-      InputError: the file cannot be read, is not UTF-8 or has no piece in it.
+      InputError: the file cannot be read, is not UTF-8 or has no pieces.
     """
     expected = "a text file in UTF-8, one word piece a line"
-    remedy = "check the path given as --vocab_file"
-    text = read_text(vocab_file, expected=expected, remedy=remedy)
+    text = read_text(vocab_file, expected=expected, remedy="check the path given as --vocab_file")
     lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
     if not any(lines):
-        raise InputError(
-            received=f"{vocab_file}, which is empty",
-            expected=expected,
-            remedy="give another --vocab_file",
-        )
+        raise InputError(f"{vocab_file}, which is empty", expected, "give another --vocab_file")
     return lines
 
 
 def _build_wordpiece(
     vocab_file: str, lines: list[str], vocab: dict[str, int]
 ) -> tf_text.FastWordpieceTokenizer:
-    """The WordPiece search over the pieces that a word can have.
+    """The WordPiece search over the pieces that can occur in a word.
 
-    It takes no piece twice, and no NUL. What cannot occur in a word makes room for a piece that
-    cannot either: lines are stripped, so none begins with a space.
+    It refuses duplicates and NUL. Pieces that cannot occur in a word are replaced by other such
+    pieces: lines are stripped, so none begins with a space.
     """
     pieces = list(lines)
     for number, piece in enumerate(lines):
@@ -241,9 +236,9 @@ def _build_wordpiece(
             pieces[number] = f" {number}"
         elif len(characters.encode()) > MAX_BYTES_PER_PIECE:
             raise InputError(
-                received=f"{vocab_file}, line {number + 1}: a piece of {len(piece.encode())} bytes",
-                expected=f"pieces of at most {MAX_BYTES_PER_PIECE} bytes",
-                remedy="make the vocabulary again with shorter pieces",
+                f"{vocab_file}, line {number + 1}: a piece of {len(piece.encode())} bytes",
+                f"pieces of at most {MAX_BYTES_PER_PIECE} bytes",
+                "make the vocabulary again with shorter pieces",
             )
     return tf_text.FastWordpieceTokenizer(
         pieces,
@@ -255,7 +250,7 @@ def _build_wordpiece(
 
 
 def utf8(text: str | bytes) -> bytes:
-    """A text as TensorFlow takes it, with as many code points."""
+    """A text in UTF-8, with as many code points: lone surrogates are replaced."""
     if isinstance(text, bytes):
         return text
     try:
@@ -272,26 +267,13 @@ def _as_tensor(texts) -> tf.Tensor:
 
 
 def _batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Cuts a list of texts where it would take too much memory at once."""
+    """Cuts a list of texts into parts that fit into memory."""
     batch, size = [], 0
     for text in texts:
-        if batch and size + len(text) > MAX_BYTES_PER_BATCH:
+        if batch and (size + len(text) > MAX_BYTES_PER_BATCH or len(batch) == MAX_TEXTS_PER_BATCH):
             yield batch
             batch, size = [], 0
         batch.append(text)
         size += len(text)
     if batch:
         yield batch
-
-
-def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:
-    """Cuts from the end of the longer, of the second if equal (original: `_truncate_seq_pair`)."""
-    excess = max(0, len(a) + len(b) - most)
-    from_longer = min(excess, abs(len(a) - len(b)))
-    rest = excess - from_longer
-    cut_a, cut_b = rest // 2, rest - rest // 2
-    if len(a) > len(b):
-        cut_a += from_longer
-    else:
-        cut_b += from_longer
-    return a[: len(a) - cut_a], b[: len(b) - cut_b]

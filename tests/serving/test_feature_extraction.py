@@ -159,14 +159,6 @@ def test_refused_sizes(weights, tokenizer, changes, says):
         Extractor(weights, CONFIG, tokenizer, layers=[-1], pooling="none", **given)
 
 
-@hypothesis.given(st.lists(st.integers(), max_size=30), st.lists(st.integers(), max_size=30),
-                  st.integers(0, 40))  # fmt: skip
-def test_truncation_is_that_of_the_original(a, b, most):
-    first, second = list(a), list(b)
-    originals_truncation(first, second, most)
-    assert feature_extraction.truncate_pair(a, b, most) == (first, second)
-
-
 def test_examples(tokenizer):
     """Of 7 pieces at most: a pair is cut by turns, a text without pieces is none."""
     lines = [Line("w0 w1 w2 w3", "w4 w5 w6"), Line("w0 w1 w2 w3 w4 w5"), Line("w0", " "), Line("")]

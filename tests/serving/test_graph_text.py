@@ -15,7 +15,7 @@ from bert_tf.serving.graph_text import FEATURE_NAMES, Runs, Sequences
 from bert_tf.tasks.examples import Example
 from bert_tf.tasks.features import classifier_record, make_features
 from bert_tf.tasks.labels import Labels
-from bert_tf.tokenization.wordpiece import truncate_pair
+from bert_tf.tokenization.packing import truncate_pair
 
 CASED = small_squad.make_tokenizer(do_lower_case=False)
 CONFIG = BertConfig(vocab_size=CASED.vocab_size, max_position_embeddings=31)

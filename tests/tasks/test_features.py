@@ -15,7 +15,6 @@ from bert_tf.tasks.features import (
     classifier_record,
     join_words,
     make_features,
-    tokenize_many,
     word_windows,
 )
 from bert_tf.tasks.labels import IGNORED, Labels
@@ -189,18 +188,10 @@ def test_words_come_back_in_order(tokenizer, sentences, size):
         [f.guid for f in found], [v["label_ids"] for v in padded], [v["input_ids"] for v in padded]
     )
     expected = [
-        [(piece_ids or [IDS["[UNK]"]])[0] for piece_ids in tokenize_many(tokenizer, words)]
+        [(piece_ids or [IDS["[UNK]"]])[0] for piece_ids in tokenizer.iter_ids(words)]
         for words in sentences
     ]
     assert [list(pieces) for pieces in first_pieces] == expected
-
-
-def test_many_texts_are_tokenized_as_one_would_be(tokenizer, monkeypatch):
-    monkeypatch.setattr("bert_tf.tasks.features.TEXTS_AT_ONCE", 3)
-    monkeypatch.setattr("bert_tf.tasks.features.BYTES_AT_ONCE", 11)
-    texts = ["a b", "", "ax", "c d e c d e c", "b", "e", "d", ""]
-    alone = [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts]
-    assert list(tokenize_many(tokenizer, texts)) == alone
 
 
 def test_no_examples(tokenizer):

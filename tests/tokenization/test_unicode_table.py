@@ -1,23 +1,12 @@
 """The frozen table against the program that wrote it, and against entries known by hand."""
 
-import importlib.util
-import pathlib
 import unicodedata
 
+import make_unicode_table
 import numpy as np
 import pytest
 
 from bert_tf.tokenization import unicode_table as ut
-
-PROGRAM = pathlib.Path(__file__).parents[2] / "tools" / "make_unicode_table.py"
-
-
-@pytest.fixture(scope="module")
-def program():
-    spec = importlib.util.spec_from_file_location("make_unicode_table", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.skipif(
@@ -25,13 +14,13 @@ def program():
     reason=f"this Python has Unicode {unicodedata.unidata_version}, not {ut.UNICODE_VERSION}",
 )
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_file_is_what_the_program_writes(program, do_lower_case, tmp_path):
-    made = program.make_table(do_lower_case=do_lower_case)
+def test_file_is_what_the_program_writes(do_lower_case, tmp_path):
+    made = make_unicode_table.make_table(do_lower_case=do_lower_case)
     kept = ut.load_unicode_table(do_lower_case=do_lower_case)
     for name in ut.UnicodeTable._fields:
         np.testing.assert_array_equal(getattr(made, name), getattr(kept, name), err_msg=name)
     path = tmp_path / "again.npz"
-    ut.save_unicode_tables(path, lower=made, cased=made)
+    make_unicode_table.save_unicode_tables(path, lower=made, cased=made)
     assert set(np.load(path).files) == set(np.load(ut.FILE).files)
 
 

@@ -1,12 +1,15 @@
-"""Writes bert_tf/unicode_14.npz: what each code point becomes in BERT's tokenizer.
+"""Writes unicode_14.npz: what each code point becomes in BERT's tokenizer.
 
-Run with Python 3.11, whose `unicodedata` is Unicode 14.0:  python tools/make_unicode_table.py
+Run with Python 3.11, whose `unicodedata` is Unicode 14.0:
+
+    python tests/helpers/make_unicode_table.py
 
 Each entry is one code point taken through the original's BasicTokenizer (clean, spaces round CJK,
 lower(), NFD, accents off, punctuation apart). What depends on the neighbours, the final sigma and
 the order of combining characters, is left to the tokenizer and only marked by flags here.
 """
 
+import pathlib
 import sys
 import unicodedata
 
@@ -97,6 +100,17 @@ def make_table(*, do_lower_case: bool) -> ut.UnicodeTable:
     )
 
 
+def save_unicode_tables(
+    path: pathlib.Path, *, lower: ut.UnicodeTable, cased: ut.UnicodeTable
+) -> None:
+    """Writes both tables, as differences along the first axis."""
+    arrays = {}
+    for prefix, table in (("lower", lower), ("cased", cased)):
+        for name, part in table._asdict().items():
+            arrays[f"{prefix}_{name}"] = np.diff(part, axis=0, prepend=0).astype(np.int32)
+    np.savez_compressed(path, **arrays)
+
+
 def main() -> None:
     if unicodedata.unidata_version != ut.UNICODE_VERSION:
         sys.exit(
@@ -105,7 +119,7 @@ def main() -> None:
             "To do: run this program with Python 3.11"
         )
     lower, cased = (make_table(do_lower_case=lower) for lower in (True, False))
-    ut.save_unicode_tables(ut.FILE, lower=lower, cased=cased)
+    save_unicode_tables(ut.FILE, lower=lower, cased=cased)
     print(f"{ut.FILE}: {ut.FILE.stat().st_size:,} bytes")
 
 
