@@ -11,16 +11,14 @@ A line of the input is a text, or two with " ||| " between.
 
 from collections.abc import Sequence
 
-from absl import flags, logging
+from absl import flags
 
-from bert_tf.checkpoints import loading as weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.serving import feature_extraction, feature_files
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
-ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"
+ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
 def define_flags() -> None:
@@ -38,62 +36,56 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "layers",
         None,
-        f"Numbers of layers, negative from the last, and {EMBEDDINGS} for what "
-        f"the first is given. Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
+        f"Numbers of layers, negative from the last, and {EMBEDDINGS} for the input of the first. "
+        f"Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
     )
     flags.DEFINE_enum(
         "pooling",
         "none",
         POOLINGS,
-        "none: a vector for each piece. cls: that of [CLS]. mean: the mean over all real pieces.",
+        "none: a vector for each token. cls: that of [CLS]. mean: the mean over all real tokens.",
     )
-    flags.DEFINE_integer("max_seq_length", 128, "Most pieces of a line; longer ones are cut.")
-    flags.DEFINE_integer("batch_size", 32, "Lines of a step.")
-    flags.DEFINE_bool("use_tpu", False, "Accepted for the original's commands; has no effect.")
-    flags.DEFINE_string("master", None, "Accepted for the original's commands; has no effect.")
-    flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for the original's commands; no effect.")
-    flags.DEFINE_bool("use_one_hot_embeddings", False, "Accepted, has no effect.")
+    flags.DEFINE_integer("max_seq_length", 128, "Most tokens of a line; longer ones are cut.")
+    flags.DEFINE_integer("batch_size", 32, "Lines of a step.", lower_bound=1)
+    shared_flags.define_without_effect(
+        "use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"
+    )
     flags.mark_flags_as_required(["input_file", "output_file"])
 
 
-def main(argv: Sequence[str]) -> None:
-    """Flags -> weights -> tokenizer -> encoder -> vectors of the lines -> file."""
-    shared_flags.refuse_words(argv[1:])
-    shared_flags.check_limits()
-    source = weights.open_weights(FLAGS.init_checkpoint)
-    config = weights.config_of(source, FLAGS.bert_config_file)
-    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
-    layers = feature_extraction.parse_layers(FLAGS.layers or default_layers(), config)
+if __name__ == "__main__":
+    cli.parse(define_flags, shared_flags.refuse_words)
+
+from absl import logging
+
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.cli import from_flags
+from bert_tf.serving import feature_extraction, feature_files
+
+
+def main(_: Sequence[str]) -> None:
+    """Flags -> model -> vectors of the lines -> file."""
+    model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
+    default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
+    layers = feature_extraction.parse_layers(FLAGS.layers or default, model.config)
     extractor = feature_extraction.Extractor(
-        source,
-        config,
-        tokenizer,
+        model.source,
+        model.config,
+        model.tokenizer,
         layers=layers,
         pooling=FLAGS.pooling,
         max_seq_length=FLAGS.max_seq_length,
         batch_size=FLAGS.batch_size,
     )
     logging.info("%s", extractor.load_report)
-    lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl())
+    is_jsonl = FLAGS.input_file.endswith(".jsonl")
+    if FLAGS.input_format:
+        is_jsonl = FLAGS.input_format == "jsonl"
+    lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl)
     write = feature_files.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, extractor.extract(lines), layers)
     logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
 
 
-def default_layers() -> str:
-    """The original's layers; one, if each line is to be one vector."""
-    if FLAGS.pooling == "none":
-        return ALL_LAYERS
-    return LAST_LAYER
-
-
-def is_jsonl() -> bool:
-    """Whether the input is JSON lines."""
-    if FLAGS.input_format:
-        return FLAGS.input_format == "jsonl"
-    return FLAGS.input_file.endswith(".jsonl")
-
-
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

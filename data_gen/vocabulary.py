@@ -22,11 +22,14 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.files import expand_patterns
 from bert_tf.runtime import Progress, import_extra
 from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.wordpiece import FullTokenizer
+from data_gen.checks import input_errors
 from data_gen.documents import Block, DocumentReader
+from data_gen.outputs import complete_file
 from data_gen.report import MOST_UNKNOWN
 from data_gen.workers import Workers, choose_num_workers
 
@@ -42,6 +45,36 @@ MAX_WORDS = 5_000_000
 REPEATS_PER_CALL = 1000
 
 WordCounts = collections.Counter[str]
+
+
+def write_vocabulary(
+    input_file: str,
+    output_file: str,
+    *,
+    vocab_size: int,
+    do_lower_case: bool,
+    min_frequency: int,
+    character_coverage: float,
+    input_format: str,
+    num_workers: int,
+) -> None:
+    """Learns a vocabulary from texts, writes it, and logs how well it covers them.
+
+    The arguments are named as the flags of `bert-tf vocab`.
+    """
+    reader = DocumentReader(expand_patterns(input_file), input_format=input_format)
+    with input_errors(), complete_file(output_file) as temporary:
+        words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
+        vocabulary = learn_vocabulary(
+            words,
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            character_coverage=character_coverage,
+        )
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write("".join(f"{piece}\n" for piece in vocabulary))
+        coverage = measure_coverage(FullTokenizer(temporary, do_lower_case), words)
+        log_coverage(coverage, output_file, vocab_size=vocab_size)
 
 
 class WordCounter:

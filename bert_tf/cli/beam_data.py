@@ -1,11 +1,11 @@
-"""Text -> TFRecords on many machines: create_pretraining_data.py as an Apache Beam pipeline.
+"""Text -> TFRecords on many machines: `bert-tf data` as an Apache Beam pipeline.
 
-    python data_gen/beam_pretraining_data.py --input_file='corpus/*.txt' \\
+    bert-tf beam-data --input_file='corpus/*.txt' \\
         --output_file=data/train.tfrecord --vocab_file=vocab.txt -- --runner=FlinkRunner ...
 
-The flags are those of create_pretraining_data.py, with --num_shards; what comes after a lone -- is
-Beam's. Without a runner it runs on this machine's cores, for which create_pretraining_data.py is
-the better tool: the local runner keeps what it sorts in memory.
+The flags are those of `bert-tf data`, with --num_shards; what comes after a lone -- is
+Beam's. Without a runner it runs on this machine's cores, for which `bert-tf data` is the
+better tool: the local runner keeps what it sorts in memory.
 
 The same text, flags and seed give the same records. They lie in files
 --output_file-00000-of-00007 and so on; one after the other these are what the local generator
@@ -33,8 +33,6 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
-from data_gen.checks import require_least
-from data_gen.workers import prepare_script
 
 FLAGS = flags.FLAGS
 
@@ -45,34 +43,41 @@ def define_flags() -> None:
     FLAGS["output_file"].help = "What the names of the TFRecord files begin with."
     FLAGS["temp_dir"].help = "A local folder of every machine, for the tokenized corpus."
     FLAGS["num_workers"].help = "Processes of this machine, where no runner is given; 0: all cores."
-    flags.DEFINE_integer("num_shards", 0, "Files to write; 0: of about 64 MB each.")
+    flags.DEFINE_integer("num_shards", 0, "Files to write; 0: of about 64 MB each.", lower_bound=0)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Makes what the flags say, on Beam's runner."""
-    prepare_script()
-    if argv[1:] and not argv[1].startswith("-"):
-        shared_flags.refuse_words(argv[1:])
-    require_least("num_shards", FLAGS.num_shards, 0)
+def check_flags(words: Sequence[str]) -> None:
+    """Refuses words before Beam's own flags, and several outputs; asks for Beam."""
+    if words and not words[0].startswith("-"):
+        shared_flags.refuse_words(words)
     if "," in FLAGS.output_file:
         raise InputError(
-            received=f"--output_file={FLAGS.output_file}",
-            expected="one name, which the names of all files begin with",
-            remedy="leave out what is behind the comma; --num_shards says how many files",
+            f"--output_file={FLAGS.output_file}",
+            "one name, which the names of all files begin with",
+            "leave out what is behind the comma; --num_shards says how many files",
         )
     import_extra(
         "apache_beam",
         package="apache-beam",
         extra="beam",
-        needed_by="beam_pretraining_data.py",
-        otherwise="use create_pretraining_data.py, which makes the same records on one machine",
+        needed_by="bert-tf beam-data",
+        otherwise="use bert-tf data, which makes the same records on one machine",
     )
-    from data_gen.beam import pipeline
 
+
+if __name__ == "__main__":
+    cli.parse(define_flags, check_flags)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> job -> records, on Beam's runner."""
+    from data_gen.beam import pipeline  # loads Beam, which `check_flags` asks for
+    from data_gen.workers import prepare_script
+
+    prepare_script()
     job = create_pretraining_data.job_from_flags()
     pipeline.create(job, num_shards=FLAGS.num_shards, beam_options=argv[1:])
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 
 SAMPLE_TEXT = importlib.resources.files("data_gen") / "sample_text"
@@ -162,5 +163,5 @@ def run(verb: str, *arguments: str, **values) -> None:
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
+    cli.parse(define_flags, shared_flags.refuse_words, needs_tensorflow=False)
     cli.run(main)

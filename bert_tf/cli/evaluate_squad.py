@@ -1,37 +1,29 @@
 """Scores a predictions.json as SQuAD's official scripts do, v1.1 or v2.0 by the data.
 
-    python -m bert_tf.squad_evaluate dev-v1.1.json predictions.json
-    python -m bert_tf.squad_evaluate dev-v2.0.json predictions.json --na_prob_file=null_odds.json
+    bert-tf evaluate-squad dev-v1.1.json predictions.json
+    bert-tf evaluate-squad dev-v2.0.json predictions.json --na_prob_file=null_odds.json
 
-    python -m bert_tf.squad_evaluate dev-v1.1.json predictions.json --report_file=report.html
+    bert-tf evaluate-squad dev-v1.1.json predictions.json --report_file=report.html
 
 Prints JSON with the official keys. Questions without a prediction score 0 and are reported on
 standard error. --report_file adds a page to look at the answers of any system.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
-from bert_tf.files import write_text
-from bert_tf.squad import data as reading
-from bert_tf.squad import evaluation, files
-from bert_tf.squad.answers import Prediction
-from bert_tf.squad.report import report_html
 
 FLAGS = flags.FLAGS
 
 
-def define_flags(flag_values: flags.FlagValues = FLAGS) -> None:
-    """The flags of this script, named as the official ones."""
+def define_flags() -> None:
+    """The flags of this command, named as the official scripts'."""
     flags.DEFINE_string(
-        "na_prob_file",
-        None,
-        "v2.0: null_odds.json; adds the best scores over thresholds on it.",
-        flag_values=flag_values,
+        "na_prob_file", None, "v2.0: null_odds.json; adds the best scores over thresholds on it."
     )
     flags.DEFINE_float(
         "na_prob_thresh",
@@ -39,39 +31,47 @@ def define_flags(flag_values: flags.FlagValues = FLAGS) -> None:
         "v2.0 with --na_prob_file: above it an answer is taken as none. (1.0, the official "
         "script's, is meant for probabilities; with null odds the predictions are decided already: "
         "give a large number to leave them as they are.)",
-        flag_values=flag_values,
     )
-    flags.DEFINE_string(
-        "report_file", None, "Write a page to look at the answers.", flag_values=flag_values
-    )
+    flags.DEFINE_string("report_file", None, "Write a page to look at the answers.")
     flags.DEFINE_string(
         "nbest_file",
         None,
         "With --report_file: nbest_predictions.json, to show further answers.",
-        flag_values=flag_values,
     )
+
+
+def check_flags(words: Sequence[str]) -> None:
+    """Refuses all but two files."""
+    if len(words) != 2:
+        raise InputError(
+            f"{len(words)} files: {' '.join(words)}",
+            "two: the questions with their answers, and the predictions",
+            "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
+        )
+    shared_flags.require("nbest_file", "report_file")
+
+
+if __name__ == "__main__":
+    cli.parse(define_flags, check_flags)
+
+import json
+from collections.abc import Mapping
+
+from bert_tf.files import write_text
+from bert_tf.squad import data as reading
+from bert_tf.squad import evaluation, files
+from bert_tf.squad.answers import Prediction
+from bert_tf.squad.report import report_html
 
 
 def main(argv: Sequence[str]) -> None:
     """Questions, predictions -> scores, report."""
-    if len(argv) != 3:
-        raise InputError(
-            received=f"{len(argv) - 1} files: {' '.join(argv[1:])}",
-            expected="two: the questions with their answers, and the predictions",
-            remedy="python -m bert_tf.squad_evaluate DEV_JSON PREDICTIONS_JSON",
-        )
-    if FLAGS.nbest_file and not FLAGS.report_file:
-        raise InputError(
-            received="--nbest_file without --report_file",
-            expected="the page that shows further answers",
-            remedy="add --report_file=report.html, or leave out --nbest_file",
-        )
     questions, answers = reading.read_squad(argv[1]), files.read_predictions(argv[2])
     if FLAGS.na_prob_file and not questions.version_2:
         raise InputError(
-            received=f"--na_prob_file for {questions.source}, where every question has an answer",
-            expected="questions of SQuAD v2.0's kind",
-            remedy="leave out --na_prob_file",
+            f"--na_prob_file for {questions.source}, where every question has an answer",
+            "questions of SQuAD v2.0's kind",
+            "leave out --na_prob_file",
         )
     na_probs = files.read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
     scores = evaluation.evaluate(
@@ -103,5 +103,4 @@ def write_report(
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

@@ -1,12 +1,12 @@
 """Exports a trained model as a SavedModel that takes raw text, for TensorFlow Serving.
 
-    python export_model.py --init_checkpoint=/models/mrpc --export_dir=/serving/mrpc
-    python export_model.py --init_checkpoint=/models/squad --export_dir=/serving/squad
-    python export_model.py --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
+    bert-tf export --init_checkpoint=/models/mrpc --export_dir=/serving/mrpc
+    bert-tf export --init_checkpoint=/models/squad --export_dir=/serving/squad
+    bert-tf export --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
 
-What the model is for, and how it was trained, is known from the folder of its run, and partly from
-others; flags say the rest, and go before what the folder says. /serving/mrpc/1 is made, then
-/serving/mrpc/2 and so on. With --format=litert or onnx it is a file for these runtimes, which takes
+The folder of a run says what its model is for and how it was trained; for other folders, flags do,
+and a flag goes before what the folder says. The command writes /serving/mrpc/1, then
+/serving/mrpc/2 and so on. --format=litert or onnx writes one file for these runtimes, which takes
 ids in place of text.
 """
 
@@ -14,15 +14,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from absl import flags, logging
+from absl import flags
 
-from bert_tf.checkpoints import loading as weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import DEFAULT_CHOICES, FORMATS, SAVED_MODEL, TASKS, ServingOptions
-from bert_tf.serving.registry import check_options
-from bert_tf.squad.windows import WindowSizes
 
 FLAGS = flags.FLAGS
 DEFAULTS = ServingOptions()
@@ -30,7 +26,7 @@ AS_TRAINED = "default: as the model was trained, else"
 
 
 def define_flags() -> None:
-    """The flags of this script, shared ones first."""
+    """The flags of this command, shared ones first."""
     shared_flags.define_pretrained()
     flags.DEFINE_string("export_dir", None, "The folder of all versions of the model.")
     flags.DEFINE_enum(
@@ -46,43 +42,31 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "pairs", None, f"The model was trained on pairs of texts; {AS_TRAINED} single texts."
     )
-    flags.DEFINE_integer(
-        "num_choices",
-        None,
-        f"Sequences in a record of multiple choice; {AS_TRAINED} {DEFAULT_CHOICES}.",
-    )
-    flags.DEFINE_integer(
-        "max_seq_length",
-        None,
-        "Most pieces of a sequence; longer texts are cut, contexts of questions and texts with "
-        f"token labels are cut into windows; {AS_TRAINED} {WindowSizes.max_seq_length} for "
-        "questions, and all the model takes for the rest.",
-    )
-    flags.DEFINE_integer(
-        "doc_stride",
-        None,
-        f"How far a window begins behind the one before; {AS_TRAINED} {WindowSizes.doc_stride}.",
-    )
-    flags.DEFINE_integer(
-        "max_query_length",
-        None,
-        f"Most pieces of a question; {AS_TRAINED} {WindowSizes.max_query_length}.",
-    )
-    flags.DEFINE_integer(
-        "top_k", DEFAULTS.top_k, "Pieces for each [MASK], or answers to a question, to list."
-    )
     for name, text in (
-        ("n_best_size", "Starts and ends of a window that are looked at, answers of a question."),
-        ("max_answer_length", "Most pieces of an answer."),
+        ("num_choices", f"Choices of a multiple-choice record; {AS_TRAINED} {DEFAULT_CHOICES}."),
+        (
+            "max_seq_length",
+            "Most tokens of a sequence; longer texts are cut, contexts of questions and texts with "
+            f"token labels are cut into windows; {AS_TRAINED} 384 for questions, and the model's "
+            "maximum for the rest.",
+        ),
+        ("doc_stride", f"Tokens from the start of a window to the next; {AS_TRAINED} 128."),
+        ("max_query_length", f"Most tokens of a question; {AS_TRAINED} 64."),
+        ("top_k", "Tokens to list for each [MASK], or answers for each question."),
+        (
+            "n_best_size",
+            "Starts and ends tried in a window; answers ranked for a question.",
+        ),
+        ("max_answer_length", "Most tokens of an answer."),
     ):
-        flags.DEFINE_integer(name, getattr(DEFAULTS, name), text)
+        flags.DEFINE_integer(name, getattr(DEFAULTS, name), text, lower_bound=1)
     flags.DEFINE_bool(
         "version_2_with_negative",
         None,
         "Questions may have no answer; default: if a threshold is given, else as the model was "
         "trained, else whether one is stored.",
     )
-    flags.DEFINE_float(
+    shared_flags.define_number(
         "null_score_diff_threshold",
         None,
         "No answer if its score is above the best one's by more; default: as stored, else 0.",
@@ -90,22 +74,29 @@ def define_flags() -> None:
     flags.mark_flag_as_required("export_dir")
 
 
-def main(argv: Sequence[str]) -> None:
-    """Flags -> weights -> configuration -> tokenizer -> SavedModel."""
-    shared_flags.refuse_words(argv[1:])
-    shared_flags.check_limits()
-    source = weights.open_weights(FLAGS.init_checkpoint)
-    options = serving_options()
+if __name__ == "__main__":
+    cli.parse(define_flags, shared_flags.refuse_words)
+
+from absl import logging
+
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.cli import from_flags
+from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.registry import check_options
+
+
+def main(_: Sequence[str]) -> None:
+    """Flags -> model -> SavedModel, or a file for LiteRT or ONNX Runtime."""
+    source, options = open_weights(FLAGS.init_checkpoint), serving_options()
     check_options(source, options, ids_only=FLAGS.format != SAVED_MODEL)
-    config = weights.config_of(source, FLAGS.bert_config_file)
-    tokenizer = weights.tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
+    model = from_flags.complete_model(source)
     path = export_checkpoint(
         source,
-        config,
-        tokenizer,
+        model.config,
+        model.tokenizer,
         FLAGS.export_dir,
         options=options,
-        commands=[shlex.join(["python", *sys.argv])],
+        commands=[shlex.join(sys.argv)],
         file_format=FLAGS.format,
         int8=FLAGS.int8,
     )
@@ -113,7 +104,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def serving_options() -> ServingOptions:
-    """What the flags say."""
+    """The options of the flags."""
     names = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
              "n_best_size", "max_answer_length", "version_2_with_negative",
              "null_score_diff_threshold", "top_k")  # fmt: skip
@@ -122,5 +113,4 @@ def serving_options() -> ServingOptions:
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

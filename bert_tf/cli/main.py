@@ -13,7 +13,10 @@ _words: list[str] = []  # the command line without its flags
 
 
 def parse(
-    define_flags: Callable[[], None], check_flags: Callable[[Sequence[str]], None] | None = None
+    define_flags: Callable[[], None],
+    check_flags: Callable[[Sequence[str]], None] = lambda _: None,
+    *,
+    needs_tensorflow: bool = True,
 ) -> None:
     """Parses the command line, then loads TensorFlow.
 
@@ -21,24 +24,34 @@ def parse(
 
     Args:
       define_flags: defines the command's flags.
-      check_flags: called with what stands outside the flags; raises `InputError`.
+      check_flags: called with the words outside the flags; raises `InputError`.
+      needs_tensorflow: whether the command computes with it.
     """
     define_flags()
     list_shared_flags()
     app.define_help_flags()
     _words[:] = app.parse_flags_with_usage(sys.argv)
     try:
-        if check_flags:
-            check_flags(_words[1:])
+        check_flags(_words[1:])
     except InputError as error:
         end(1, failure(error))
-    runtime.load_tensorflow()
+    if needs_tensorflow:
+        runtime.load_tensorflow()
 
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Runs a command's `main` with the words of `parse`; `InputError` exits with code 1."""
     logging.set_verbosity(logging.INFO)
-    app.run(lambda argv: main_or_message(main, argv), flags_parser=lambda _: _words)
+    guard = main_or_message if "tensorflow" in sys.modules else _light_main_or_message
+    app.run(lambda argv: guard(main, argv), flags_parser=lambda _: _words)
+
+
+def _light_main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
+    """As `main_or_message`, for a command without TensorFlow, and so without other processes."""
+    try:
+        main(argv)
+    except InputError as error:
+        end(1, failure(error))
 
 
 def list_shared_flags() -> None:

@@ -1,13 +1,13 @@
 """What a training will need, before it is started: parameters, memory, FLOPs, time, what fits.
 
-    python plan.py --bert_config_file=bert_config.json --max_seq_length=128 --train_batch_size=32 \
+    bert-tf plan --bert_config_file=bert_config.json --max_seq_length=128 --train_batch_size=32 \
         --memory_gb=16 --device_tflops=15.7 --device_gb_per_s=900
-    python plan.py --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \
+    bert-tf plan --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \
         --gradient_accumulation_steps=4 --device_tflops=15.7 --device_gb_per_s=900 \
         --link_gb_per_s=12.5 --num_train_steps=1000000
-    python plan.py --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
+    bert-tf plan --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
 
-Nothing is built and no device is needed. The flags that run_pretraining.py has too mean the same
+Nothing is built and no device is needed. The flags that `bert-tf pretrain` has too mean the same
 here. Memory is in GB of 2^30 bytes where a device's is meant, as these are sold.
 """
 
@@ -16,25 +16,31 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-import bert_tf
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning import Device, Workload, tables
-from bert_tf.planning.workload import BYTES, HEADS, OPTIMIZERS
+from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 FLAGS = flags.FLAGS
+HEADS = {  # value of --head: name in config.HEADS
+    "pretraining": "pretraining",
+    "classifier": "classification",
+    "token_labels": "token_labels",
+    "span": "question_answering",
+}
 
 
 def define_flags() -> None:
     """What is trained, how, and on what."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-    flags.DEFINE_enum("head", "pretraining", HEADS, "What is trained on top of the encoder.")
+    flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
     flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence.")
     flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
     flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
     flags.DEFINE_integer("num_classes", 2, "Labels, of classifier and token_labels.")
-    flags.DEFINE_enum("precision", "float32", list(BYTES), "What the layers compute with.")
+    flags.DEFINE_enum("precision", "float32", PRECISIONS, "What the layers compute with.")
     flags.DEFINE_bool("recompute", False, "Compute encoder blocks again rather than keep them.")
     flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts a device takes its batch in.")
     flags.DEFINE_integer("num_replicas", 1, "Devices.")
@@ -54,26 +60,31 @@ def define_flags() -> None:
     flags.DEFINE_bool("fits", False, "The table of what fits for BERT-Base and BERT-Large.")
 
 
-def main(argv: Sequence[str]) -> None:
+def check_flags(words: Sequence[str]) -> None:
+    """Refuses a command that names no model."""
+    shared_flags.refuse_words(words)
+    if not FLAGS.bert_config_file and not FLAGS.fits:
+        raise InputError(
+            "no --bert_config_file",
+            "the sizes of a model, or --fits for those of the published ones",
+            "add --bert_config_file=bert_config.json",
+        )
+
+
+def main(_: Sequence[str]) -> None:
     """Prints what the flags ask for."""
-    shared_flags.refuse_words(argv[1:])
     work, device = make_workload(), make_device()
     print("\n".join(lines(work, device)))
 
 
 def make_workload() -> Workload:
     """The fields of a workload are named as the flags."""
-    if not FLAGS.bert_config_file and not FLAGS.fits:
-        raise InputError(
-            received="no --bert_config_file",
-            expected="the sizes of a model, or --fits for those of the published ones",
-            remedy="add --bert_config_file=bert_config.json",
-        )
     config = tables.PUBLISHED["BERT-Base"]
     if FLAGS.bert_config_file:
-        config = bert_tf.BertConfig.from_json_file(FLAGS.bert_config_file)
-    names = {field.name for field in dataclasses.fields(Workload)} - {"config"}
-    return Workload(config=config, **{name: FLAGS[name].value for name in names})
+        config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    names = {field.name for field in dataclasses.fields(Workload)} - {"config", "head"}
+    values = {name: FLAGS[name].value for name in names}
+    return Workload(config=config, head=HEADS[FLAGS.head], **values)
 
 
 def make_device() -> Device | None:
@@ -105,5 +116,5 @@ def lines(work: Workload, device: Device | None) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
+    cli.parse(define_flags, check_flags, needs_tensorflow=False)
     cli.run(main)

@@ -1,16 +1,16 @@
 """Draws the curves of a training run: losses, and the scores of evaluations on the way.
 
-python plot_curves.py --output_dir=/models/mine --picture=curves.png
+bert-tf plot --output_dir=/models/mine --picture=curves.png
 """
 
 from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
-from bert_tf.training.logging import Curve, read_curves
 
 FLAGS = flags.FLAGS
 
@@ -20,6 +20,12 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", None, "The folder of the run.")
     flags.DEFINE_string("picture", None, "Where the picture goes: .png, .svg or .pdf.")
     flags.mark_flags_as_required(["output_dir", "picture"])
+
+
+if __name__ == "__main__":
+    cli.parse(define_flags, shared_flags.refuse_words)
+
+from bert_tf.training.logging import Curve, read_curves
 
 
 def main(_: Sequence[str]) -> None:
@@ -65,5 +71,4 @@ def draw_curve(axes, curves: dict[str, Curve], name: str, label: str, style: str
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

@@ -1,10 +1,10 @@
 """Answers of a model to texts: a line in, a line of JSON out.
 
-    python predict.py --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
-    python predict.py --model=/serving/squad < questions.jsonl
-    echo "A fine film." | python predict.py --model=/models/sst2
+    bert-tf predict --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
+    bert-tf predict --model=/serving/squad < questions.jsonl
+    echo "A fine film." | bert-tf predict --model=/models/sst2
 
-The model is an export of export_model.py, or the folder of a checkpoint. A file of any size takes
+The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size takes
 the same memory. Typed into a terminal, each line is answered at once.
 """
 
@@ -16,14 +16,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import Predictor, files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.cli import predictor_flags
-from bert_tf.serving import lines
+from bert_tf.cli import served_model
 from bert_tf.serving.options import INPUT_FORMATS
 
 FLAGS = flags.FLAGS
@@ -33,7 +30,7 @@ STDIN = "standard input"
 def define_flags() -> None:
     """The flags of this script."""
     flags.DEFINE_string("model", None, "An export, or a folder with weights; local or remote.")
-    predictor_flags.define_flags()
+    served_model.define_flags()
     flags.DEFINE_string("input_file", None, "What is asked, one a line; default: standard input.")
     flags.DEFINE_string("output_file", None, "JSON lines; default: standard output.")
     flags.DEFINE_enum(
@@ -44,7 +41,7 @@ def define_flags() -> None:
         "of an object, `id` is passed on. Default: by the file's ending, else text, or tsv for "
         "models of several texts.",
     )
-    flags.DEFINE_integer("batch_size", 32, "Lines of a batch at most.")
+    flags.DEFINE_integer("batch_size", 32, "Lines of a batch at most.", lower_bound=1)
     flags.DEFINE_bool(
         "interactive",
         None,
@@ -53,11 +50,19 @@ def define_flags() -> None:
     flags.mark_flag_as_required("model")
 
 
-def main(argv: Sequence[str]) -> None:
+if __name__ == "__main__":
+    cli.parse(define_flags, shared_flags.refuse_words)
+
+import tensorflow as tf
+
+from bert_tf import files
+from bert_tf.serving import lines
+from bert_tf.serving.predictor import Predictor
+
+
+def main(_: Sequence[str]) -> None:
     """Flags -> model -> lines -> answers -> lines."""
-    shared_flags.refuse_words(argv[1:])
-    shared_flags.check_limits()
-    predictor = predictor_flags.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
+    predictor = served_model.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
     answers = answer(predictor, read_input(predictor))
     with open_output() as file, until_nobody_reads():
         count = write_lines(file, answers)
@@ -133,5 +138,4 @@ def until_nobody_reads() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

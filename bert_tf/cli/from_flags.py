@@ -1,0 +1,181 @@
+"""What the flags of `cli/flags.py` stand for: devices, the model to begin with, batches, steps."""
+
+import dataclasses
+import importlib
+from typing import Any
+
+import tensorflow as tf
+from absl import flags, logging
+
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.metadata import Weights
+from bert_tf.cli.flags import given_case, run_settings
+from bert_tf.config import BertConfig
+from bert_tf.data.batches import BatchingConfig
+from bert_tf.errors import InputError
+from bert_tf.training import distribution
+from bert_tf.training.settings import Intervals, StepConfig
+
+FLAGS = flags.FLAGS
+# What a run reads again and again or leaves behind.
+_TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
+
+# ---------------------------------------------------------------------------- devices
+
+
+def make_strategy() -> tf.distribute.Strategy:
+    """The devices of the flags; batch sizes are checked against their number.
+
+    On a TPU it turns --bucket_by_length off, as its programs are for batches of one shape.
+
+    Raises:
+      InputError: the devices are unavailable, flags contradict each other, a path is local and the
+        TPU is another machine's, or a batch cannot be shared out.
+    """
+    name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
+    if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
+        if name not in ("auto", "tpu"):
+            raise InputError(
+                f"--strategy={name} with {'--use_tpu' if FLAGS.use_tpu else '--tpu'}",
+                "auto or tpu, to run on a TPU",
+                "leave out one of the two",
+            )
+        _check_tpu_paths(tpu)
+        if "bucket_by_length" in FLAGS and FLAGS.bucket_by_length:
+            logging.info("--nobucket_by_length: on a TPU all batches are of --max_seq_length.")
+            FLAGS.bucket_by_length = False
+        name = "tpu"
+    strategy = distribution.make_strategy(
+        name,
+        tpu=tpu,
+        tpu_zone=FLAGS.tpu_zone,
+        gcp_project=FLAGS.gcp_project,
+        num_cpu_devices=FLAGS.num_cpu_devices,
+    )
+    _check_batch_sizes(strategy.num_replicas_in_sync)
+    return strategy
+
+
+def _check_tpu_paths(tpu: str | None) -> None:
+    """Refuses local paths for a TPU of another machine, before anything is connected."""
+    if tpu == "local":
+        return
+    for name in _TPU_PATHS:
+        for path in (FLAGS[name].value if name in FLAGS else None or "").split(","):
+            if path and not path.startswith("gs://"):
+                raise InputError(
+                    f"--{name}={path} with the TPU {tpu or '(none named)'}",
+                    "a path that begins with gs://: the TPU is another machine, whose workers "
+                    "cannot read a local path, nor can a process that resumes the run elsewhere",
+                    f"copy it to a bucket and give --{name}=gs://..., or run on the TPU virtual "
+                    "machine itself with --tpu=local",
+                )
+
+
+def _check_batch_sizes(replicas: int) -> None:
+    """Refuses batches that devices cannot share where a result depends on it; enlarges others."""
+    if FLAGS.do_train:
+        size = FLAGS.train_batch_size
+        step_config().check_batch_size(size, replicas, name="--train_batch_size")
+    if "max_eval_steps" in FLAGS and FLAGS.do_eval:  # the number of batches is the user's
+        StepConfig().check_batch_size(FLAGS.eval_batch_size, replicas, name="--eval_batch_size")
+    for name in ("eval_batch_size", "predict_batch_size"):
+        if name in FLAGS and (rest := FLAGS[name].value % replicas):
+            FLAGS[name].value += replicas - rest
+            size = FLAGS[name].value
+            logging.info("--%s is taken as %d, for %d devices.", name, size, replicas)
+
+
+# ---------------------------------------------------------------------------- the model
+
+
+def complete_model(source: Weights) -> PretrainedModel:
+    """Weights with the configuration and tokenizer of the flags, or their own.
+
+    Raises:
+      InputError: one is missing, or does not fit the flags.
+    """
+    config = config_of(source, FLAGS.bert_config_file)
+    tokenizer = tokenizer_of(source, config, FLAGS.vocab_file, given_case())
+    return PretrainedModel(source, config, tokenizer)
+
+
+def open_pretrained() -> PretrainedModel:
+    """The model that a fine-tuning run begins with.
+
+    Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
+    model of --output_dir if there is one.
+    """
+    own, given = FLAGS.output_dir, FLAGS.init_checkpoint
+    if given and not FLAGS.do_train and tf1.has_checkpoints(own):
+        logging.warning(
+            "Using the model in %s, not --init_checkpoint=%s; for that one give another "
+            "--output_dir.",
+            *(own, given),
+        )
+        given = None
+    model = complete_model(open_weights(given or own))
+    model.config.check_sequence_length(FLAGS.max_seq_length)
+    return model
+
+
+# ---------------------------------------------------------------------------- batches and steps
+
+
+def batching_config(config: BertConfig) -> BatchingConfig:
+    """How records become batches in fine-tuning."""
+    return BatchingConfig(
+        vocab_size=config.vocab_size,
+        max_seq_length=FLAGS.max_seq_length,
+        bucket_by_length=FLAGS.bucket_by_length,
+        legacy_shuffle=FLAGS.legacy_shuffle,
+    )
+
+
+def step_config() -> StepConfig:
+    """How a step is computed."""
+    return _of_flags(StepConfig)
+
+
+def intervals(*, eval_steps: int = 0) -> Intervals:
+    """How often training logs, saves and evaluates."""
+    return _of_flags(Intervals, eval_steps=eval_steps)
+
+
+def _of_flags(kind: type, **values: Any) -> Any:
+    """A dataclass whose fields are named as the flags."""
+    names = {field.name for field in dataclasses.fields(kind)} - values.keys()
+    return kind(**values, **{name: FLAGS[name].value for name in names})
+
+
+def all_run_settings(strategy: tf.distribute.Strategy, config: BertConfig) -> dict[str, Any]:
+    """What decides the result of a run, but for its data; recorded in its checkpoints."""
+    settings = run_settings() | config.to_dict()
+    if FLAGS.clip_per_replica:  # else the number of devices is ignored
+        settings["num_replicas"] = strategy.num_replicas_in_sync
+    return settings
+
+
+# ---------------------------------------------------------------------------- export
+
+
+def export(model: PretrainedModel, **options: Any) -> None:
+    """Exports the model of a run to --export_dir, if that is given.
+
+    Args:
+      model: what the run began with; the run's own weights are taken where it has some.
+      **options: fields of `serving.options.ServingOptions`.
+    """
+    if not FLAGS.export_dir:
+        return
+    # By name: a script that trains loads nothing of serving before it exports.
+    serving = importlib.import_module("bert_tf.serving.export")
+    serving.export_run(
+        FLAGS.output_dir,
+        model.source,
+        model.config,
+        model.tokenizer,
+        FLAGS.export_dir,
+        options=serving.ServingOptions(**options),
+    )

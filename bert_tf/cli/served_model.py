@@ -1,0 +1,35 @@
+"""The flags of the commands that ask a model, and the predictor that they describe."""
+
+import importlib
+from typing import Any
+
+from absl import flags
+
+from bert_tf.cli import flags as shared_flags
+from bert_tf.serving.options import TASKS
+
+FLAGS = flags.FLAGS
+_OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
+
+
+def define_flags() -> None:
+    """Which version of an export, and what the files of a folder with weights do not say."""
+    of_weights = "Of a folder with weights:"
+    flags.DEFINE_integer("version", None, "Of an export; default: the latest.")
+    flags.DEFINE_enum(
+        "task", None, TASKS, f"{of_weights} what the model does, where its files do not say it."
+    )
+    flags.DEFINE_list("labels", [], f"{of_weights} names of the classes, in order.")
+    flags.DEFINE_bool("pairs", None, f"{of_weights} it was trained on pairs of texts.")
+    flags.DEFINE_integer("max_seq_length", None, f"{of_weights} most tokens of a text.")
+    shared_flags.define_model_files()
+
+
+def make_predictor(path: str, **arguments: Any) -> Any:
+    """The `Predictor` of the model at a path, by these flags and further arguments."""
+    given = {name: FLAGS[name].value for name in _OF_WEIGHTS}
+    given["do_lower_case"] = shared_flags.given_case()
+    given["labels"] = tuple(FLAGS.labels) or None
+    options = {name: value for name, value in given.items() if value is not None}
+    predictor = importlib.import_module("bert_tf.serving.predictor").Predictor
+    return predictor(path, version=FLAGS.version, **arguments, **options)
