@@ -10,12 +10,13 @@ from absl import flags, logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.cli.flags import given_case, run_settings
+from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.settings import Intervals, StepConfig
+from bert_tf.training.intervals import Intervals
+from bert_tf.training.settings import FineTuningSchedule, StepConfig
 
 FLAGS = flags.FLAGS
 # What a run reads again and again or leaves behind.
@@ -97,7 +98,7 @@ def complete_model(source: Weights) -> PretrainedModel:
       InputError: one is missing, or does not fit the flags.
     """
     config = config_of(source, FLAGS.bert_config_file)
-    tokenizer = tokenizer_of(source, config, FLAGS.vocab_file, given_case())
+    tokenizer = tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
     return PretrainedModel(source, config, tokenizer)
 
 
@@ -133,6 +134,12 @@ def batching_config(config: BertConfig) -> BatchingConfig:
     )
 
 
+def schedule() -> FineTuningSchedule:
+    """How long, how fast and with which optimizer a model is fine-tuned."""
+    rate = shared_flags.learning_rates()[0]  # of a grid each trial puts in its own
+    return _of_flags(FineTuningSchedule, learning_rate=rate)
+
+
 def step_config() -> StepConfig:
     """How a step is computed."""
     return _of_flags(StepConfig)
@@ -151,7 +158,7 @@ def _of_flags(kind: type, **values: Any) -> Any:
 
 def all_run_settings(strategy: tf.distribute.Strategy, config: BertConfig) -> dict[str, Any]:
     """What decides the result of a run, but for its data; recorded in its checkpoints."""
-    settings = run_settings() | config.to_dict()
+    settings = shared_flags.run_settings() | config.to_dict()
     if FLAGS.clip_per_replica:  # else the number of devices is ignored
         settings["num_replicas"] = strategy.num_replicas_in_sync
     return settings
