@@ -11,24 +11,13 @@ learning rates or trials every combination is trained, and the best by the first
 
 from collections.abc import Sequence
 
-from absl import flags, logging
+from absl import flags
 
-from bert_tf.checkpoints import loading as weights
-from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
-from bert_tf.files import write_eval_results
-from bert_tf.serving.export import export_run
-from bert_tf.serving.options import ServingOptions
-from bert_tf.tasks import outputs, registry, sweep
-from bert_tf.tasks.metrics import check_libraries
-from bert_tf.tasks.run import Run, SplitData
+from bert_tf.tasks import registry
 from bert_tf.tasks.tables import FORMATS
-from bert_tf.tasks.task import Split, Task
-from bert_tf.tasks.tfds import read_tfds
-from bert_tf.training.settings import FineTuningSchedule
 
 FLAGS = flags.FLAGS
 OWN_FILES_HELP = "Tasks csv, tsv, jsonl:"
@@ -41,26 +30,41 @@ OWN_FILES_FLAGS = (
 
 def define_flags() -> None:
     """The flags of this script, shared ones first."""
-    shared_flags.define_tuned_model()
-    shared_flags.define_fine_tuning()
+    shared_flags.define_fine_tuned_model()
     shared_flags.define_training()
+    shared_flags.define_fine_tuning(
+        max_seq_length=128, max_seq_length_help="Most tokens of an example; longer ones are cut."
+    )
     shared_flags.define_devices()
-    shared_flags.define_export()
+    shared_flags.define_export_dir()
+    shared_flags.define_tfds("in place of --data_dir")
     flags.DEFINE_string("task_name", None, f"One of:\n{registry.describe_tasks()}")
+    flags.mark_flag_as_required("task_name")
     flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
-    flags.DEFINE_string("tfds_name", None, "A dataset of tensorflow-datasets, for --data_dir.")
-    flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
     flags.DEFINE_string("xnli_language", "zh", "The language of the task xnli.")
-    flags.DEFINE_integer("max_seq_length", 128, "Most pieces of an example; longer ones are cut.")
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev data; after training, if both.")
     flags.DEFINE_bool("do_predict", False, "Predict the test data.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step.")
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step.", lower_bound=1)
     flags.DEFINE_list("learning_rate", ["5e-5"], "The peak learning rate; several for a grid.")
-    flags.DEFINE_integer("num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ...")
-    flags.DEFINE_integer("eval_steps", 0, "Evaluate every so many steps, and keep the best; 0: no.")
     flags.DEFINE_integer(
-        "early_stopping", 0, "Stop after so many evaluations without a better one; 0: never."
+        "num_trials",
+        1,
+        "Seeds for each learning rate: --seed, --seed + 1, ...",
+        lower_bound=1,
     )
+    with shared_flags.deciding():
+        flags.DEFINE_integer(
+            "eval_steps",
+            0,
+            "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
+            lower_bound=0,
+        )
+        flags.DEFINE_integer(
+            "early_stopping",
+            0,
+            "Stop after so many evaluations without a better one; 0: never.",
+            lower_bound=0,
+        )
     for name, default, text in (
         ("text_a_column", "text_a", "the text"),
         ("text_b_column", None, "a second text"),
@@ -83,126 +87,117 @@ def define_flags() -> None:
         flags.DEFINE_string(
             f"{part}_file", None, f"{OWN_FILES_HELP} default: {part}.<task_name> in --data_dir."
         )
-    flags.mark_flags_as_required(["task_name"])
-
-
-def main(argv: Sequence[str]) -> None:
-    """Flags -> model -> task and data -> trials -> evaluation -> prediction -> export."""
-    check_flags(argv[1:])
-    strategy = shared_flags.make_strategy()
-    shared_flags.check_batch_sizes(strategy)
-    model = shared_flags.open_pretrained()
-    task = make_task()
-    train_examples = read(task, task.split("train")) if FLAGS.do_train else []
-    task = with_labels(task, train_examples, model)
-    logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none, a score")
-    dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
-    test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
-    folder = tf1.CheckpointFolder(FLAGS.output_dir)  # made, if that can be
-    run = Run(
-        task,
-        model,
-        strategy,
-        shared_flags.make_batching(model.config),
-        output_dir=FLAGS.output_dir,
-        step_config=shared_flags.make_step_config(),
-    )
-    if FLAGS.do_train:
-        settings = make_settings()
-        settings.schedule.num_train_steps(len(train_examples))  # are there enough for one?
-        weights.refuse_other_model(folder, model, run.metadata())
-        run.write_records("train", train_examples)
-        sweep.run_all(run, settings, dev)
-    elif FLAGS.do_eval or FLAGS.do_predict:
-        run.restore()
-    if dev:
-        evaluate(run, dev)
-    for data in test:
-        write_predictions(run, task, data)
-    if FLAGS.export_dir:
-        export(run)
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses what makes no sense, before anything is read."""
+    """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-        raise InputError(
-            received="none of --do_train, --do_eval, --do_predict",
-            expected="at least one of them",
-            remedy="add what is to be done",
-        )
+    shared_flags.require_one_of("do_train", "do_eval", "do_predict")
     if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
         raise InputError(
-            received=f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}",
-            expected="one of them",
-            remedy="give the folder of the files, or the name of a dataset",
+            f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}",
+            "one of them",
+            "give the folder of the files, or the name of a dataset",
         )
-    shared_flags.check_limits()
-    if FLAGS.eval_steps and not (FLAGS.do_train and FLAGS.do_eval):
+    shared_flags.require("eval_steps", "do_train", "do_eval")
+    shared_flags.require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")
+    if (len(shared_flags.learning_rates()) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
         raise InputError(
-            received="--eval_steps without --do_train and --do_eval",
-            expected="training, and dev data to evaluate on while it goes",
-            remedy="add both, or leave out --eval_steps",
+            "several trials without --do_eval",
+            "dev data, by which the best is chosen",
+            "add --do_eval",
         )
-    if FLAGS.early_stopping and not FLAGS.eval_steps:
-        raise InputError(
-            received="--early_stopping without --eval_steps",
-            expected="how often to evaluate",
-            remedy="add --eval_steps=100, say",
-        )
-    if (len(FLAGS.learning_rate) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
-        raise InputError(
-            received="several trials without --do_eval",
-            expected="dev data, by which the best is chosen",
-            remedy="add --do_eval",
-        )
+    check_task_flags(registry.find_name(FLAGS.task_name))
 
 
-def make_task() -> Task:
-    """The task of the flags."""
-    name = registry.find_name(FLAGS.task_name)
-    refuse_without_effect(name)
-    if name == "xnli":
-        task = registry.get_task(name, language=FLAGS.xnli_language)
-    elif name in FORMATS:
-        task = registry.get_task(
-            name,
-            text_a=FLAGS.text_a_column,
-            text_b=FLAGS.text_b_column,
-            label=FLAGS.label_column,
-            id_column=FLAGS.id_column,
-            has_header=FLAGS.has_header,
-            label_kind=FLAGS.label_kind,
-            labels=FLAGS.labels,
-            label_separator=FLAGS.label_separator,
-            train_file=FLAGS.train_file,
-            dev_file=FLAGS.dev_file,
-            test_file=FLAGS.test_file,
-        )
-    else:
-        task = registry.get_task(name)
-    if FLAGS.do_eval:
-        check_libraries(task.metrics)
-    return task
-
-
-def refuse_without_effect(task_name: str) -> None:
-    """Refuses flags that say what is not done."""
+def check_task_flags(task_name: str) -> None:
+    """Refuses flags that have no effect on the task."""
     others = [] if task_name in FORMATS else [*OWN_FILES_FLAGS]
     others += [] if task_name == "xnli" else ["xnli_language"]
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
+    source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
     for name in others:
-        if FLAGS[name].present:
-            source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
-            raise InputError(
-                received=f"--{name} for the task {task_name}{source}, where it has no effect",
-                expected="flags of this task",
-                remedy="leave it out; for your own files use the tasks csv, tsv and jsonl",
-            )
+        shared_flags.refuse_without_effect(
+            name,
+            f"for the task {task_name}{source}",
+            "for your own files use the tasks csv, tsv and jsonl",
+        )
+
+
+if __name__ == "__main__":
+    cli.parse(define_flags, check_flags)
+
+from absl import logging
+
+from bert_tf.checkpoints import loading, tf1
+from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.cli import from_flags
+from bert_tf.files import write_eval_results
+from bert_tf.tasks import outputs, sweep
+from bert_tf.tasks.examples import read_tfds
+from bert_tf.tasks.metrics import check_libraries
+from bert_tf.tasks.run import Run, SplitData
+from bert_tf.tasks.task import Split, Task
+
+
+def main(_: Sequence[str]) -> None:
+    """Flags -> model -> data -> trainer, first weights -> train -> evaluate -> predict -> export.
+
+    A `Run` has one trainer after the other: of each trial, then of the best.
+    """
+    strategy = from_flags.make_strategy()
+    model = from_flags.open_pretrained()
+    task = make_task()
+    train_examples = read(task, task.split("train")) if FLAGS.do_train else []
+    task = with_labels(task, train_examples, model)
+    logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none, a score")
+    dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
+    test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
+    run = Run(
+        task,
+        model,
+        strategy,
+        from_flags.batching_config(model.config),
+        output_dir=FLAGS.output_dir,
+        step_config=from_flags.step_config(),
+    )
+    tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
+    if FLAGS.do_train:
+        train(run, train_examples, dev)
+    else:
+        run.restore()
+    if dev:
+        evaluate(run, dev)
+    for data in test:
+        predict(run, data)
+    export(run)
+
+
+# ---------------------------------------------------------------------------- data
+
+
+def make_task() -> Task:
+    """The task of the flags."""
+    name = registry.find_name(FLAGS.task_name)
+    options = {}
+    if name == "xnli":
+        options = {"language": FLAGS.xnli_language}
+    elif name in FORMATS:
+        options = {
+            "text_a": FLAGS.text_a_column,
+            "text_b": FLAGS.text_b_column,
+            "label": FLAGS.label_column,
+            "head": FLAGS.label_kind,
+            **{n: FLAGS[n].value for n in ("id_column", "has_header", "labels", "label_separator")},
+            **{n: FLAGS[n].value for n in FILE_FLAGS},
+        }
+    task = registry.get_task(name, **options)
+    if FLAGS.do_eval:
+        check_libraries(task.metrics)
+    return task
 
 
 def read(task: Task, split: Split) -> list:
@@ -255,26 +250,31 @@ def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Tas
     )
 
 
-def make_settings() -> sweep.Settings:
-    """What every trial is trained with, and the grid."""
-    return sweep.Settings(
-        schedule=FineTuningSchedule(
-            train_batch_size=FLAGS.train_batch_size,
-            num_train_epochs=FLAGS.num_train_epochs,
-            warmup_proportion=FLAGS.warmup_proportion,
-            end_learning_rate=FLAGS.end_learning_rate,
-            layerwise_lr_decay=FLAGS.layerwise_lr_decay,
-            optimizer=FLAGS.optimizer,
-            bias_correction=FLAGS.bias_correction,
-        ),
-        learning_rates=shared_flags.parse_learning_rates(FLAGS.learning_rate),
+# ---------------------------------------------------------------------------- train
+
+
+def train(run: Run, train_examples: list, dev: Sequence[SplitData]) -> None:
+    """Records -> one trial, or a grid of them; the run keeps the best model."""
+    schedule = from_flags.schedule()
+    schedule.num_train_steps(len(train_examples))  # refuses too few examples before it writes
+    folder = tf1.CheckpointFolder(FLAGS.output_dir)
+    loading.refuse_other_model(folder, run.model, run.metadata())
+    run.write_records("train", train_examples)
+    settings = sweep.Settings(
+        schedule=schedule,
+        learning_rates=shared_flags.learning_rates(),
         seeds=tuple(FLAGS.seed + i for i in range(FLAGS.num_trials)),
         freeze=FLAGS.freeze,
-        intervals=shared_flags.make_intervals(eval_steps=FLAGS.eval_steps),
+        intervals=from_flags.intervals(),
         keep_checkpoint_max=FLAGS.keep_checkpoint_max,
         early_stopping=FLAGS.early_stopping,
         eval_batch_size=FLAGS.eval_batch_size,
+        run_settings=from_flags.all_run_settings(run.strategy, run.model.config),
     )
+    sweep.run_all(run, settings, dev)
+
+
+# ---------------------------------------------------------------------------- evaluate, predict
 
 
 def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
@@ -288,8 +288,9 @@ def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
     write_eval_results(FLAGS.output_dir, results)
 
 
-def write_predictions(run: Run, task: Task, data: SplitData) -> None:
+def predict(run: Run, data: SplitData) -> None:
     """test_results.tsv, the same with names, the submission file; scores if there are labels."""
+    task = run.task
     logits = run.predict(data, batch_size=FLAGS.predict_batch_size)
     ending = data.split.name.partition("_")[2]
     ending = f"_{ending}" if data.split != task.splits_of("test")[0] else ""
@@ -311,29 +312,24 @@ def write_predictions(run: Run, task: Task, data: SplitData) -> None:
         write_eval_results(folder, results, name=f"test_eval_results{ending}.txt")
 
 
+# ---------------------------------------------------------------------------- export
+
+
 def export(run: Run) -> None:
-    """The best model as a SavedModel that takes raw text."""
+    """Exports the best model as a SavedModel that takes raw text, if --export_dir asks for it."""
     task, model = run.task, run.model
     length = FLAGS.max_seq_length
     if not FLAGS.do_train and not FLAGS["max_seq_length"].present:
         length = model.source.metadata.max_seq_length or length
-    options = ServingOptions(
+    from_flags.export(
+        model,
         task=task.head,
         labels=task.labels.names or None,
         pairs=task.has_pairs,
         num_choices=task.num_choices,
         max_seq_length=length,
     )
-    export_run(
-        FLAGS.output_dir,
-        model.source,
-        model.config,
-        model.tokenizer,
-        FLAGS.export_dir,
-        options=options,
-    )
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags)
     cli.run(main)

@@ -127,7 +127,7 @@ def main(_: Sequence[str]) -> None:
             train_batches,
             num_train_steps=FLAGS.num_train_steps,
             folder=folder,
-            intervals=from_flags.intervals(eval_steps=FLAGS.eval_steps),
+            intervals=from_flags.intervals(),
             run_settings={
                 **from_flags.all_run_settings(strategy, config),
                 "num_records": train_batches.num_records,

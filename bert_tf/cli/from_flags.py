@@ -145,15 +145,15 @@ def step_config() -> StepConfig:
     return _of_flags(StepConfig)
 
 
-def intervals(*, eval_steps: int = 0) -> Intervals:
-    """How often training logs, saves and evaluates."""
-    return _of_flags(Intervals, eval_steps=eval_steps)
+def intervals() -> Intervals:
+    """How often training logs, saves and, where the script has the flag, evaluates."""
+    return _of_flags(Intervals)
 
 
 def _of_flags(kind: type, **values: Any) -> Any:
-    """A dataclass whose fields are named as the flags."""
+    """A dataclass whose fields are named as flags; one without a flag keeps its default."""
     names = {field.name for field in dataclasses.fields(kind)} - values.keys()
-    return kind(**values, **{name: FLAGS[name].value for name in names})
+    return kind(**values, **{name: FLAGS[name].value for name in names if name in FLAGS})
 
 
 def all_run_settings(strategy: tf.distribute.Strategy, config: BertConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ one if there are no evaluations on the way.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -36,6 +37,7 @@ class Settings:
     freeze: Sequence[str] = ()
     intervals: Intervals
     keep_checkpoint_max: int = 5
+    run_settings: Mapping[str, Any]  # of the flags that decide the result
     early_stopping: int = 0  # ends after so many evaluations without a better one; 0: never
     eval_batch_size: int = 8
 
@@ -228,23 +230,18 @@ def _facts(
     trial: Trial,
     dev: Sequence[SplitData],
 ) -> dict:
-    """What decides how a trial ends."""
+    """What decides the result of a trial: the settings of its run, and its data."""
     return {
-        **run.step_config.run_settings(run.strategy.num_replicas_in_sync),
-        **run.model.config.to_dict(),
+        **settings.run_settings,
         "train_data": run.train_digest,
         "dev_data": run.digest_of(dev[0]) if dev and settings.chooses else None,
         "labels": list(run.task.labels.names),
-        "eval_steps": settings.intervals.eval_steps,
-        "early_stopping": settings.early_stopping,
-        **dataclasses.asdict(schedule),
+        "learning_rate": trial.learning_rate,
         "num_train_steps": schedule.num_train_steps(run.num_train_examples),
-        "freeze": list(settings.freeze),
         "task_name": run.task.name,
         "init_checkpoint": run.model.source.path,
         "seed": trial.seed,
         "num_records": len(run.train_files),
-        **dataclasses.asdict(run.batching),
     }
 
 
