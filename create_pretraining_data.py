@@ -17,28 +17,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 
 FLAGS = flags.FLAGS
-
-
-def define_flags() -> None:
-    """The original's flags with the original's defaults; then those that it does not have."""
-    flags.DEFINE_string("output_file", None, "TFRecord files to write, separated by commas.")
-    shared_flags.define_texts()
-    shared_flags.define_vocabulary()
-    flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence, [CLS] and [SEP] included.")
-    flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of a sequence.")
-    flags.DEFINE_integer("random_seed", 12345, "Seed of all that is random.")
-    flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks.")
-    flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens that is masked.")
-    flags.DEFINE_float(
-        "short_seq_prob", 0.1, "Share of the documents that are cut into shorter sequences."
-    )
-    flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
-    flags.DEFINE_string(
-        "temp_dir",
-        None,
-        "Local folder for intermediate files, about as large as the output; default: beside it.",
-    )
+define_flags = shared_flags.define_pretraining_data
 
 
 if __name__ == "__main__":

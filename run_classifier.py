@@ -137,10 +137,10 @@ from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.cli import from_flags
 from bert_tf.files import write_eval_results
 from bert_tf.tasks import outputs, sweep
-from bert_tf.tasks.examples import read_tfds
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.task import Split, Task
+from bert_tf.tasks.tfds import read_tfds
 
 
 def main(_: Sequence[str]) -> None:

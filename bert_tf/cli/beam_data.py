@@ -28,7 +28,6 @@ from collections.abc import Sequence
 
 from absl import flags
 
-import create_pretraining_data
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
@@ -39,7 +38,7 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """The flags of create_pretraining_data.py, and what they mean here."""
-    create_pretraining_data.define_flags()
+    shared_flags.define_pretraining_data()
     FLAGS["output_file"].help = "What the names of the TFRecord files begin with."
     FLAGS["temp_dir"].help = "A local folder of every machine, for the tokenized corpus."
     FLAGS["num_workers"].help = "Processes of this machine, where no runner is given; 0: all cores."
@@ -68,15 +67,16 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+from create_pretraining_data import job_from_flags
+from data_gen.workers import prepare_script
+
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> job -> records, on Beam's runner."""
-    from data_gen.beam import pipeline  # loads Beam, which `check_flags` asks for
-    from data_gen.workers import prepare_script
+    from data_gen.beam import pipeline  # loads Beam
 
     prepare_script()
-    job = create_pretraining_data.job_from_flags()
-    pipeline.create(job, num_shards=FLAGS.num_shards, beam_options=argv[1:])
+    pipeline.create(job_from_flags(), num_shards=FLAGS.num_shards, beam_options=argv[1:])
 
 
 if __name__ == "__main__":

@@ -235,6 +235,28 @@ def define_texts() -> None:
     flags.mark_flags_as_required(["input_file", "output_file"])
 
 
+def define_pretraining_data() -> None:
+    """What `bert-tf data` and `bert-tf beam-data` make: the original's flags, then our own."""
+    flags.DEFINE_string("output_file", None, "TFRecord files to write, separated by commas.")
+    define_texts()
+    define_vocabulary()
+    flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence, [CLS] and [SEP] included.")
+    flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of a sequence.")
+    flags.DEFINE_integer("random_seed", 12345, "Seed of all that is random.")
+    flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks.")
+    flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens that is masked.")
+    flags.DEFINE_float(
+        "short_seq_prob", 0.1, "Share of the documents that are cut into shorter sequences."
+    )
+    flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
+    flags.DEFINE_string(
+        "temp_dir",
+        None,
+        "Local folder for intermediate files, about as large as the output; default: beside it.",
+    )
+
+
 def define_tfds(purpose: str) -> None:
     """Data from tensorflow-datasets."""
     flags.DEFINE_string("tfds_name", None, f"A dataset of tensorflow-datasets, {purpose}.")
