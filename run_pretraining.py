@@ -233,7 +233,7 @@ def make_train_batches(config: BertConfig) -> RecordBatches:
     files = open_files(FLAGS.input_file)
     return RecordBatches(
         files,
-        samplers.ShuffledOrder(len(files), seed=FLAGS.seed),
+        samplers.ShuffledSampler(len(files), seed=FLAGS.seed),
         batch_size=FLAGS.train_batch_size,
         vocab_size=config.vocab_size,
     )
@@ -249,7 +249,7 @@ def make_eval_batches(config: BertConfig) -> RecordBatches:
         logging.warning("Evaluating on the training files; --eval_input_file names others.")
     return RecordBatches(
         files,
-        samplers.FileOrder(len(files)),
+        samplers.SequentialSampler(len(files)),
         batch_size=FLAGS.eval_batch_size,
         vocab_size=config.vocab_size,
         num_examples=num_examples,

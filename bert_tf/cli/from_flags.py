@@ -12,7 +12,7 @@ from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import Batching
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.intervals import Intervals
@@ -124,9 +124,9 @@ def open_pretrained() -> PretrainedModel:
 # ---------------------------------------------------------------------------- batches and steps
 
 
-def batching_config(config: BertConfig) -> Batching:
+def batching_config(config: BertConfig) -> BatchingConfig:
     """How records become batches in fine-tuning."""
-    return Batching(
+    return BatchingConfig(
         vocab_size=config.vocab_size,
         max_seq_length=FLAGS.max_seq_length,
         bucket_by_length=FLAGS.bucket_by_length,
