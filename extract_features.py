@@ -60,7 +60,7 @@ from absl import logging
 
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
-from bert_tf.serving import feature_extraction, feature_files
+from bert_tf.serving import feature_extraction
 
 
 def main(_: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.input_format:
         is_jsonl = FLAGS.input_format == "jsonl"
     lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl)
-    write = feature_files.WRITERS[FLAGS.output_format]
+    write = feature_extraction.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, extractor.extract(lines), layers)
     logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
 

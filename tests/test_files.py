@@ -131,3 +131,25 @@ def test_remote_paths_too():
     files.write_text("ram://files/a.json", json.dumps({"a": 1}))
     assert files.read_json("ram://files/a.json") == {"a": 1}
     assert tf.io.gfile.listdir("ram://files") == ["a.json"]
+
+
+def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    blocks = [b"one\nt"]
+
+    def read(*_):
+        if blocks:
+            return blocks.pop()
+        raise tf.errors.DataLossError(None, None, "a bad sector")
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
+    found = files.read_lines(str(tmp_path / "in"))
+    assert next(found) == b"one\n"
+    with pytest.raises(InputError, match="a bad sector"):
+        next(found)
+
+
+def test_a_file_that_is_none_is_named(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError, match=str(path)):
+            list(files.read_lines(str(path)))

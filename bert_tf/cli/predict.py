@@ -56,7 +56,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from bert_tf import files
-from bert_tf.serving import lines
+from bert_tf.serving import rows
 from bert_tf.serving.predictor import Predictor
 
 
@@ -72,12 +72,12 @@ def main(_: Sequence[str]) -> None:
 
 def read_input(predictor: Predictor) -> Iterator[Any]:
     """What is asked, an item for each line."""
-    facts = predictor.model.facts
+    metadata = predictor.model.metadata
     path = FLAGS.input_file
-    return lines.read_items(
-        files.read_lines(path) if path else lines.lines_of(sys.stdin.buffer),
-        facts,
-        input_format=FLAGS.input_format or lines.format_of(path, facts),
+    return rows.read_items(
+        files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer),
+        metadata,
+        input_format=FLAGS.input_format or rows.format_of(path, metadata),
         name=path or STDIN,
     )
 
@@ -97,7 +97,7 @@ def answer(predictor: Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any
         interactive = not FLAGS.input_file and sys.stdin.isatty()
     name = FLAGS.input_file or STDIN
     found = predictor.stream(
-        noted(), window=1 if interactive else None, place=lambda n: lines.place(name, n)
+        noted(), window=1 if interactive else None, place=lambda n: rows.place(name, n)
     )
     for one in found:
         yield ids.popleft() | one

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.answer_windows import Contexts, Windows, make_windows, read_contexts
 from bert_tf.serving.fill_mask import MASK
+from bert_tf.serving.graph_answers import Contexts, Windows, make_windows, read_contexts
 from bert_tf.serving.graph_text import Features, Sequences, runs_of
+from bert_tf.serving.graph_words import PointFlags, words_of_texts
 from bert_tf.serving.loading import ServedModel
-from bert_tf.serving.piece_names import piece_names
 from bert_tf.serving.rows import Row
-from bert_tf.serving.words_of_text import PointFlags, words_of_texts
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tasks.features import word_windows
 
@@ -46,10 +45,10 @@ class SequenceReader:
 
     def __init__(self, model: ServedModel):
         """Takes the tokenizer and the lengths from the model."""
-        self._task, self._options = model.facts["task"], model.facts["options"]
+        self._task, self._options = model.metadata["task"], model.metadata["options"]
         length = self._options["max_seq_length"]
         self._sequences = Sequences(model.tokenizer, model.config, max_seq_length=length)
-        self.piece_names = piece_names(model.tokenizer, model.config)
+        self.piece_names = self._sequences.piece_names()
         self._flags = PointFlags()
         self._windows_of = functools.lru_cache(maxsize=1)(self._make_windows)
 

@@ -10,9 +10,9 @@ import numpy as np
 from bert_tf.errors import InputError
 from bert_tf.playground.attention import attention_of
 from bert_tf.playground.sequences import SequenceReader
+from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import RowReader, answers_of, arrays_of, size_of
-from bert_tf.serving.signatures import DEFAULT
 
 MOST_BYTES = 200_000  # of the texts of a request: seconds of work, not minutes
 MOST_ENDINGS = 20
@@ -25,34 +25,34 @@ class Playground:
     def __init__(self, predictor: Predictor):
         """Takes the model."""
         self._model = predictor.model
-        self._facts = predictor.model.facts
-        self._rows = RowReader(self._facts)
+        self._metadata = predictor.model.metadata
+        self._rows = RowReader(self._metadata)
         self._sequences = SequenceReader(self._model)
 
     def warm_up(self) -> None:
         """Answers something, so that the first real answer takes no longer than the others."""
-        shapes = self._facts["signatures"][DEFAULT]
+        shapes = self._metadata["signatures"][DEFAULT]
         texts = {n: ["a", "b"] if len(shapes[n]["shape"]) > 1 else "a" for n in self._rows.names}
         self.answer({"texts": texts})
 
     def describe(self) -> Json:
         """The model: its task, its texts, its sizes."""
-        facts, config = self._facts, self._model.config
-        shapes = facts["signatures"][DEFAULT]
+        metadata, config = self._metadata, self._model.config
+        shapes = metadata["signatures"][DEFAULT]
         return {
             "name": self._model.path.rstrip("/").rsplit("/", 2)[-2:],
-            "task": facts["task"],
+            "task": metadata["task"],
             "texts": [
                 {"name": name, "what": what, "isList": len(shapes[name]["shape"]) > 1}
-                for name, what in facts["texts"].items()
+                for name, what in metadata["texts"].items()
             ],
-            "options": facts["options"],
+            "options": metadata["options"],
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
             "hidden": config.hidden_size,
             "vocabulary": config.vocab_size,
-            "lowerCase": facts["do_lower_case"],
-            "metrics": facts["metrics"],
+            "lowerCase": metadata["do_lower_case"],
+            "metrics": metadata["metrics"],
             "mostBytes": MOST_BYTES,
         }
 
@@ -66,7 +66,7 @@ class Playground:
         start = time.perf_counter()
         outputs = self._model.run(arrays_of([row]))
         seconds = time.perf_counter() - start
-        (answer,) = answers_of(outputs, self._facts["task"])
+        (answer,) = answers_of(outputs, self._metadata["task"])
         return {
             "answer": answer,
             "milliseconds": round(seconds * 1000, 1),

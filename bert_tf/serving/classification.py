@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.serving import inference
 from bert_tf.serving.graph_text import Features
-from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.signatures import Answers, ServingTask
 
 SAMPLE_TEXTS = (
@@ -21,37 +21,34 @@ SAMPLE_TEXTS = (
 class TextTask(ServingTask):
     """A task of single texts or of pairs, with one vector or score for the whole."""
 
-    text_options = ("pairs",)
+    own_options = text_options = ("pairs",)
 
-    def __init__(self, *args, pairs: bool = False, **kwargs):
-        """As for `ServingTask`; `pairs`: the model was trained on pairs of texts."""
-        super().__init__(*args, **kwargs)
-        self.pairs = pairs
-        if pairs:
+    def __init__(self, *args):
+        """See `ServingTask`."""
+        super().__init__(*args)
+        if self.options.pairs:
             self.texts = {"text_a": "the first text", "text_b": "the second text, or empty"}
         else:
             self.texts = {"text": "the text"}
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text, or text_a and text_b, [B] -> the answers [B, ...]."""
-        if self.pairs:
+        if self.options.pairs:
             return self.answer_ids(self.sequences.of_pairs(texts["text_a"], texts["text_b"]))
         return self.answer_ids(self.sequences.of_texts(texts["text"]))
 
     def samples(self) -> list[dict[str, Any]]:
-        """Texts from nothing to more than fits."""
+        """Texts from empty to longer than the maximum."""
         return [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
-
-    def options(self) -> dict[str, Any]:
-        """With or without a second text."""
-        return {**super().options(), "pairs": self.pairs}
 
 
 class ClassifierTask(TextTask):
-    """One of several labels."""
+    """One of several labels. L is the number of labels."""
 
     name = "classification"
     title = "Gives each text one of several labels."
+    head = inference.SEQUENCE
+    own_options = ("pairs", "labels")
     outputs = MappingProxyType(
         {
             "label": "string [B], the likeliest label",
@@ -61,26 +58,30 @@ class ClassifierTask(TextTask):
         }
     )
 
-    def __init__(self, *args, labels: tuple[str, ...], **kwargs):
-        """As for `TextTask`; `labels`: names of the model's classes, in order."""
-        super().__init__(*args, **kwargs)
-        self.labels = checked_labels(labels, self.model)
+    def __init__(self, *args):
+        """See `ServingTask`.
+
+        Raises:
+          InputError: the labels are not as many as the model has classes, or not each once.
+        """
+        super().__init__(*args)
+        check_labels(self)
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> label, probability [B], labels and probabilities [B, L]."""
         probabilities = tf.nn.softmax(self.outputs_of(features)["logits"])  # [B, L]
         best = tf.argmax(probabilities, axis=-1)
-        names = tf.constant(self.labels)
         return {
-            "label": tf.gather(names, best),
+            "label": tf.gather(tf.constant(self.options.labels), best),
             "probability": tf.reduce_max(probabilities, axis=-1),
-            "labels": in_each_row(names, probabilities),
-            "probabilities": probabilities,
+            **self._all_labels(probabilities),
         }
 
-    def options(self) -> dict[str, Any]:
-        """With the labels."""
-        return {**super().options(), "labels": list(self.labels)}
+    def _all_labels(self, probabilities: tf.Tensor) -> Answers:
+        """The names in every row, so that a row of an answer can be read by itself."""
+        names = tf.constant(self.options.labels)[tf.newaxis]
+        labels = tf.broadcast_to(names, tf.shape(probabilities))
+        return {"labels": labels, "probabilities": probabilities}
 
 
 class MultiLabelTask(ClassifierTask):
@@ -99,11 +100,7 @@ class MultiLabelTask(ClassifierTask):
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> labels, probabilities, applies [B, L]."""
         probabilities = tf.sigmoid(self.outputs_of(features)["logits"])  # [B, L]
-        return {
-            "labels": in_each_row(tf.constant(self.labels), probabilities),
-            "probabilities": probabilities,
-            "applies": probabilities >= 0.5,
-        }
+        return {**self._all_labels(probabilities), "applies": probabilities >= 0.5}
 
 
 class RegressionTask(TextTask):
@@ -111,6 +108,7 @@ class RegressionTask(TextTask):
 
     name = "regression"
     title = "Gives each text a score."
+    head = inference.SEQUENCE
     outputs = MappingProxyType({"score": "float [B], which may lie beyond the scores of training"})
 
     def answer_ids(self, features: Features) -> Answers:
@@ -118,17 +116,12 @@ class RegressionTask(TextTask):
         return {"score": self.outputs_of(features)["logits"][:, 0]}
 
 
-def checked_labels(labels: tuple[str, ...], model: InferenceModel) -> tuple[str, ...]:
-    """The labels, if there are as many as the model has classes, each once."""
-    if len(set(labels)) < len(labels) or len(labels) != model.num_classes:
+def check_labels(task: ServingTask) -> None:
+    """Raises InputError unless there are as many labels as the model has classes, each once."""
+    labels, num_classes = task.options.labels, task.model.num_classes
+    if len(set(labels)) < len(labels) or len(labels) != num_classes:
         raise InputError(
-            received=f"{len(labels)} labels: {', '.join(labels)}",
-            expected=f"{model.num_classes}, as many as the model has classes, each once",
-            remedy="name them all, in the order of the classes, with --labels",
+            f"{len(labels)} labels: {', '.join(labels)}",
+            f"{num_classes}, as many as the model has classes, each once",
+            "name them all, in the order of the classes, with --labels",
         )
-    return tuple(labels)
-
-
-def in_each_row(names: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
-    """The names [L] in every row [B, L], so that a row of an answer can be read by itself."""
-    return tf.broadcast_to(names[tf.newaxis], tf.shape(beside))

@@ -1,45 +1,57 @@
-"""Texts -> vectors: of the whole, and of each piece."""
+"""Texts -> vectors: of the whole text, and of each token."""
 
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from bert_tf.checkpoints.loading import ENCODER
+from bert_tf.config import BertConfig
+from bert_tf.modeling import models
+from bert_tf.serving import inference
 from bert_tf.serving.classification import TextTask
 from bert_tf.serving.graph_text import Features
-from bert_tf.serving.piece_names import piece_names
 from bert_tf.serving.signatures import TEXT, Answers, Signature
 
 
 class EmbeddingTask(TextTask):
-    """The encoder's vectors."""
+    """The encoder's vectors. Many models have no pooler, and then no pooled vector."""
 
     name = "embeddings"
     title = "Gives each text vectors."
+    head = inference.VECTORS
+    required = ENCODER
 
-    def __init__(self, *args, **kwargs):
-        """As for `TextTask`. Many models have no pooler; then there are no pooled vectors."""
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args):
+        """See `ServingTask`."""
+        super().__init__(*args)
         self.outputs = {
             "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
         }
         if self.model.has_pooler:
             self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
 
+    @staticmethod
+    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
+        """The encoder alone."""
+        del num_classes
+        return models.bert_encoder(config)
+
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S] -> mean [B, D] over all pieces, [CLS] and [SEP] included; pooled."""
+        """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""
         outputs = self.outputs_of(features)
         vectors = outputs["sequence_output"]  # [B, S, D]
-        share = tf.cast(features["input_mask"], vectors.dtype)[:, :, tf.newaxis]  # [B, S, 1]
-        pieces = tf.maximum(tf.reduce_sum(share, 1), 1.0)
-        answers = {"mean": tf.reduce_sum(vectors * share, 1) / pieces}
+        mask = tf.cast(features["input_mask"], vectors.dtype)[:, :, tf.newaxis]  # [B, S, 1]
+        count = tf.maximum(tf.reduce_sum(mask, 1), 1.0)  # [B, 1]
+        answers = {"mean": tf.reduce_sum(vectors * mask, 1) / count}
         return answers | ({"pooled": outputs["pooled_output"]} if self.model.has_pooler else {})
 
     def further_signatures(self) -> dict[str, Signature]:
-        """tokens: a vector for each piece, which is too much for the default."""
+        """tokens: a vector for each token, which is too much for the default."""
 
         def tokens(text: tf.Tensor) -> Answers:
             features = self.sequences.of_texts(text)
-            names = tf.constant(piece_names(self.sequences.tokenizer, self.sequences.config))
+            names = tf.constant(self.sequences.piece_names())
             mask = features["input_mask"]
             return {
                 "pieces": tf.where(mask != 0, tf.gather(names, features["input_ids"]), ""),
@@ -55,6 +67,6 @@ class EmbeddingTask(TextTask):
         }
         return {"tokens": Signature({"text": TEXT}, tokens, outputs)}
 
-    def options(self) -> dict[str, Any]:
-        """With the size of the vectors."""
-        return {**super().options(), "hidden_size": self.sequences.config.hidden_size}
+    def listed_options(self) -> dict[str, Any]:
+        """The options, and the size of the vectors."""
+        return {**super().listed_options(), "hidden_size": self.sequences.config.hidden_size}

@@ -1,4 +1,4 @@
-"""What a pre-trained BERT would put in the place of each [MASK]."""
+"""The word pieces that a pre-trained BERT guesses for each [MASK], in Python."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MASK = "[MASK]"
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
-    """A piece for one [MASK], with the model's probability of it."""
+    """A word piece for one [MASK], with its probability."""
 
     piece: str
     probability: float
@@ -28,14 +28,14 @@ def fill_mask(
     max_seq_length: int,
     top_k: int = 5,
 ) -> list[list[Guess]]:
-    """The likeliest pieces for each [MASK] of a text.
+    """Guesses the word pieces for each [MASK] of a text.
 
     Args:
       model: a `pretraining_model`.
-      tokenizer: with the vocabulary that the model was trained with.
-      text: with one [MASK] or more; everything else is tokenized as always.
-      max_seq_length: the most pieces, [CLS] and [SEP] included.
-      top_k: how many guesses for each [MASK].
+      tokenizer: the one that the model was trained with.
+      text: with one [MASK] or more.
+      max_seq_length: maximum number of tokens, [CLS] and [SEP] included.
+      top_k: guesses for each [MASK].
 
     Returns:
       For each [MASK], in order, `top_k` guesses, the likeliest first.
@@ -44,7 +44,7 @@ def fill_mask(
       InputError: there is no [MASK], or the text is too long.
     """
     tokenizer.require_special_tokens("[CLS]", "[SEP]", MASK)
-    # The tokenizer would split the brackets off, as the original does: cut the text at [MASK].
+    # The tokenizer would split the brackets off, as the original does: cut at [MASK] before.
     parts = [tokenizer.tokenize(part) for part in text.split(MASK)]
     pieces = ["[CLS]", *parts[0]]
     for part in parts[1:]:
@@ -52,9 +52,9 @@ def fill_mask(
     pieces.append("[SEP]")
     if len(parts) == 1 or len(pieces) > max_seq_length:
         raise InputError(
-            received=f"{text!r}, of {len(pieces)} pieces with {len(parts) - 1} {MASK}",
-            expected=f"at least one {MASK} and at most {max_seq_length} pieces",
-            remedy=f"write {MASK} in place of the word to guess, or shorten the text",
+            f"{text!r}, of {len(pieces)} pieces with {len(parts) - 1} {MASK}",
+            f"at least one {MASK} and at most {max_seq_length} pieces",
+            f"write {MASK} in place of the word to guess, or shorten the text",
         )
     positions = [i for i, piece in enumerate(pieces) if piece == MASK]
     probabilities = _probabilities(model, tokenizer.convert_tokens_to_ids(pieces), positions)

@@ -1,4 +1,4 @@
-"""Pieces of texts -> the batch that a model takes, as TensorFlow operations.
+"""Texts -> the batch that a model takes, as TensorFlow operations.
 
     a            [[who, founded, it], [why]]
     b            [[ru, ##pre, ##cht], []]
@@ -79,7 +79,7 @@ def join(a: Runs, b: Runs | None, *, cls: int, sep: int) -> Features:
         lengths += tf.where(b.lengths > 0, b.lengths + 1, 0)
     longest = tf.reduce_max(tf.concat([lengths, [1]], 0))  # of no row at all: 1
     position = tf.range(longest)[tf.newaxis]  # [1, S]
-    # Where in [special, a.ids, b.ids] each position's id is. Its last resort is [SEP].
+    # The index in [special, a.ids, b.ids] of each position's id; 2, [SEP], unless set below.
     in_a = position <= a.lengths[:, tf.newaxis]
     place = tf.where(in_a, 2 + a.starts[:, tf.newaxis] + position, 2)
     values = [special, a.ids]
@@ -101,27 +101,29 @@ class Sequences:
     """Texts -> sequences of a model, by the tokenizer that the model was trained with."""
 
     def __init__(self, tokenizer: FullTokenizer, config: BertConfig, *, max_seq_length: int):
-        """Takes in what belongs together.
+        """Checks that the three fit each other.
 
         Args:
           tokenizer: with [CLS] and [SEP] in its vocabulary.
           config: of the model.
-          max_seq_length: most pieces of a sequence; longer ones are cut.
+          max_seq_length: maximum sequence length in tokens; longer sequences are cut.
 
         Raises:
-          InputError: [CLS] or [SEP] is missing, or the model has no sequences of that length.
+          InputError: [CLS] or [SEP] is missing, or the length is out of the model's range.
         """
         tokenizer.require_special_tokens("[CLS]", "[SEP]")
         config.check_sequence_length(max_seq_length)
         if max_seq_length < LEAST_LENGTH:
             raise InputError(
-                received=f"--max_seq_length={max_seq_length}",
-                expected=f"{LEAST_LENGTH} or more",
-                remedy="use a greater one",
+                f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
             )
         self.tokenizer, self.config = tokenizer, config
         self.max_seq_length = max_seq_length
         self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+    def piece_names(self) -> list[str]:
+        """The word piece of each row of the embedding table, `#row` beyond the vocabulary."""
+        return [self.tokenizer.inv_vocab.get(i, f"#{i}") for i in range(self.config.vocab_size)]
 
     def of_texts(self, texts: tf.Tensor) -> Features:
         """Texts [N] as sequences."""
@@ -130,7 +132,7 @@ class Sequences:
     def of_pairs(self, texts_a: tf.Tensor, texts_b: tf.Tensor) -> Features:
         """Pairs of texts [N] as sequences; a second text without a piece counts as none."""
         count = tf.shape(texts_a)[0]
-        # One call for both: it has many small operations.
+        # One call for both: tokenization has many small operations.
         both = runs_of(self.tokenizer.tokenize_ids(tf.concat([texts_a, texts_b], 0)))
         a, b = both.rows(None, count), both.rows(count, None)
         short_a, short_b = cut_pair(a, b, self.max_seq_length - SPECIAL_PIECES)
@@ -139,11 +141,11 @@ class Sequences:
         return self.join(a._replace(lengths=lengths), short_b)
 
     def of_runs(self, runs: Runs) -> Features:
-        """Runs of pieces, each cut to length, as sequences."""
+        """Runs of ids, each cut to length, as sequences."""
         return self.join(runs.cut(self.max_seq_length - 2), None)
 
     def join(self, a: Runs, b: Runs | None) -> Features:
-        """Runs that are short enough, as sequences."""
+        """Runs that are short enough together, as sequences."""
         return join(a, b, cls=self._cls, sep=self._sep)
 
 
@@ -155,9 +157,9 @@ def parse_records(
 ) -> dict[str, tf.RaggedTensor]:
     """Serialized tf.Examples [N] -> features int64 [N, (length of the record)].
 
-    Raises (when it runs):
-      InvalidArgumentError: one is no tf.Example, or has no input_ids, or not as many of its mask
-        and segments, or greater numbers.
+    Raises (at run time):
+      InvalidArgumentError: one is no tf.Example, has no input_ids, a mask or segments of another
+        length, or numbers beyond int32.
     """
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
     parsed = tf.io.parse_example(serialized, spec)
@@ -176,10 +178,7 @@ def parse_records(
 
 
 def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES) -> Features:
-    """Serialized tf.Examples [N] -> features int32 [N, S], S the length of the longest record.
-
-    Records need not be equally long; what a record lacks of the longest is 0.
-    """
+    """Serialized tf.Examples [N] -> features int32 [N, S], padded with 0 to the longest record."""
     parsed = parse_records(serialized, names)
     size = tf.reduce_max(tf.concat([parsed["input_ids"].row_lengths(), [1]], 0))
     widths = {name: size if name in FEATURE_NAMES else -1 for name in names}
@@ -190,9 +189,9 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
 
 
 def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1) -> Features:
-    """Features [N, S] cut to the longest row, but to no fewer columns than `least`.
+    """Features [N, S] cut to the longest row, but not below `least` columns.
 
-    Raises (when it runs):
+    Raises (at run time):
       InvalidArgumentError: the shapes differ, or a row is longer than `most`.
     """
     shapes = [tf.shape(features[name]) for name in FEATURE_NAMES]
@@ -214,9 +213,9 @@ def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1
 
 
 def in_range(features: Features, name: str, size: int) -> Features:
-    """The same features; refused where one of them is not from 0 to size - 1.
+    """The same features; the request is refused unless `name` is from 0 to size - 1.
 
-    Not left to the look-up: that of a GPU takes any number.
+    Not left to the look-up, as a GPU's accepts any number.
     """
     values = features[name]
     fits = tf.reduce_all((values >= 0) & (values < size))
@@ -232,18 +231,18 @@ def checked(features: dict, condition: tf.Tensor, message: str) -> dict:
 
 # ---------------------------------------------------------------------------- many sequences
 
-TOKENS_AT_ONCE = 16384  # that a long document's windows are computed of together
+TOKENS_AT_ONCE = 16384  # of the windows of a long document that run through the model together
 
 
 def in_chunks(
     compute: Callable[[Features], list[tf.Tensor]], features: Features, *, dtypes: list[tf.DType]
 ) -> list[tf.Tensor]:
-    """Computes rows some at a time, so that a document of any length takes bounded memory.
+    """Runs `compute` on some rows at a time: any number of rows in bounded memory.
 
     Args:
-      compute: of features [n, S], tensors [n, ...].
+      compute: features [n, S] -> tensors [n, ...].
       features: int32 [N, S].
-      dtypes: of these tensors.
+      dtypes: of the computed tensors.
 
     Returns:
       The tensors [N, ...].

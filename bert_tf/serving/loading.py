@@ -1,7 +1,7 @@
-"""An export, or a checkpoint -> functions of arrays, the same for both.
+"""An export or a checkpoint -> functions of arrays, the same for both.
 
-EXPORT_DIR/1, /2, ...    the greatest version, or the one that is asked for
-EXPORT_DIR/2             this one
+EXPORT_DIR/1, /2, ...    the greatest version, or the one asked for
+EXPORT_DIR/2             this version
 a folder with weights    the functions that an export of it would have, without writing one
 """
 
@@ -20,13 +20,11 @@ from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.serving import export, model_card
-from bert_tf.serving.export import FACTS, MODEL_FILES
-from bert_tf.serving.options import SAVED_MODEL, ServingOptions
+from bert_tf.serving.export import METADATA_FILE, MODEL_FILES
+from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.registry import check_options, make_task
-from bert_tf.serving.signatures import DEFAULT, refuse_no_numbers
-from bert_tf.tokenization.wordpiece import (
-    FullTokenizer,  # it also registers the operations of exports
-)
+from bert_tf.serving.signatures import refuse_not_finite
+from bert_tf.tokenization.wordpiece import FullTokenizer  # also registers operations of exports
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -35,55 +33,55 @@ class ServedModel:
     """A model that answers texts. It may be used by several threads.
 
     Attributes:
-      path: the folder that it is from.
-      facts: as in export.json.
+      path: the folder it was loaded from.
+      metadata: as in export.json.
       model: holds the weights under the names of `inference.InferenceModel`.
     """
 
     def __init__(
         self,
         path: str,
-        facts: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         model: Any,
         *,
         function: Callable[[str], Callable[..., dict[str, tf.Tensor]]],
         tokenizer: Callable[[], FullTokenizer],
         keep: Any = None,
     ):
-        """Takes in what belongs together.
+        """Sets the attributes.
 
         Args:
-          path, facts, model: the attributes.
-          function: gives that of a signature.
-          tokenizer: gives that of the model.
-          keep: what must live as long as this.
+          path, metadata, model: the attributes.
+          function: returns the function of a signature.
+          tokenizer: returns the model's tokenizer.
+          keep: an object that must live as long as this one.
         """
-        self.path, self.facts, self.model = path, facts, model
+        self.path, self.metadata, self.model = path, metadata, model
         self._function, self._tokenizer, self._keep = function, tokenizer, keep
-        self._lock = threading.Lock()  # tracing a function, reading a vocabulary: by one thread
+        self._lock = threading.Lock()  # one thread traces a function or reads a vocabulary
 
     def run(self, arrays: Arrays, signature: str = DEFAULT) -> dict[str, np.ndarray]:
-        """What a signature answers; arrays of objects are of bytes.
+        """Runs a signature; arrays of objects hold bytes.
 
         Raises:
           ValueError: there is no such signature.
-          InputError: the answers are infinite or no numbers.
-          tf.errors.InvalidArgumentError: it refuses the arrays.
+          InputError: answers are NaN or infinite.
+          tf.errors.InvalidArgumentError: the signature refuses the arrays.
         """
-        if signature not in self.facts["signatures"]:
-            known = ", ".join(self.facts["signatures"])
+        if signature not in self.metadata["signatures"]:
+            known = ", ".join(self.metadata["signatures"])
             raise ValueError(f"received the signature {signature!r}, expected one of {known}")
         with self._lock:
             function = self._function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
         answers = {name: value.numpy() for name, value in function(**tensors).items()}
-        refuse_no_numbers(answers)
+        refuse_not_finite(answers)
         return answers
 
     @property
     def config(self) -> BertConfig:
         """The model's configuration."""
-        return BertConfig.from_dict(self.facts["config"])
+        return BertConfig.from_dict(self.metadata["config"])
 
     @property
     def tokenizer(self) -> FullTokenizer:
@@ -107,10 +105,10 @@ def open_model(
       path: of an export, of the folder of its versions, or of weights; local or remote.
       version: of the export; None: the greatest.
       options: what the files of a checkpoint do not say.
-      bert_config_file, vocab_file, do_lower_case: likewise; None: what is beside it, or they say.
+      bert_config_file, vocab_file, do_lower_case: likewise; None: as its files say.
 
     Raises:
-      InputError: there is none, or something does not fit.
+      InputError: there is no model, or something does not fit.
     """
     path = os.fspath(path).rstrip("/")
     with files.path_errors(path):
@@ -120,9 +118,9 @@ def open_model(
     if versions:
         if not all(one is None for one in (options, bert_config_file, vocab_file, do_lower_case)):
             raise InputError(
-                received=f"options for the export {path}",
-                expected="none: they were chosen when it was made",
-                remedy="leave them out, or give the folder of the checkpoint",
+                f"options for the export {path}",
+                "none: they were chosen when it was made",
+                "leave them out, or give the folder of the checkpoint",
             )
         return open_export(versions[_chosen(path, versions, version)])
     if version is not None:
@@ -136,7 +134,7 @@ def open_model(
 
 
 def _versions(path: str, file: str) -> dict[int | None, str]:
-    """Folders with a file by version; None is the version of a folder that has it itself."""
+    """The folders that hold `file`, by version; None is the version of `path` itself."""
     if tf.io.gfile.exists(tf.io.gfile.join(path, file)):
         return {None: path}
     if not tf.io.gfile.isdir(path):
@@ -152,22 +150,22 @@ def _refuse_other_formats(path: str) -> None:
     for file in MODEL_FILES.values():
         for folder in _versions(path, file).values():
             raise InputError(
-                received=tf.io.gfile.join(folder, file),
-                expected="a SavedModel or a checkpoint; this file is for its own runtime, and ids",
-                remedy="export the model with --format=saved_model",
+                tf.io.gfile.join(folder, file),
+                "a SavedModel or a checkpoint; this file needs its own runtime, and takes ids",
+                "export the model with --format=saved_model",
             )
 
 
 def _chosen(path: str, versions: Mapping[int | None, str], version: int | None) -> int | None:
-    """The key of a version among those that there are."""
+    """The key of the version to load, the greatest if None."""
     if version is None:
         return max(versions, key=lambda one: one or 0)
     if version not in versions:
         numbers = ", ".join(str(one) for one in sorted(versions, key=lambda one: one or 0) if one)
         raise InputError(
-            received=f"version {version} of {path}",
-            expected=f"one of its versions: {numbers}" if numbers else "a folder with versions",
-            remedy="name one that is there, or none for the greatest",
+            f"version {version} of {path}",
+            f"one of its versions: {numbers}" if numbers else "a folder with versions",
+            "name an existing version, or none for the greatest",
         )
     return version
 
@@ -178,9 +176,9 @@ def open_export(folder: str) -> ServedModel:
     Raises:
       InputError: it is not one of export_model.py, or cannot be read.
     """
-    facts = files.read_json(
-        tf.io.gfile.join(folder, FACTS),
-        expected=f"the {FACTS} of an export of export_model.py",
+    metadata = files.read_json(
+        tf.io.gfile.join(folder, METADATA_FILE),
+        expected=f"the {METADATA_FILE} of an export of export_model.py",
         remedy="export the model again; SavedModels of other programs cannot be used here",
     )
     with files.path_errors(folder):
@@ -189,11 +187,11 @@ def open_export(folder: str) -> ServedModel:
     @functools.cache
     def tokenizer() -> FullTokenizer:
         vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
-        return FullTokenizer(vocab_file, facts["do_lower_case"])
+        return FullTokenizer(vocab_file, metadata["do_lower_case"])
 
     return ServedModel(
         folder,
-        facts,
+        metadata,
         loaded.model,
         function=loaded.signatures.__getitem__,
         tokenizer=tokenizer,
@@ -204,7 +202,7 @@ def open_export(folder: str) -> ServedModel:
 def of_weights(
     source: Weights, config: BertConfig, tokenizer: FullTokenizer, options: ServingOptions
 ) -> ServedModel:
-    """Makes of a checkpoint what its export would be.
+    """Loads a checkpoint as its export would be.
 
     Args:
       source: the checkpoint.
@@ -218,13 +216,13 @@ def of_weights(
     task = make_task(source, config, tokenizer, options)
     signatures = task.signatures()
 
-    @functools.cache  # each takes seconds to trace: when it is first asked for
+    @functools.cache  # each takes seconds to trace: only when first used
     def function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
         return signatures[name].traced()
 
     return ServedModel(
         source.path,
-        model_card.facts_of(task, model_card.Origin(source.path)),
+        model_card.metadata_of(task, model_card.Origin(source.path)),
         task.model,
         function=function,
         tokenizer=lambda: tokenizer,

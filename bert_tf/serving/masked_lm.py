@@ -1,33 +1,29 @@
-"""Texts with [MASK]s -> the likeliest pieces for each."""
+"""Texts with [MASK]s -> the likeliest word pieces for each."""
 
 from types import MappingProxyType
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from bert_tf.checkpoints.loading import ENCODER
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.modeling import models
+from bert_tf.serving import inference
 from bert_tf.serving.fill_mask import MASK
-from bert_tf.serving.graph_text import (
-    FEATURE_NAMES,
-    Features,
-    Runs,
-    checked,
-    in_range,
-    runs_of,
-    without_padding,
-)
-from bert_tf.serving.piece_names import piece_names
+from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
 
 
 class MaskedLmTask(ServingTask):
-    """The masked-LM head of a pre-trained model. Shapes: M the most [MASK]s of a text, k guesses.
-
-    Its model is a `pretraining_model` without the next-sentence head.
-    """
+    """The masked-LM head of a pre-trained model. Shapes: M [MASK]s, k guesses, P positions."""
 
     name = "fill_mask"
     title = f"Guesses the pieces that {MASK} stands for."
+    head = inference.MASKED_LM
+    required = f"{ENCODER}|cls/predictions/"
+    own_options = ("top_k",)
     texts = MappingProxyType({"text": f"a text with {MASK} in it, once or more often"})
     outputs = MappingProxyType(
         {
@@ -38,20 +34,28 @@ class MaskedLmTask(ServingTask):
     )
     feature_names = (*FEATURE_NAMES, "masked_lm_positions")
 
-    def __init__(self, *args, top_k: int = 5, **kwargs):
-        """As for `ServingTask`; `top_k`: k, guesses for each [MASK]."""
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args):
+        """See `ServingTask`.
+
+        Raises:
+          InputError: the vocabulary has no [MASK], or too few pieces for top_k.
+        """
+        super().__init__(*args)
         self.sequences.tokenizer.require_special_tokens(MASK)
         rows = self.sequences.config.vocab_size
-        if not 1 <= top_k <= rows:
+        if not 1 <= self.options.top_k <= rows:
             raise InputError(
-                received=f"--top_k={top_k}",
-                expected=f"1 to {rows}, the size of the vocabulary",
-                remedy="correct --top_k",
+                f"--top_k={self.options.top_k}",
+                f"1 to {rows}, the size of the vocabulary",
+                "correct --top_k",
             )
-        self.top_k = top_k
         self._mask_id = self.sequences.tokenizer.vocab[MASK]
-        self._names = piece_names(self.sequences.tokenizer, self.sequences.config)
+
+    @staticmethod
+    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
+        """The pre-trained model without its next-sentence head."""
+        del num_classes
+        return models.pretraining_model(config, next_sentence=False)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> pieces, probabilities [B, M, k] and num_masks [B]."""
@@ -59,10 +63,9 @@ class MaskedLmTask(ServingTask):
         is_mask = features["input_ids"] == self._mask_id  # [B, S]
         num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)  # [B]
         most = tf.reduce_max(tf.concat([num_masks, [0]], 0))  # M
-        # The positions of a row's masks come first in a stable order by "is no mask".
+        # Sorted stably by "is a mask", the positions of a row's masks come first, in order.
         order = tf.argsort(tf.cast(is_mask, tf.int32), direction="DESCENDING", stable=True)
-        positions = order[:, :most]  # [B, M]
-        answers = self._guess(features | {"masked_lm_positions": positions})
+        answers = self.answer_ids(features | {"masked_lm_positions": order[:, :most]})
         real = (tf.range(most) < num_masks[:, tf.newaxis])[:, :, tf.newaxis]  # [B, M, 1]
         return {
             "pieces": tf.where(real, answers["pieces"], ""),
@@ -71,7 +74,7 @@ class MaskedLmTask(ServingTask):
         }
 
     def _runs(self, texts: tf.Tensor) -> Runs:
-        """The pieces of each text, with [MASK] as a piece: the tokenizer alone would split it."""
+        """The ids of each text, with [MASK] as one: the tokenizer alone would split it."""
         parts = tf.strings.split(texts, MASK)  # [B, (parts)]
         pieces = self.sequences.tokenizer.tokenize_ids(parts.values)  # [parts of all, (pieces)]
         mask = tf.fill([tf.shape(pieces.row_splits)[0] - 1, 1], self._mask_id)
@@ -81,29 +84,8 @@ class MaskedLmTask(ServingTask):
         runs = runs_of(tf.RaggedTensor.from_row_splits(joined.values, splits, validate=False))
         return runs._replace(lengths=runs.lengths - 1)  # without the one behind the last part
 
-    def accepted(self, features: Features) -> Features:
-        """As for `ServingTask`; columns are kept up to the last one that is asked for."""
-        config = self.sequences.config
-        features = in_range(features, "input_ids", config.vocab_size)
-        features = in_range(features, "segment_ids", config.type_vocab_size)
-        rows, width = tf.unstack(tf.shape(features["input_ids"]))
-        positions = features["masked_lm_positions"]
-        fits = tf.reduce_all((positions >= 0) & (positions < width))
-        features = checked(
-            features,
-            fits & (tf.shape(positions)[0] == rows),
-            "masked_lm_positions must have a row for each of input_ids, and be 0 or more and below "
-            "their width",
-        )
-        positions = tf.reshape(features["masked_lm_positions"], [-1])
-        return without_padding(
-            features,
-            most=config.max_position_embeddings,
-            least=tf.reduce_max(tf.concat([positions, [0]], 0)) + 1,
-        )
-
     def id_outputs(self) -> dict[str, str]:
-        """For each of P positions."""
+        """A row of guesses for each of P positions."""
         return {
             "pieces": "string [B, P, k], the likeliest first",
             "piece_ids": "int32 [B, P, k]",
@@ -111,28 +93,21 @@ class MaskedLmTask(ServingTask):
         }
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S], masked_lm_positions [B, P] -> pieces, their ids and probabilities.
+        """Features [B, S], masked_lm_positions [B, P] -> pieces, piece_ids, probabilities.
 
         Each is [B, P, k].
         """
-        return self._guess(features)
-
-    def _guess(self, features: Features) -> Answers:
         logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
-        probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # [B, P, k]
+        probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self.options.top_k)  # [B, P, k]
         return {
-            "pieces": tf.gather(tf.constant(self._names), ids),
+            "pieces": tf.gather(tf.constant(self.sequences.piece_names()), ids),
             "piece_ids": ids,
             "probabilities": probabilities,
         }
 
     def samples(self) -> list[dict[str, Any]]:
-        """One and more of them."""
+        """One [MASK], and many."""
         return [
             {"text": f"Bread is made from {MASK} and water."},
             {"text": f"{MASK} is the capital of {MASK}, " * 20},
         ]
-
-    def options(self) -> dict[str, Any]:
-        """With k."""
-        return {**super().options(), "top_k": self.top_k}

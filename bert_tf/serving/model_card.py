@@ -1,19 +1,22 @@
-"""What people and programs are told about an export: README.md and export.json beside it."""
+"""What accompanies an exported model: README.md, export.json, and the requests to warm up with."""
 
 import dataclasses
 import importlib.metadata
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import folder_of, join
-from bert_tf.serving.signatures import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingTask
+from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS
+from bert_tf.serving.signatures import ServingTask
 
 VERSIONS_OF = ("bert-tf", "tensorflow", "tensorflow-text", "keras")
+THRESHOLD = "null_score_diff_threshold"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,21 +35,20 @@ class Origin:
 
 
 def metrics_of(path: str) -> dict[str, str]:
-    """The eval_results.txt of a checkpoint: beside it, or of a best one in the folder of its run.
+    """Reads the eval_results.txt of a checkpoint: beside it, or above the folder `best`.
 
-    Where it says another step it is of another checkpoint, and none are known.
+    Empty if there is none, or if its step is another checkpoint's.
     """
     folder = path if tf.io.gfile.isdir(path) else folder_of(path)
-    metrics = _metrics_beside(folder)
+    metrics = _metrics_in(folder)
     if not metrics and folder.rpartition("/")[2] == files.BEST:
-        metrics = _metrics_beside(folder_of(folder))
+        metrics = _metrics_in(folder_of(folder))
     step = tf1.step_of(path)
-    said = metrics.get(tf1.GLOBAL_STEP)
-    return {} if step and said not in (None, str(step)) else metrics
+    is_other = step and metrics.get(tf1.GLOBAL_STEP) not in (None, str(step))
+    return {} if is_other else metrics
 
 
-def _metrics_beside(folder: str) -> dict[str, str]:
-    """The lines of the eval_results.txt in a folder, none where there is no such file."""
+def _metrics_in(folder: str) -> dict[str, str]:
     path = join(folder, files.EVAL_RESULTS)
     if not tf.io.gfile.exists(path):
         return {}
@@ -54,33 +56,34 @@ def _metrics_beside(folder: str) -> dict[str, str]:
     return {name: value for name, separator, value in pairs if separator}
 
 
-def facts_of(task: ServingTask, origin: Origin) -> dict[str, Any]:
-    """All that the card says, for programs."""
-    signatures = task.signatures()
+def metadata_of(
+    task: ServingTask, origin: Origin, converted: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The content of export.json.
+
+    Args:
+      task: that is exported.
+      origin: where its model comes from.
+      converted: the result of `portable.write_portable`; None for a SavedModel.
+    """
+    options = task.listed_options()
+    if converted is None:
+        signatures = task.signatures()
+        converted = {
+            "texts": dict(task.texts),
+            "outputs": dict(task.outputs),
+            "signatures": {
+                name: {key: spec_of(value) for key, value in signature.inputs.items()}
+                for name, signature in signatures.items()
+            },
+            "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
+        }
+    else:
+        options = {name: v for name, v in options.items() if name not in task.text_options}
     return {
         "task": task.name,
-        "texts": dict(task.texts),
-        "outputs": dict(task.outputs),
-        "signatures": {
-            name: {key: _spec(spec) for key, spec in signature.inputs.items()}
-            for name, signature in signatures.items()
-        },
-        "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
-        **_common_facts(task, origin),
-    }
-
-
-def portable_facts_of(
-    task: ServingTask, origin: Origin, converted: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The same of a file for LiteRT or ONNX Runtime, with what its conversion says."""
-    facts = _common_facts(task, origin) | {"options": task.options_of_ids()}
-    return {"task": task.name, **converted, **facts}
-
-
-def _common_facts(task: ServingTask, origin: Origin) -> dict[str, Any]:
-    return {
-        "options": task.options(),
+        **converted,
+        "options": options,
         "do_lower_case": task.sequences.tokenizer.do_lower_case,
         "config": task.sequences.config.to_dict(),
         "source": origin.source,
@@ -90,155 +93,13 @@ def _common_facts(task: ServingTask, origin: Origin) -> dict[str, Any]:
     }
 
 
-def model_card(facts: Mapping[str, Any], title: str) -> str:
-    """The README.md of an export."""
-    further = [n for n in facts["signatures"] if n not in (DEFAULT, FROM_IDS, FROM_EXAMPLES)]
-    lines = [
-        f"# {facts['task']}",
-        "",
-        f"{title} A BERT as a SavedModel that takes raw text, for TensorFlow Serving and",
-        "whatever else loads one. Every input and output has a row for each text; B is their",
-        "number, which may be any, also 0.",
-        "",
-        f"## `{DEFAULT}`",
-        "",
-        "Takes strings in UTF-8 (bytes that are not are skipped), each [B] unless it says more:",
-        "",
-        *_listed(facts["texts"]),
-        "",
-        "Gives:",
-        "",
-        *_listed(facts["outputs"]),
-        "",
-        f"## `{FROM_IDS}` and `{FROM_EXAMPLES}`",
-        "",
-        f"`{FROM_IDS}` takes features as in the records that the model was trained on, padded to",
-        f"one width (null: any size); `{FROM_EXAMPLES}` takes serialized tf.Examples of such",
-        "records, of any lengths:",
-        "",
-        *_tensors(facts["signatures"][FROM_IDS]),
-        *_tensors(facts["signatures"][FROM_EXAMPLES]),
-        "",
-        "Both give, with S as long as the longest row asked (columns that are padding in every row",
-        "are left out):",
-        "",
-        *_listed(facts["answers"][FROM_IDS]),
-        "",
-        *(line for name in further for line in _signature_lines(facts, name)),
-        *_common_lines(facts),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _signature_lines(facts: Mapping[str, Any], name: str) -> list[str]:
-    """What a signature of one kind alone takes and gives."""
-    takes, gives = facts["signatures"][name], facts["answers"][name]
-    return [
-        *(f"## `{name}`", "", "Takes (null: any size):", "", *_tensors(takes), ""),
-        *("Gives, with S as long as the longest row asked:", "", *_listed(gives), ""),
-    ]
-
-
-def _listed(texts: Mapping[str, str]) -> list[str]:
-    return [f"- `{name}`: {text}" for name, text in texts.items()]
-
-
-def portable_model_card(facts: Mapping[str, Any], title: str) -> str:
-    """The README.md of a file for LiteRT or ONNX Runtime."""
-    weights = "int8 weights" if facts["int8_weights"] else "float32 weights"
-    lines = [
-        f"# {facts['task']}",
-        "",
-        f"{title} A BERT as `{facts['file']}`, with {weights}: ids in, numbers out. Texts are made",
-        "into ids by the caller, with the vocabulary in `assets/vocab.txt`: [CLS] text [SEP], or",
-        "[CLS] first [SEP] second [SEP] with segment 1 for the second; mask 1 for real pieces.",
-        "",
-        "Takes (null: any size):",
-        "",
-        *_tensors(facts["inputs"]),
-        "",
-        "Gives:",
-        "",
-        *_tensors(facts["answers"]),
-        "",
-        "Greatest difference from the model that it was made of, in float32, on drawn ids: "
-        f"{facts['greatest_difference']:.1e}.",
-        *_choice_lines(facts["choices"]),
-        "",
-        *_common_lines(facts),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _choice_lines(choices: Mapping[str, int]) -> list[str]:
-    """Of answers that are no floating-point numbers, if there are any."""
-    if not choices["compared"]:
-        return []
-    return [
-        "Of the answers that name a label, a piece or an ending, or say whether a label applies, "
-        f"{choices['different']} of {choices['compared']} differed."
-    ]
-
-
-def _tensors(specs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [f"- `{name}`: {s['dtype']} {json.dumps(s['shape'])}" for name, s in specs.items()]
-
-
-def _common_lines(facts: Mapping[str, Any]) -> list[str]:
-    """What every card ends with."""
-    config = facts["config"]
-    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-    case = "lower-cased" if facts["do_lower_case"] else "cased"
-    return [
-        "## Options",
-        "",
-        *(f"- {name}: {_shown(value)}" for name, value in facts["options"].items()),
-        "",
-        "## Model",
-        "",
-        f"- text: {case}; vocabulary in `assets/vocab.txt`",
-        *(f"- {name}: {config[name]}" for name in sizes),
-        f"- from: {facts['source']}",
-        "",
-        "## Metrics",
-        "",
-        *(f"- {name}: {value}" for name, value in facts["metrics"].items()),
-        *([] if facts["metrics"] else ["None were found beside the checkpoint."]),
-        *_threshold_lines(facts),
-        "",
-        "## Made with",
-        "",
-        *(f"    {command}" for command in facts["commands"]),
-        "",
-        *(f"- {name} {version}" for name, version in facts["versions"].items()),
-    ]
-
-
-def _threshold_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Where metrics are of another threshold than the export decides by."""
-    name = "null_score_diff_threshold"
-    measured, decides = facts["metrics"].get(name), facts["options"].get(name)
-    if not facts["options"].get("version_2_with_negative"):
-        return []  # it answers every question
-    if measured is None or decides is None or float(measured) == decides:
-        return []
-    return [
-        "",
-        f"Those are with {name} = {measured}, but for best_ and at_best_f1_; this model decides by "
-        f"{decides}.",
-    ]
-
-
-def facts_text(facts: Mapping[str, Any]) -> str:
+def metadata_text(metadata: Mapping[str, Any]) -> str:
     """The text of export.json."""
-    return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
 
 
-def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _spec(spec: tf.TensorSpec) -> dict[str, Any]:
+def spec_of(spec: tf.TensorSpec | tf.Tensor) -> dict[str, Any]:
+    """The type and shape of a tensor, for JSON."""
     return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
 
 
@@ -247,3 +108,212 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # run from a copy that was not installed
         return "not installed"
+
+
+# ---------------------------------------------------------------------------- README.md
+
+_SAVED_MODEL = """\
+{title} A BERT as a SavedModel that takes raw text, for TensorFlow Serving and
+whatever else loads one. Every input and output has a row for each text; B is their
+number, which may be any, also 0.
+
+## `{default}`
+
+Takes strings in UTF-8 (bytes that are not are skipped), each [B] unless it says more:
+
+{texts}
+
+Gives:
+
+{outputs}
+
+## `{ids}` and `{examples}`
+
+`{ids}` takes features as in the records that the model was trained on, padded to
+one width (null: any size); `{examples}` takes serialized tf.Examples of such
+records, of any lengths:
+
+{id_inputs}
+{example_inputs}
+
+Both give, with S as long as the longest row asked (columns that are padding in every row
+are left out):
+
+{id_outputs}
+"""
+_FURTHER = """
+## `{name}`
+
+Takes (null: any size):
+
+{inputs}
+
+Gives, with S as long as the longest row asked:
+
+{outputs}
+"""
+_PORTABLE = """\
+{title} A BERT as `{file}`, with {weights} weights: ids in, numbers out. Texts are made
+into ids by the caller, with the vocabulary in `assets/vocab.txt`: [CLS] text [SEP], or
+[CLS] first [SEP] second [SEP] with segment 1 for the second; mask 1 for real pieces.
+
+Takes (null: any size):
+
+{inputs}
+
+Gives:
+
+{outputs}
+
+Greatest difference from the model that it was made of, in float32, on drawn ids: \
+{difference:.1e}.
+"""
+_CHOICES = """\
+Of the answers that name a label, a piece or an ending, or say whether a label applies, \
+{different} of {compared} differed.
+"""
+_COMMON = """
+## Options
+
+{options}
+
+## Model
+
+- text: {case}; vocabulary in `assets/vocab.txt`
+{sizes}
+- from: {source}
+
+## Metrics
+
+{metrics}
+
+## Made with
+
+{commands}
+
+{versions}
+"""
+_OTHER_THRESHOLD = """
+
+Those are with {name} = {measured}, but for best_ and at_best_f1_; this model decides by \
+{decides}."""
+
+
+def model_card(metadata: Mapping[str, Any], title: str) -> str:
+    """The README.md of an export.
+
+    Args:
+      metadata: as of `metadata_of`.
+      title: one line: what the model does.
+    """
+    body = _portable_body if "file" in metadata else _saved_model_body
+    config, metrics = metadata["config"], metadata["metrics"]
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+    common = _COMMON.format(
+        options=_listed({name: _shown(v) for name, v in metadata["options"].items()}, "{}: {}"),
+        case="lower-cased" if metadata["do_lower_case"] else "cased",
+        sizes=_listed({name: config[name] for name in sizes}, "{}: {}"),
+        source=metadata["source"],
+        metrics=(_listed(metrics, "{}: {}") or "None were found beside the checkpoint.")
+        + _other_threshold(metadata),
+        commands="\n".join(f"    {command}" for command in metadata["commands"]),
+        versions=_listed(metadata["versions"], "{} {}"),
+    )
+    return f"# {metadata['task']}\n\n{body(metadata, title)}{common}"
+
+
+def _saved_model_body(metadata: Mapping[str, Any], title: str) -> str:
+    inputs, outputs = metadata["signatures"], metadata["answers"]
+    body = _SAVED_MODEL.format(
+        title=title,
+        default=DEFAULT,
+        ids=FROM_IDS,
+        examples=FROM_EXAMPLES,
+        texts=_listed(metadata["texts"]),
+        outputs=_listed(metadata["outputs"]),
+        id_inputs=_tensors(inputs[FROM_IDS]),
+        example_inputs=_tensors(inputs[FROM_EXAMPLES]),
+        id_outputs=_listed(outputs[FROM_IDS]),
+    )
+    for name in inputs:
+        if name not in (DEFAULT, FROM_IDS, FROM_EXAMPLES):
+            body += _FURTHER.format(
+                name=name, inputs=_tensors(inputs[name]), outputs=_listed(outputs[name])
+            )
+    return body
+
+
+def _portable_body(metadata: Mapping[str, Any], title: str) -> str:
+    body = _PORTABLE.format(
+        title=title,
+        file=metadata["file"],
+        weights="int8" if metadata["int8_weights"] else "float32",
+        inputs=_tensors(metadata["inputs"]),
+        outputs=_tensors(metadata["answers"]),
+        difference=metadata["greatest_difference"],
+    )
+    choices = metadata["choices"]
+    return body + (_CHOICES.format(**choices) if choices["compared"] else "")
+
+
+def _listed(values: Mapping[str, Any], form: str = "`{}`: {}") -> str:
+    return "\n".join(f"- {form.format(name, value)}" for name, value in values.items())
+
+
+def _tensors(specs: Mapping[str, Mapping[str, Any]]) -> str:
+    return _listed({name: f"{s['dtype']} {json.dumps(s['shape'])}" for name, s in specs.items()})
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _other_threshold(metadata: Mapping[str, Any]) -> str:
+    """A note where metrics are of another threshold than the export decides by."""
+    measured, decides = metadata["metrics"].get(THRESHOLD), metadata["options"].get(THRESHOLD)
+    if not metadata["options"].get("version_2_with_negative"):
+        return ""  # it answers every question
+    if measured is None or decides is None or float(measured) == decides:
+        return ""
+    return _OTHER_THRESHOLD.format(name=THRESHOLD, measured=measured, decides=decides)
+
+
+# ---------------------------------------------------------------------------- warm-up requests
+
+WARM_UP_FILE = "tf_serving_warmup_requests"
+
+
+def warm_up_records(
+    requests: Sequence[tuple[str, Mapping[str, np.ndarray]]], *, model_name: str
+) -> list[bytes]:
+    """Serialized `PredictionLog` messages, which TF Serving runs when it loads a model.
+
+    Written in the wire format, so that an export needs no tensorflow-serving-api (field numbers as
+    in tensorflow_serving/apis; a test reads them with that package):
+
+        PredictionLog.predict_log = 6 > PredictLog.request = 1 > PredictRequest
+        PredictRequest: model_spec = 1 {name = 1, signature_name = 3},
+                        inputs = 2 {key = 1, value = 2}
+
+    Args:
+      requests: the signature's name and the inputs of each.
+      model_name: TF Serving's name of the model.
+    """
+    records = []
+    for signature, inputs in requests:
+        model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
+        request = _field(1, model_spec)
+        for name, value in sorted(inputs.items()):
+            tensor = tf.make_tensor_proto(value).SerializeToString()
+            request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+        records.append(_field(6, _field(1, request)))
+    return records
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes: its number and type, its length as a varint, its content."""
+    length, size = bytearray(), len(content)
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content

@@ -1,10 +1,11 @@
-"""A beginning and several endings -> which ending goes on best."""
+"""A context and several endings -> which ending continues it best."""
 
 from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.serving import inference
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, checked, parse_records
 from bert_tf.serving.signatures import TEXT, Answers, ServingTask
 
@@ -13,10 +14,15 @@ CHOICE_IDS = tf.TensorSpec([None, None, None], tf.int32)
 
 
 class MultipleChoiceTask(ServingTask):
-    """Any number of endings: each is scored by itself, by a `classifier_model` of one class."""
+    """Any number C of endings: a model of one class scores each with its context.
+
+    Records, unlike texts, need their C at export: the option num_choices.
+    """
 
     name = "multiple_choice"
     title = "Chooses the ending that goes on best."
+    head = inference.SEQUENCE
+    own_options = ("num_choices",)
     texts = MappingProxyType(
         {
             "context": "what goes before, a sentence to itself (SWAG's sent1)",
@@ -30,11 +36,6 @@ class MultipleChoiceTask(ServingTask):
             "probabilities": "float [B, C], of each ending",
         }
     )
-
-    def __init__(self, *args, num_choices: int, **kwargs):
-        """As for `ServingTask`; `num_choices`: C of the records that `examples` takes."""
-        super().__init__(*args, **kwargs)
-        self.num_choices = num_choices
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
         """context [B], endings [B, C]."""
@@ -66,14 +67,15 @@ class MultipleChoiceTask(ServingTask):
         }
 
     def parse(self, serialized: tf.Tensor) -> Features:
-        """A record holds its C sequences one after the other, equally long.
+        """Serialized tf.Examples [B] -> features [B, C, S].
 
-        Records need not be so; what a sequence lacks of the longest is 0.
+        A record holds its C sequences one after the other, equally long. Records may differ in
+        length; shorter ones are padded with 0.
 
-        Raises (when it runs):
+        Raises (at run time):
           InvalidArgumentError: a record's length is no multiple of C; or as for `parse_records`.
         """
-        count = self.num_choices
+        count = self.options.num_choices
         records = parse_records(serialized)
         lengths = records["input_ids"].row_lengths()  # [B]
         records = checked(
@@ -81,7 +83,7 @@ class MultipleChoiceTask(ServingTask):
             tf.reduce_all(lengths % count == 0),
             f"the length of a record must be a multiple of {count}, its number of sequences",
         )
-        each = tf.reshape(tf.tile((lengths // count)[:, tf.newaxis], [1, count]), [-1])  # [B * C]
+        each = tf.repeat(lengths // count, count)  # [B * C]
         longest = tf.reduce_max(tf.concat([each, [1]], 0))  # S
 
         def in_sequences(record: tf.RaggedTensor) -> tf.Tensor:
@@ -93,20 +95,11 @@ class MultipleChoiceTask(ServingTask):
 
     def samples(self) -> list[dict[str, Any]]:
         """Endings of different lengths."""
-        endings = [
-            "he slept.",
-            "they ate bread until it was dark.",
-            "",
-            "it rained.",
-        ]
+        endings = ["he slept.", "they ate bread until it was dark.", "", "it rained."]
         return [
-            {"context": "In the evening", "endings": endings[: self.num_choices]},
+            {"context": "In the evening", "endings": endings[: self.options.num_choices]},
             {"context": "In the evening of a long day " * 8, "endings": endings[:2]},
         ]
-
-    def options(self) -> dict[str, Any]:
-        """With the number of endings in records."""
-        return {**super().options(), "num_choices": self.num_choices}
 
 
 def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:

@@ -5,6 +5,7 @@ import dataclasses
 from bert_tf.config import HEADS
 
 TASKS = tuple(sorted(set(HEADS) - {"pretraining"}))  # --task
+DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
 SAVED_MODEL, LITERT, ONNX = FORMATS = ("saved_model", "litert", "onnx")  # of exports
 INPUT_FORMATS = ("text", "tsv", "jsonl")  # of questions to a model
 POOLINGS = ("none", "cls", "mean")  # of feature extraction

@@ -2,15 +2,14 @@
 
     EXPORT_DIR/1/model.tflite or model.onnx     ids in, numbers out
                  assets/vocab.txt               the vocabulary
-                 README.md, export.json         what it is, for people and programs
+                 README.md, export.json         its description, for people and programs
 
-The `ids` signature without its strings: features of records in, every answer that is a number out.
-Making ids of texts is left to the caller. Each file is run once beside the model that it was made
-of, and is not written if its answers are others. Only those that are floating-point numbers decide
-that: of two pieces that are equally likely, either may be the likeliest.
+The `ids` signature without strings: features in, every numeric answer out. The caller tokenizes.
+Before a file is published it is compared with the model it was converted from; only floating-point
+answers decide, since of two equally likely pieces either may come first.
 
-LiteRT has one row of fixed length, the shape that its kernels are made for; ONNX has any number of
-rows of any length.
+A LiteRT file takes one row of fixed length, the shape that its kernels are made for; an ONNX file
+any number of rows of any length.
 
 Shapes: B rows, S sequence, P masked positions.
 """
@@ -28,34 +27,35 @@ from absl import logging
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
+from bert_tf.serving.model_card import spec_of
 from bert_tf.serving.options import LITERT, ONNX
-from bert_tf.serving.signatures import Answers, ServingTask, refuse_no_numbers
+from bert_tf.serving.signatures import Answers, ServingTask, refuse_not_finite
 
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[Arrays], Arrays]
 ONNX_OPSET = 18
 MASKED_POSITIONS = 20  # P of a LiteRT file
-THREADS = 2  # that a file is compared with
+THREADS = 2  # for the comparison
 TOLERANCE = 1e-4  # between a file of float32 and the model
-SAMPLE_LENGTHS = (1.0, 0.4, 0.05)  # real pieces of the rows that are compared, as shares of S
+SAMPLE_LENGTHS = (1.0, 0.4, 0.05)  # lengths of the compared rows, as fractions of S
 
 
 @dataclasses.dataclass(frozen=True)
 class PortableFormat:
-    """A kind of file.
+    """A file format.
 
     Attributes:
       file_name: in the folder of the export.
-      fixed: whether it has one shape.
-      modules: that converting and running it need, with the name of the package of each.
-      convert: of a task, its signature and whether weights are to be int8, the file's bytes.
-      load: of the file's path and the number of threads, a function of features.
+      fixed: whether shapes are fixed.
+      modules: that converting and running need, with the name of each one's package.
+      convert: model, signature, whether weights are int8 -> the file's bytes.
+      load: the file's path, number of threads -> a function of features.
     """
 
     file_name: str
     fixed: bool
     modules: Mapping[str, str]
-    convert: Callable[[ServingTask, tf.types.experimental.ConcreteFunction, bool], bytes]
+    convert: Callable[[tf.Module, tf.types.experimental.ConcreteFunction, bool], bytes]
     load: Callable[[str, int], Answer]
 
 
@@ -64,25 +64,28 @@ def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> 
 
     Args:
       task: with the trained model.
-      folder: where the file goes; local or remote.
+      folder: an existing one; local or remote.
       name: one of FORMATS.
       int8: weights as int8 with a scale for each channel.
 
     Returns:
-      What export.json says of it: file, inputs, answers, the greatest difference from the model in
+      Its part of export.json: file, inputs, answers, the greatest difference from the model in
       float32, and how many choices differ.
 
     Raises:
-      InputError: the extra is not installed, the file does not answer as the model does, or cannot
-        be written.
+      InputError: the extra is not installed, the file's answers differ from the model's, or it
+        cannot be written.
     """
     file_format = FORMATS[name]
-    _check_installed(name)
+    for module, package in file_format.modules.items():
+        import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
     shapes = input_shapes(task, fixed=file_format.fixed)
     signature = _traced(task, shapes)
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, file_format.file_name)
-        _write(path, file_format.convert(task, signature, int8))
+        content = file_format.convert(task.model, signature, int8)
+        with files.path_errors(path, "written"), open(path, "wb") as file:
+            file.write(content)
         found = compare(file_format.load(path, THREADS), signature, task, shapes)
         logging.info(
             "%s: %.1f MB, greatest difference from the model %.1e, %d of %d choices differ",
@@ -98,24 +101,21 @@ def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> 
         "file": file_format.file_name,
         "int8_weights": int8,
         "inputs": {key: {"dtype": "int32", "shape": list(shape)} for key, shape in shapes.items()},
-        "answers": {
-            key: {"dtype": value.dtype.name, "shape": value.shape.as_list()}
-            for key, value in signature.structured_outputs.items()
-        },
+        "answers": {key: spec_of(v) for key, v in signature.structured_outputs.items()},
         "greatest_difference": found.greatest_difference,
         "choices": {"different": found.different_choices, "compared": found.choices},
     }
 
 
 def input_shapes(task: ServingTask, *, fixed: bool) -> dict[str, tuple[int | None, ...]]:
-    """Shapes of the features, None where any size is taken."""
+    """Shapes of the features; None where any size fits."""
     shapes = {name: tuple(spec.shape) for name, spec in task.id_specs().items()}
     if not fixed:
         return shapes
     length = task.sequences.max_seq_length
     sizes = {}
     for name, shape in shapes.items():
-        choices = () if len(shape) == 2 else (task.options()["num_choices"],)
+        choices = () if len(shape) == 2 else (task.options.num_choices,)
         sizes[name] = (1, *choices, length)
     if "masked_lm_positions" in sizes:
         sizes["masked_lm_positions"] = (1, min(MASKED_POSITIONS, length))
@@ -125,7 +125,7 @@ def input_shapes(task: ServingTask, *, fixed: bool) -> dict[str, tuple[int | Non
 def _traced(
     task: ServingTask, shapes: Mapping[str, tuple[int | None, ...]]
 ) -> tf.types.experimental.ConcreteFunction:
-    """The ids signature as a graph; answers that are strings are left out."""
+    """The ids signature as a graph, without answers that are strings."""
 
     def numbers(*features: tf.Tensor) -> Answers:
         answers = task.answer_ids(dict(zip(shapes, features, strict=True)))
@@ -135,22 +135,12 @@ def _traced(
     return tf.function(numbers, autograph=False).get_concrete_function(*specs)
 
 
-def _write(path: str, content: bytes) -> None:
-    with files.path_errors(path, "written"), open(path, "wb") as file:
-        file.write(content)
-
-
-def _check_installed(name: str) -> None:
-    for module, package in FORMATS[name].modules.items():
-        import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
-
-
 class Comparison(NamedTuple):
-    """A file beside its model.
+    """A file compared with its model.
 
     Attributes:
-      greatest_difference: of answers that are floating-point numbers.
-      different_choices, choices: how many of the others differ, and how many there are.
+      greatest_difference: of floating-point answers.
+      different_choices, choices: how many of the other answers differ, and their number.
     """
 
     greatest_difference: float
@@ -159,10 +149,10 @@ class Comparison(NamedTuple):
 
 
 def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Comparison:
-    """Answers of a file and of its model to rows of several lengths, one at a time.
+    """Compares a file's answers with its model's, on rows of several lengths, one at a time.
 
     Raises:
-      InputError: they are of different shapes, or not finite.
+      InputError: shapes differ, or answers are NaN or infinite.
     """
     greatest, different, choices = 0.0, 0, 0
     for features in sample_features(task, shapes):
@@ -176,9 +166,9 @@ def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Co
                 different += int(np.count_nonzero(found != value))
                 choices += value.size
                 continue
-            refuse_no_numbers({name: value})
+            refuse_not_finite({name: value})
             if not np.isfinite(found).all():
-                raise _refused(f"whose {name} are infinite or no numbers", "those of the model")
+                raise _refused(f"whose {name} are NaN or infinite", "those of the model")
             both = found.astype(np.float64), value.astype(np.float64)
             greatest = max(greatest, float(np.abs(np.subtract(*both)).max()))
     return Comparison(greatest, different, choices)
@@ -186,15 +176,15 @@ def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Co
 
 def _refused(received: str, expected: str) -> InputError:
     return InputError(
-        received=f"answers of the converted model {received}",
-        expected=expected,
-        remedy="report it with the versions of tensorflow and of the converter; the SavedModel "
+        f"answers of the converted model {received}",
+        expected,
+        "report it with the versions of tensorflow and of the converter; the SavedModel "
         "(--format=saved_model) does not depend on it",
     )
 
 
 def sample_features(task: ServingTask, shapes: Mapping) -> list[Arrays]:
-    """A row of drawn ids for each of SAMPLE_LENGTHS, padded to the most pieces of a sequence."""
+    """A row of random ids for each of SAMPLE_LENGTHS, padded to the maximum length."""
     rng = np.random.default_rng(0)
     config, length = task.sequences.config, task.sequences.max_seq_length
     fixed = input_shapes(task, fixed=True)
@@ -217,8 +207,8 @@ def sample_features(task: ServingTask, shapes: Mapping) -> list[Arrays]:
 # ---------------------------------------------------------------------------- LiteRT
 
 
-def _to_litert(task: ServingTask, signature, int8: bool) -> bytes:
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([signature], task.model)
+def _to_litert(model: tf.Module, signature, int8: bool) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([signature], model)
     if int8:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     return converter.convert()
@@ -234,23 +224,23 @@ def _load_litert(path: str, num_threads: int) -> Answer:
 # ---------------------------------------------------------------------------- ONNX
 
 
-def _to_onnx(task: ServingTask, signature, int8: bool) -> bytes:
-    del task  # the weights are frozen into the signature's graph
+def _to_onnx(model: tf.Module, signature, int8: bool) -> bytes:
+    del model  # the weights are frozen into the signature's graph
     import tf2onnx
 
     function = tf.function(lambda *features: signature(*features), autograph=False)
     specs = [tf.TensorSpec(t.shape, t.dtype, t.name.split(":")[0]) for t in signature.inputs
              if t.dtype != tf.resource]  # fmt: skip
-    model, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=ONNX_OPSET)
-    return _with_int8_weights(model) if int8 else model.SerializeToString()
+    proto, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=ONNX_OPSET)
+    return _with_int8_weights(proto) if int8 else proto.SerializeToString()
 
 
-def _with_int8_weights(model) -> bytes:
+def _with_int8_weights(proto) -> bytes:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
-        quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(proto, path, per_channel=True, weight_type=QuantType.QInt8)
         with open(path, "rb") as file:
             return file.read()
 

@@ -1,10 +1,10 @@
-"""Answers to texts, in Python: a model is loaded once, then asked as often as one likes.
+"""Answers to texts, in Python: a model is loaded once, then asked any number of times.
 
 predictor = bert_tf.Predictor("/serving/mrpc")
 predictor.predict([("He left.", "He went away."), ("It rains.", "I am hungry.")])
 
-items     in the order of the caller; a window of them is held, not all
-batches   of rows that are alike long, since a batch is as wide as its longest row
+items     in the order of the caller; a window of them is in memory, not all
+batches   rows of similar length, as a batch is as wide as its longest row
 answers   in the order of the caller again, each as soon as its window is done
 """
 
@@ -13,22 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.errors import InputError
-from bert_tf.serving import rows as rows_module
 from bert_tf.serving.loading import ServedModel, open_model
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.rows import Row, RowReader
+from bert_tf.serving.rows import Row, RowReader, answers_of, arrays_of, shape_of, size_of
 
-BATCHES_OF_A_WINDOW = 16  # at most, that are sorted by length at once
-BYTES_OF_A_WINDOW = 16 << 20  # of their texts, if no single one has more
-BYTES_OF_A_BATCH = 1 << 20  # likewise: what the tokenizer makes of a text is many times as large
+BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
+BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
+BYTES_OF_A_BATCH = 1 << 20  # likewise; tokenization takes many times the memory of the text
 
 
 class Predictor:
-    """A model, ready to answer. It may be used by several threads.
+    """A loaded model. Several threads may use it.
 
     Attributes:
-      model: what is asked.
-      batch_size: rows of a batch.
+      model: the `ServedModel`.
+      batch_size: maximum number of rows in a batch.
     """
 
     def __init__(
@@ -45,74 +44,71 @@ class Predictor:
         """Loads a model.
 
         Args:
-          path: of an export (of one version, or of the folder of all), of a folder with weights
-            and all that belongs to them, or a model that is loaded.
+          path: of an export (one version, or the folder of all), of a checkpoint's folder, or a
+            loaded model.
           version: of the export; None: the greatest.
-          batch_size: rows of a batch at most.
-          bert_config_file, vocab_file, do_lower_case: of weights, where their files do not say
-            them; None: what these say.
-          **options: fields of `bert_tf.serving.kinds.ServingOptions`, for weights whose files do
-            not say them: task, labels, pairs, max_seq_length and so on.
+          batch_size: maximum number of rows in a batch.
+          bert_config_file, vocab_file, do_lower_case: for a checkpoint whose files do not say
+            them; None: as its files say.
+          **options: fields of `bert_tf.serving.options.ServingOptions`, for a checkpoint whose
+            files do not say them: task, labels, pairs, max_seq_length and so on.
 
         Raises:
           InputError: there is no such model, or something does not fit.
         """
         if batch_size < 1:
             raise InputError(
-                received=f"a batch_size of {batch_size}",
-                expected="1 or more",
-                remedy="correct it; 32 suits most models",
+                f"a batch_size of {batch_size}", "1 or more", "correct it; 32 suits most models"
             )
         if isinstance(path, ServedModel):
             given = (version, bert_config_file, vocab_file, do_lower_case)
             if options or any(one is not None for one in given):
                 raise InputError(
-                    received=f"options for the model {path.path}, which is loaded",
-                    expected="none: they were chosen when it was loaded",
-                    remedy="leave them out, or give the path",
+                    f"options for the model {path.path}, which is loaded",
+                    "none: they were chosen when it was loaded",
+                    "leave them out, or give the path",
                 )
             self.model = path
         else:
-            chosen = ServingOptions(**options) if options else None
             self.model = open_model(
                 path,
                 version=version,
-                options=chosen,
+                options=ServingOptions(**options) if options else None,
                 bert_config_file=bert_config_file,
                 vocab_file=vocab_file,
                 do_lower_case=do_lower_case,
             )
         self.batch_size = batch_size
-        self._reader = RowReader(self.model.facts)
+        self._reader = RowReader(self.model.metadata)
 
     @property
     def task(self) -> str:
-        """The kind of task, as in --task of export_model.py."""
-        return self.model.facts["task"]
+        """The task, a key of `bert_tf.config.HEADS`."""
+        return self.model.metadata["task"]
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The names of the texts that it takes, in order, and what each is."""
-        return self.model.facts["texts"]
+        """The names of the text inputs, in order, and what each is."""
+        return self.model.metadata["texts"]
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The names of the answers, and what each is."""
-        return self.model.facts["outputs"]
+        """The names of the answers, and each one's type, shape and meaning."""
+        return self.model.metadata["outputs"]
 
     def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
         """The answers to items, in their order.
 
         Args:
-          items: for a model of single texts each a string; else a tuple of texts in the order of
-            `texts`, or a dict by their names. Several endings are a list of strings.
+          items: strings for a model of single texts; otherwise tuples of texts in the order of
+            `texts`, or dicts by their names. Several endings are a list of strings.
 
         Returns:
           A dict by the names of `outputs` for each item: strings, numbers, and lists of them,
           without padding.
 
         Raises:
-          InputError: an item is something else; it is named by its number, from 1.
+          InputError: an item is something else; the message has its number, from 1.
         """
         return list(self.stream(items))
 
@@ -123,25 +119,25 @@ class Predictor:
         window: int | None = None,
         place: Callable[[int], str] = "item {}".format,
     ) -> Iterator[dict[str, Any]]:
-        """The answers to any number of items, in their order, in memory that does not grow.
+        """The answers to any number of items, in their order, in constant memory.
 
         Args:
           items: as for `predict`; read as they are needed.
-          window: items that are read before the first of them is answered; None: many batches of
-            them, so that each batch can be of items alike long. 1: each at once.
-          place: what the item of a number, from 1, is called in messages.
+          window: items to read before the first is answered; None: many batches of them, so that
+            each batch has items of similar length. 1: answer each at once.
+          place: names the item of a number, from 1, in messages.
 
         Yields:
           As `predict` returns.
 
         Raises:
-          InputError: an item cannot be used; those of the windows before are answered.
+          InputError: an item cannot be used; earlier windows are answered.
         """
         if isinstance(items, str | bytes | Mapping):
             raise InputError(
-                received=f"a single item ({type(items).__name__})",
-                expected="a list, or another iterable, of items",
-                remedy="put brackets around it",
+                f"a single item ({type(items).__name__})",
+                "a list, or another iterable, of items",
+                "put brackets around it",
             )
         most = self.batch_size * BATCHES_OF_A_WINDOW if window is None else window
         rows = (self._reader.read(item, place(number)) for number, item in enumerate(items, 1))
@@ -149,20 +145,20 @@ class Predictor:
             yield from self._answers(held)
 
     def _answers(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """To the rows of a window."""
+        """The answers to the rows of a window."""
         found: dict[int, dict[str, Any]] = {}
         for batch in batches(rows, batch_size=self.batch_size):
-            outputs = self.model.run(rows_module.arrays_of([rows[i] for i in batch]))
-            found.update(zip(batch, rows_module.answers_of(outputs, self.task), strict=True))
+            outputs = self.model.run(arrays_of([rows[i] for i in batch]))
+            found.update(zip(batch, answers_of(outputs, self.task), strict=True))
         return [found[i] for i in range(len(rows))]
 
 
 def _windows(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """Parts of rows, bounded in number and bytes."""
+    """Consecutive rows, bounded in number and bytes."""
     held, size = [], 0
     for row in rows:
         held.append(row)
-        size += rows_module.size_of(row)
+        size += size_of(row)
         if len(held) >= most or size >= BYTES_OF_A_WINDOW:
             yield held
             held, size = [], 0
@@ -171,13 +167,8 @@ def _windows(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
 
 
 def batches(rows: Sequence[Row], *, batch_size: int) -> Iterator[list[int]]:
-    """The numbers of rows in batches: of one shape, alike long, bounded in number and bytes.
-
-    Args:
-      rows: to be parted.
-      batch_size: of a batch at most.
-    """
-    keys = [(rows_module.shape_of(row), rows_module.size_of(row)) for row in rows]
+    """Batches of row numbers: of one shape, similar length, and bounded number and bytes."""
+    keys = [(shape_of(row), size_of(row)) for row in rows]
     batch: list[int] = []
     for i in sorted(range(len(rows)), key=keys.__getitem__):
         shape, size = keys[i]

@@ -1,23 +1,31 @@
-"""What a caller gives and gets -> the arrays that a model takes and gives, and back.
+"""What a caller gives and gets: items or lines -> arrays for the model, its arrays -> answers.
 
     "a text"                                  {"text": "a text"}
     ("who?", "It was Ann.")                   {"question": "who?", "context": "It was Ann."}
     ("She", ["left.", "slept."])              {"context": "She", "endings": ["left.", "slept."]}
 
-Shapes: B rows.
+A line of a file is one item, even if it is empty, so that answers and lines correspond:
+
+    text     the line is the text
+    tsv      texts with tabs between; a list of texts takes all columns that are left
+    jsonl    a JSON string, list or object
+
+Shapes: B rows, C texts of a list.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import codecs
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.serving.signatures import DEFAULT
+from bert_tf.serving.options import DEFAULT
 from bert_tf.tokenization.wordpiece import utf8
 
 Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
-# task: the output with the number of its columns that count, and the outputs with such columns
+# task: the output that counts a row's real columns, and the outputs with such columns
 _COUNTED = {
     "token_labels": ("num_words", ("words", "labels", "probabilities", "starts", "ends")),
     "fill_mask": ("num_masks", ("pieces", "probabilities")),
@@ -25,34 +33,41 @@ _COUNTED = {
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 
 
+def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
+    """The names of a model's texts, in order, and whether each is a list of texts.
+
+    Args:
+      metadata: of the model, as in export.json.
+    """
+    specs = metadata["signatures"][DEFAULT]
+    return {name: len(specs[name]["shape"]) > 1 for name in metadata["texts"]}
+
+
 class RowReader:
     """Reads what callers give to one model."""
 
-    def __init__(self, facts: Mapping[str, Any]):
-        """Takes the names and shapes of its texts from `facts`, as in export.json."""
-        shapes = facts["signatures"][DEFAULT]
-        # The names, and whether each is one text or a list of them.
-        self._is_list = {name: len(shapes[name]["shape"]) > 1 for name in facts["texts"]}
+    def __init__(self, metadata: Mapping[str, Any]):
+        """Takes the names and shapes of the texts from `metadata`, as in export.json."""
+        self._is_list = text_inputs(metadata)
 
     @property
     def names(self) -> list[str]:
-        """Of the texts, in order."""
+        """The names of the texts, in order."""
         return list(self._is_list)
 
     def read(self, item: Any, place: str) -> Row:
-        """The texts of an item.
+        """Reads the texts of an item.
 
         Args:
-          item: a text for a model of single texts; else texts in the order of `names`, or a
-            mapping with these names, whose further keys do not matter.
-          place: what the item is called in messages.
+          item: a text for a model of single texts; otherwise texts in the order of `names`, or a
+            mapping with these names, whose other keys are ignored.
+          place: names the item in messages.
 
         Raises:
           InputError: it is something else.
         """
         if isinstance(item, Mapping):
-            missing = [name for name in self._is_list if name not in item]
-            if missing:
+            if missing := [name for name in self._is_list if name not in item]:
                 found = ", ".join(map(str, item)) or "no key"
                 raise self._error(f"{place} without {' and '.join(missing)}, with {found}")
             values = [item[name] for name in self._is_list]
@@ -76,15 +91,13 @@ class RowReader:
         raise self._error(f"{place}, {name}: {_shown(value)}")
 
     def _error(self, received: str) -> InputError:
-        samples = {True: '["...", "..."]', False: '"..."'}
-        listed = [f'"{name}": {samples[is_list]}' for name, is_list in self._is_list.items()]
-        short = ", ".join(samples[is_list] for is_list in self._is_list.values())
-        short = f"({short})" if len(listed) > 1 else short
+        forms = [('["...", "..."]' if is_list else '"..."') for is_list in self._is_list.values()]
+        named = [f'"{name}": {form}' for name, form in zip(self._is_list, forms, strict=True)]
+        short = f"({', '.join(forms)})" if len(forms) > 1 else forms[0]
         return InputError(
-            received=received,
-            expected=f"{short} or {{{', '.join(listed)}}}",
-            remedy="give what this model takes: texts as strings, under these names or in this "
-            "order",
+            received,
+            f"{short} or {{{', '.join(named)}}}",
+            "give the model's texts as strings, under these names or in this order",
         )
 
 
@@ -94,13 +107,12 @@ def _shown(value: Any) -> str:
 
 
 def size_of(row: Row) -> int:
-    """The bytes of a row."""
-    parts = (value if isinstance(value, list) else [value] for value in row.values())
-    return sum(len(text) for part in parts for text in part)
+    """The number of bytes of a row's texts."""
+    return sum(len(v) if isinstance(v, bytes) else sum(map(len, v)) for v in row.values())
 
 
 def shape_of(row: Row) -> tuple[int, ...]:
-    """What must be equal in a batch: how many texts each list has."""
+    """The lengths of a row's lists, which must be equal within a batch."""
     return tuple(len(value) for value in row.values() if isinstance(value, list))
 
 
@@ -113,14 +125,12 @@ def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
 
 
 def answers_of(outputs: Mapping[str, np.ndarray], task: str) -> list[dict[str, Any]]:
-    """Arrays [B, ...] -> the answers to each row, plain values without padding.
+    """Arrays [B, ...] -> the answer to each row: plain values without padding.
 
     A float32 becomes the shortest number that is the same float32.
     """
-    columns = {name: _plain(array) for name, array in outputs.items()}
-    rows = [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
+    columns = zip(*map(_plain, outputs.values()), strict=True)
+    rows = [dict(zip(outputs, values, strict=True)) for values in columns]
     for row in rows:
         _cut(row, task)
     return rows
@@ -139,14 +149,108 @@ def _decoded(value: bytes | list) -> Any:
 
 
 def _cut(row: dict[str, Any], task: str) -> None:
-    """Takes the padding off."""
+    """Removes the padding of a row."""
+    count, names = 0, ()
     if task in _COUNTED:
-        count, names = _COUNTED[task]
-        for name in names:
-            row[name] = row[name][: row[count]]
-    if task == "question_answering":
-        # No share, or a share of 0 that an answer has: only the end of a row is padding.
+        count, names = row[_COUNTED[task][0]], _COUNTED[task][1]
+    elif task == "question_answering":
+        names = _NBEST
+        # A probability of 0 may be a real answer's: only the end of the row is padding.
         both = zip(row["nbest_answers"], row["nbest_probabilities"], strict=True)
         used = [number for number, (text, share) in enumerate(both, 1) if text or share]
-        for name in _NBEST:
-            row[name] = row[name][: max(used, default=0)]
+        count = max(used, default=0)
+    for name in names:
+        row[name] = row[name][:count]
+
+
+# ---------------------------------------------------------------------------- lines
+
+
+def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
+    """The format of a file's lines: by its ending, otherwise by the texts that the model takes.
+
+    Raises:
+      InputError: it is a .csv file, whose rows may span several lines.
+    """
+    path = path or ""
+    if path.endswith(".csv"):
+        raise InputError(
+            f"{path} without --input_format",
+            "tsv, jsonl, or one text a line",
+            "convert it, or say with --input_format=text that its lines are texts",
+        )
+    for ending, name in ((".tsv", "tsv"), (".jsonl", "jsonl"), (".json", "jsonl")):
+        if path.endswith(ending):
+            return name
+    return "text" if len(metadata["texts"]) == 1 else "tsv"
+
+
+def lines_of(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream, each as soon as it arrives."""
+    return iter(stream.readline, b"")
+
+
+def read_items(
+    lines: Iterable[bytes], metadata: Mapping[str, Any], *, input_format: str, name: str
+) -> Iterator[Any]:
+    """The item of each line.
+
+    Args:
+      lines: with their line ends.
+      metadata: of the model, as in export.json.
+      input_format: one of INPUT_FORMATS.
+      name: of the file, for messages.
+
+    Raises:
+      InputError: a line cannot be parsed; the message names it.
+    """
+    parse = {"text": str, "tsv": _tsv(metadata), "jsonl": json.loads}[input_format]
+    for number, raw in enumerate(lines, 1):
+        if number == 1:
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield parse(raw.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''}"
+            raise InputError(
+                f"{place(name, number)}: {shown} ({error})",
+                _expected(input_format, metadata),
+                "correct the line, or give another --input_format",
+            ) from None
+
+
+def place(name: str, number: int) -> str:
+    """Names a line in messages."""
+    return f"{name}, line {number}"
+
+
+def _tsv(metadata: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
+    names, rest = _columns(metadata)
+
+    def parse(text: str) -> dict[str, Any]:
+        values = text.split("\t")
+        if len(values) < len(names) + bool(rest) or (not rest and len(values) > len(names)):
+            raise ValueError(f"{len(values)} columns")
+        item = dict(zip(names, values, strict=False))
+        return item | ({rest: values[len(names) :]} if rest else {})
+
+    return parse
+
+
+def _columns(metadata: Mapping[str, Any]) -> tuple[list[str], str | None]:
+    """The names of the single texts, and that of the list of texts, which comes last."""
+    inputs = text_inputs(metadata)
+    lists = [name for name, is_list in inputs.items() if is_list]
+    return [name for name in inputs if name not in lists], lists[0] if lists else None
+
+
+def _expected(input_format: str, metadata: Mapping[str, Any]) -> str:
+    names, rest = _columns(metadata)
+    if input_format == "jsonl":
+        listed = [f'"{name}": "..."' for name in names] + ([f'"{rest}": [...]'] if rest else [])
+        return f"JSON in UTF-8, such as {{{', '.join(listed)}}}"
+    if input_format == "tsv":
+        more = f", then each of the {rest}" if rest else ""
+        return f"{' and '.join(names)}{more} in UTF-8, with tabs between"
+    return "text in UTF-8"

@@ -1,18 +1,21 @@
-"""What a task is to be exported: its signatures, each a function of tensors.
+"""What all served tasks share: a model, its texts and answers, and the signatures of its export.
 
-A new kind of task is a subclass of `ServingTask` in a file of its own: it says what its texts are
-called and what becomes of them, and is entered in `kinds.py`.
+A new task is a subclass of `ServingTask` in a file of its own, listed in `registry.py`; it says
+what its texts are called and how they become answers.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.loading import HEAD
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.modeling import models
 from bert_tf.serving.graph_text import (
     FEATURE_NAMES,
     Features,
@@ -23,12 +26,12 @@ from bert_tf.serving.graph_text import (
     without_padding,
 )
 from bert_tf.serving.inference import InferenceModel
+from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingOptions
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 Answers = dict[str, tf.Tensor]
 TEXT = tf.TensorSpec([None], tf.string)
 IDS = tf.TensorSpec([None, None], tf.int32)
-DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Signature:
 
     Attributes:
       inputs: types and shapes by name.
-      function: takes them by name, gives the answers by name.
-      outputs: what each answer is, with its type and shape.
+      function: takes the inputs by name and returns the answers by name.
+      outputs: each answer's type, shape and meaning.
     """
 
     inputs: Mapping[str, tf.TensorSpec]
@@ -46,7 +49,7 @@ class Signature:
     outputs: Mapping[str, str]
 
     def traced(self) -> tf.types.experimental.ConcreteFunction:
-        """The function as a graph, for any batch size and length."""
+        """Traces the function for any batch size and length."""
         specs = {
             name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
             for name, spec in self.inputs.items()
@@ -55,14 +58,14 @@ class Signature:
         return tf.function(self.function, autograph=False).get_concrete_function(**specs)
 
 
-def refuse_no_numbers(answers: Mapping[str, np.ndarray]) -> None:
-    """Raises InputError if an answer is infinite or no number: it would look like any other."""
+def refuse_not_finite(answers: Mapping[str, np.ndarray]) -> None:
+    """Raises InputError if an answer is NaN or infinite: it would look like any other."""
     for name, value in answers.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise InputError(
-                received=f"a model whose {name} are infinite or no numbers",
-                expected="numbers: its training has gone wrong, or its weights are damaged",
-                remedy="give another checkpoint",
+                f"a model whose {name} are NaN or infinite",
+                "finite numbers: its training diverged, or its weights are damaged",
+                "give another checkpoint",
             )
 
 
@@ -70,71 +73,80 @@ class ServingTask:
     """A model with the texts it takes and the answers it gives.
 
     Attributes:
-      name: of the kind of task, as in --task.
-      model: the model.
-      sequences: how texts become what it takes.
+      name: a key of `bert_tf.config.HEADS`, as in --task.
+      title: one line for the model card.
+      required: a pattern of the weights that a checkpoint must have.
+      texts: the text inputs: what each is.
+      outputs: the answers: each one's type, shape and meaning.
+      feature_names: the model's inputs.
+      own_options: fields of `ServingOptions` that affect this task, beside task and max_seq_length.
+      text_options: those of them that an export of ids alone cannot have.
     """
 
     name: str
-    title: str  # a line for the model card
-    texts: Mapping[str, str]  # the text inputs: what each is
-    outputs: Mapping[str, str]  # the answers: what each is, with its type and shape
+    title: str
+    required = f"bert/|{HEAD}"
+    texts: Mapping[str, str]
+    outputs: Mapping[str, str]
     feature_names: Sequence[str] = FEATURE_NAMES
-    text_options: Sequence[str] = ()  # of how texts become features, and numbers answers
+    own_options: Sequence[str] = ()
+    text_options: Sequence[str] = ()
 
     def __init__(
         self,
         model: InferenceModel,
         tokenizer: FullTokenizer,
         config: BertConfig,
-        *,
-        max_seq_length: int,
+        options: ServingOptions,
     ):
-        """Takes in what belongs together.
+        """Connects a model with its tokenizer.
 
         Args:
-          model: with the head of this kind.
-          tokenizer: that it was trained with.
+          model: with the head of this task.
+          tokenizer: the one it was trained with.
           config: of the model.
-          max_seq_length: most pieces of a sequence.
+          options: with a value in every field of `own_options`.
 
         Raises:
-          InputError: they do not fit.
+          InputError: they do not fit each other.
         """
-        self.model = model
+        self.model, self.options = model, options
         # One function for all signatures: traced once, and once in the graph.
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in self.feature_names}
-        self._model = tf.function(model, input_signature=[specs], autograph=False)
-        self.sequences = Sequences(tokenizer, config, max_seq_length=max_seq_length)
+        self.outputs_of = tf.function(model, input_signature=[specs], autograph=False)
+        self.sequences = Sequences(tokenizer, config, max_seq_length=options.max_seq_length)
 
     # ------------------------------------------------------------------------ to be defined
+
+    @staticmethod
+    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
+        """The model that the weights are loaded into."""
+        return models.classifier_model(config, num_classes=num_classes)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """Texts by name, each [B] -> the answers, each [B, ...]."""
         raise NotImplementedError
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features of sequences without needless padding -> the answers."""
+        """Features without columns that are all padding -> the answers."""
         raise NotImplementedError
 
     def samples(self) -> list[dict[str, Any]]:
-        """Some requests of different lengths: a value for each text input."""
+        """Requests of different lengths: a value for each text input."""
         raise NotImplementedError
 
     def id_outputs(self) -> Mapping[str, str]:
-        """The answers to features, as `outputs`; S columns are those of the longest row asked."""
+        """The answers to features, as `outputs`; S is the length of the request's longest row."""
         return self.outputs
 
-    def options(self) -> dict[str, Any]:
-        """What was chosen at export and belongs in the model card."""
-        return {"max_seq_length": self.sequences.max_seq_length}
-
-    def options_of_ids(self) -> dict[str, Any]:
-        """Those that hold where a program gives ids and reads numbers."""
-        return {k: value for k, value in self.options().items() if k not in self.text_options}
+    def listed_options(self) -> dict[str, Any]:
+        """The options that were chosen at export, for the model card."""
+        names = ("max_seq_length", *self.own_options)
+        values = {name: getattr(self.options, name) for name in names}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def further_signatures(self) -> dict[str, Signature]:
-        """Signatures of this kind alone."""
+        """Signatures of this task alone."""
         return {}
 
     # ------------------------------------------------------------------------ signatures
@@ -171,20 +183,34 @@ class ServingTask:
         }
 
     def accepted(self, features: Features) -> Features:
-        """Features as they are given -> without the columns that are padding in every row.
+        """Checks a request's features, and removes columns that are padding in every row.
 
-        Raises (when it runs):
+        Raises (at run time):
           InvalidArgumentError: they do not fit each other or the model.
         """
         config = self.sequences.config
         features = in_range(features, "input_ids", config.vocab_size)
         features = in_range(features, "segment_ids", config.type_vocab_size)
-        return without_padding(features, most=config.max_position_embeddings)
+        least = 1
+        if "masked_lm_positions" in features:
+            features, least = _checked_positions(features)
+        return without_padding(features, most=config.max_position_embeddings, least=least)
 
     def parse(self, serialized: tf.Tensor) -> Features:
         """Serialized tf.Examples [B] -> the features of their records."""
         return parse_examples(serialized, tuple(self.feature_names))
 
-    def outputs_of(self, features: Features) -> Answers:
-        """What the model says of features."""
-        return self._model(dict(features))
+
+def _checked_positions(features: Features) -> tuple[Features, tf.Tensor]:
+    """Features with positions [B, P] inside the rows, and the columns that these need."""
+    rows, width = tf.unstack(tf.shape(features["input_ids"]))
+    positions = features["masked_lm_positions"]
+    fits = tf.reduce_all((positions >= 0) & (positions < width))
+    features = checked(
+        features,
+        fits & (tf.shape(positions)[0] == rows),
+        "masked_lm_positions must have a row for each of input_ids, and be 0 or more and below "
+        "their width",
+    )
+    positions = tf.reshape(features["masked_lm_positions"], [-1])
+    return features, tf.reduce_max(tf.concat([positions, [0]], 0)) + 1

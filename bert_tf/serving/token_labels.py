@@ -3,23 +3,36 @@
 from types import MappingProxyType
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from bert_tf.serving.classification import checked_labels
+from bert_tf.checkpoints.loading import ENCODER, HEAD
+from bert_tf.config import BertConfig
+from bert_tf.modeling import models
+from bert_tf.serving import inference
+from bert_tf.serving.classification import check_labels
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
+from bert_tf.serving.graph_words import (
+    PointFlags,
+    TextWords,
+    WordWindows,
+    word_windows,
+    words_of_texts,
+)
 from bert_tf.serving.signatures import Answers, ServingTask
-from bert_tf.serving.word_windows import WordWindows, word_windows
-from bert_tf.serving.words_of_text import PointFlags, TextWords, words_of_texts
 
 
 class TokenLabelsTask(ServingTask):
-    """A `token_model`; a text of any length, in windows as in training.
+    """A `token_model` for texts of any length, in windows as in training.
 
-    Shapes: N words of the text with most, W words of all texts.
+    Shapes: N words of the text with the most, W words of all texts, L labels.
     """
 
     name = "token_labels"
     title = "Gives each word of a text a label."
+    head = inference.TOKENS
+    required = f"{ENCODER}|{HEAD}"
+    own_options = ("labels",)
     texts = MappingProxyType({"text": "the text, of any length"})
     outputs = MappingProxyType(
         {
@@ -32,21 +45,30 @@ class TokenLabelsTask(ServingTask):
         }
     )
 
-    def __init__(self, *args, labels: tuple[str, ...], **kwargs):
-        """As for `ServingTask`; `labels`: names of the model's classes, in order."""
-        super().__init__(*args, **kwargs)
-        self.labels = checked_labels(labels, self.model)
+    def __init__(self, *args):
+        """See `ServingTask`.
+
+        Raises:
+          InputError: the labels are not as many as the model has classes, or not each once.
+        """
+        super().__init__(*args)
+        check_labels(self)
         self._flags = PointFlags()
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
+        self._room = self.sequences.max_seq_length - 2  # tokens of a window
+
+    @staticmethod
+    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
+        """The model with logits for each token."""
+        return models.token_model(config, num_classes=num_classes)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
         words = words_of_texts(texts["text"], self._flags)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
-        room = self.sequences.max_seq_length - 2
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)
-        windows = word_windows(sizes.to_tensor(), words.counts, room=room)
+        windows = word_windows(sizes.to_tensor(), words.counts, room=self._room)
         start = tf.gather(first_word, windows.text) + windows.start  # [windows], word of all texts
         before = tf.concat([pieces.starts, [tf.size(pieces.ids)]], 0)  # pieces before each word
         first_piece = tf.gather(before, start)
@@ -60,12 +82,11 @@ class TokenLabelsTask(ServingTask):
         return self._named(words, tf.gather_nd(logits, place))
 
     def _pieces(self, words: TextWords) -> Runs:
-        """The pieces of each word by itself, at most what a window holds; [UNK] where none is."""
+        """The tokens of each word alone, at most a window of them; [UNK] for a word without any."""
         runs = runs_of(self.sequences.tokenizer.tokenize_ids(words.strings))
         ids = tf.concat([runs.ids, [self._unknown]], 0)
         starts = tf.where(runs.lengths > 0, runs.starts, tf.size(runs.ids))
-        room = self.sequences.max_seq_length - 2
-        lengths = tf.clip_by_value(runs.lengths, 1, room)
+        lengths = tf.clip_by_value(runs.lengths, 1, self._room)
         places = tf.ragged.range(starts, starts + lengths)
         return runs_of(places.with_values(tf.gather(ids, places.values)))
 
@@ -80,7 +101,7 @@ class TokenLabelsTask(ServingTask):
         best = tf.argmax(probabilities, axis=-1)
         return {
             "words": rows(words.strings, ""),
-            "labels": rows(tf.gather(tf.constant(self.labels), best), ""),
+            "labels": rows(tf.gather(tf.constant(self.options.labels), best), ""),
             "probabilities": rows(tf.reduce_max(probabilities, axis=-1), 0.0),
             "starts": rows(words.starts, -1),
             "ends": rows(words.ends, -1),
@@ -88,7 +109,7 @@ class TokenLabelsTask(ServingTask):
         }
 
     def id_outputs(self) -> dict[str, str]:
-        """Of every piece."""
+        """Labels of every token."""
         return {
             "label_ids": "int32 [B, S], the number of the likeliest label of each piece",
             "probabilities": "float [B, S, L], of all labels",
@@ -104,10 +125,6 @@ class TokenLabelsTask(ServingTask):
         """A sentence, a text of several windows, and nothing."""
         sentence = "Ruprecht I. founded the University of Heidelberg, in 1386. "
         return [{"text": sentence * n} for n in (1, 40, 0)]
-
-    def options(self) -> dict[str, Any]:
-        """With the labels."""
-        return {**super().options(), "labels": list(self.labels)}
 
 
 def _places(

@@ -114,7 +114,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         model, rest = self._model()
         if model is None or rest != "/metadata":
             return self._send(404, {"error": "Malformed request: GET"})
-        signature = {"serving_default": {"outputs": {key: {} for key in model.facts["outputs"]}}}
+        signature = {"serving_default": {"outputs": {key: {} for key in model.metadata["outputs"]}}}
         return self._send(200, {"metadata": {"signature_def": {"signature_def": signature}}})
 
     def do_POST(self):
@@ -133,7 +133,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
 
     def _predict(self, model, body):
         name = body.get("signature_name", "serving_default")
-        specs = model.facts["signatures"][name]
+        specs = model.metadata["signatures"][name]
         columns = body.get("inputs")
         if columns is None:
             columns = {key: [row[key] for row in body["instances"]] for key in specs}

@@ -63,6 +63,17 @@ KINDS = {
 }  # fmt: skip
 
 
+def metadata_of(**shapes) -> dict:
+    """What export.json says of the texts of a model."""
+    inputs = {name: {"dtype": "string", "shape": shape} for name, shape in shapes.items()}
+    return {
+        "task": "of_tests",
+        "texts": dict.fromkeys(shapes, "a text"),
+        "outputs": {"length": "float [B]"},
+        "signatures": {"serving_default": inputs},
+    }
+
+
 def make_model(kind: str) -> keras.Model:
     head = KINDS[kind][0]
     if isinstance(head, int):

@@ -125,7 +125,7 @@ def test_the_sequences_shown_are_those_that_the_model_is_given(folders, kind, mo
     """What the task's own function, run here step by step, hands to the model."""
     weights = folders(kind)
     model = open_kind(weights, kind)
-    row = RowReader(model.facts).read(ROWS[kind], "the row")
+    row = RowReader(model.metadata).read(ROWS[kind], "the row")
     given = []
     task = model._keep
     original = task.outputs_of
@@ -150,7 +150,7 @@ def test_the_sequences_shown_are_those_that_the_model_is_given(folders, kind, mo
 def test_empty_texts_are_a_sequence_too(folders, kind):
     model = open_kind(folders(kind), kind)
     empty = {name: [""] if name == "endings" else "" for name in ROWS[kind]}
-    (part,) = SequenceReader(model).parts(RowReader(model.facts).read(empty, "the row"))
+    (part,) = SequenceReader(model).parts(RowReader(model.metadata).read(empty, "the row"))
     assert [TOKENIZER.inv_vocab[i] for i in part.ids] == ["[CLS]", "[SEP]"]
 
 

@@ -20,9 +20,9 @@ from bert_tf.errors import InputError
 from bert_tf.serving import export as export_module
 from bert_tf.serving import fill_mask, loading, model_card
 from bert_tf.serving.export import batch_of, export_checkpoint, export_run, warm_up_requests
+from bert_tf.serving.model_card import WARM_UP_FILE
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.registry import make_task
-from bert_tf.serving.warm_up import FILE
 from bert_tf.squad.answers import NO_CANDIDATE, decide
 from bert_tf.tasks.features import classifier_record
 
@@ -480,7 +480,9 @@ def test_warm_up_requests_are_those_that_tf_serving_reads(exports):
     )
     for kind, path in exports.items():
         wanted = {name: value.dtype for name, value in inputs_of(kind).items()}
-        records = list(tf.data.TFRecordDataset(f"{path}/assets.extra/{FILE}").as_numpy_iterator())
+        records = list(
+            tf.data.TFRecordDataset(f"{path}/assets.extra/{WARM_UP_FILE}").as_numpy_iterator()
+        )
         assert len(records) > 3
         for record in records:
             log = prediction_log_pb2.PredictionLog.FromString(record)
@@ -534,15 +536,15 @@ def test_what_belongs_to_a_model_is_beside_it(exports):
     pieces = (folder / "assets/vocab.txt").read_text().splitlines()
     assert pieces == list(TOKENIZER.inv_vocab.values())
     assert [path.name for path in folder.parent.iterdir()] == ["1"]
-    facts = json.loads((folder / "export.json").read_text())
-    assert facts["task"] == "question_answering"
-    assert facts["options"]["null_score_diff_threshold"] == THRESHOLD
-    assert facts["signatures"]["ids"]["input_ids"] == {"dtype": "int32", "shape": [None, None]}
+    metadata = json.loads((folder / "export.json").read_text())
+    assert metadata["task"] == "question_answering"
+    assert metadata["options"]["null_score_diff_threshold"] == THRESHOLD
+    assert metadata["signatures"]["ids"]["input_ids"] == {"dtype": "int32", "shape": [None, None]}
     metrics = {"null_score_diff_threshold": "0.0"}
-    assert "decides by" in model_card.model_card(facts | {"metrics": metrics}, "")
-    every = facts["options"] | {"version_2_with_negative": False}
+    assert "decides by" in model_card.model_card(metadata | {"metrics": metrics}, "")
+    every = metadata["options"] | {"version_2_with_negative": False}
     assert "decides by" not in model_card.model_card(
-        facts | {"metrics": metrics, "options": every}, ""
+        metadata | {"metrics": metrics, "options": every}, ""
     )
     card = (folder / "README.md").read_text()
     for part in ("python train.py", "null_odds", f"{THRESHOLD}", "tensorflow 2.21"):
@@ -555,12 +557,12 @@ def test_answers_are_those_that_the_card_tells(exports, answers, results, kind):
     found = {"serving_default": of_texts, "ids": of_ids, "examples": of_examples}
     if kind == "embeddings":
         found["tokens"] = results["pieces"][0]
-    facts = json.loads((pathlib.Path(exports[kind]) / "export.json").read_text())
+    metadata = json.loads((pathlib.Path(exports[kind]) / "export.json").read_text())
     card = (pathlib.Path(exports[kind]) / "README.md").read_text()
-    assert facts["answers"].keys() == facts["signatures"].keys() == found.keys()
+    assert metadata["answers"].keys() == metadata["signatures"].keys() == found.keys()
     types = {"string": object, "float": np.float32, "int32": np.int32, "bool": np.bool_}
     for signature, arrays in found.items():
-        told = facts["answers"][signature]
+        told = metadata["answers"][signature]
         assert told.keys() == arrays.keys()
         for name, text in told.items():
             dtype, shape = re.match(r"(\w+) \[(.+?)\]", text).groups()
@@ -709,11 +711,11 @@ def with_no_numbers(weights: Weights) -> Weights:
 def test_a_model_that_has_lost_its_way_is_not_exported(tmp_path):
     weights = with_no_numbers(served_models.write_folder("classification", tmp_path / "model"))
     arguments = (weights, weights.config, TOKENIZER)
-    with pytest.raises(InputError, match=r"a model whose probabilit.* infinite or no numbers"):
+    with pytest.raises(InputError, match=r"a model whose probabilit.* NaN or infinite"):
         export_checkpoint(*arguments, str(tmp_path / "export"), options=ServingOptions())
     assert list((tmp_path / "export").iterdir()) == []
     model = loading.of_weights(*arguments, ServingOptions())
-    with pytest.raises(InputError, match="infinite or no numbers"):
+    with pytest.raises(InputError, match="NaN or infinite"):
         Predictor(model).predict(["it"])
 
 

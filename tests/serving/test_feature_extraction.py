@@ -13,7 +13,7 @@ import small
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.serving import feature_extraction, feature_files
+from bert_tf.serving import feature_extraction
 from bert_tf.serving.feature_extraction import (
     Extractor,
     Line,
@@ -269,7 +269,7 @@ def test_json_as_the_original_writes_it(tmp_path):
     values = np.float32([[[0.5, -1 / 3], [1e-7, 12345.678]], [[0, -2], [2 / 3, 1]]])  # [L, T, D]
     vectors = [feature_extraction.Vectors(["[CLS]", '"é'], values)] * 2
     path = tmp_path / "a.jsonl"
-    assert feature_files.write_jsonl(str(path), vectors, [-1, "embeddings"]) == 2
+    assert feature_extraction.write_jsonl(str(path), vectors, [-1, "embeddings"]) == 2
     line = (
         '{"linex_index": %d, "features": ['
         '{"token": "[CLS]", "layers": [{"index": -1, "values": [0.5, -0.333333]}, '
@@ -282,13 +282,13 @@ def test_json_as_the_original_writes_it(tmp_path):
 
 @hypothesis.given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_decimals_are_those_of_the_originals_rounding(value):
-    (rounded,) = feature_files.rounded(np.float32([value]))
+    (rounded,) = feature_extraction.rounded(np.float32([value]))
     assert repr(rounded) == repr(round(value, 6))
 
 
 def test_pooled_json(tmp_path):
     vectors = some_vectors(pooled=True)
-    feature_files.write_jsonl(str(tmp_path / "a"), vectors, [-1, 0])
+    feature_extraction.write_jsonl(str(tmp_path / "a"), vectors, [-1, 0])
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
     assert [row["linex_index"] for row in rows] == [0, 1, 2]
     for row, vector in zip(rows, vectors, strict=True):
@@ -301,8 +301,8 @@ def test_pooled_json(tmp_path):
 
 def test_npz(tmp_path):
     pooled, every = some_vectors(pooled=True), some_vectors(pooled=False)
-    assert feature_files.write_npz(f"{tmp_path}/p", pooled, [-1, 0]) == 3
-    assert feature_files.write_npz(f"{tmp_path}/e", every, [-1, 0]) == 3
+    assert feature_extraction.write_npz(f"{tmp_path}/p", pooled, [-1, 0]) == 3
+    assert feature_extraction.write_npz(f"{tmp_path}/e", every, [-1, 0]) == 3
     with np.load(tmp_path / "p") as found:
         assert found.files == ["embeddings"]
         np.testing.assert_array_equal(found["embeddings"], [v.layers.ravel() for v in pooled])
@@ -319,7 +319,7 @@ def test_npz(tmp_path):
 def test_tfrecord(tmp_path, pooled):
     vectors = some_vectors(pooled=pooled)
     path = f"{tmp_path}/a.tfrecord"
-    assert feature_files.write_tfrecord(path, vectors, [-1, "embeddings"]) == 3
+    assert feature_extraction.write_tfrecord(path, vectors, [-1, "embeddings"]) == 3
     kinds = {"linex_index": tf.int64, "tokens": tf.string, "layers": tf.string,
              "embeddings": tf.float32, "shape": tf.int64}  # fmt: skip
     spec = {name: tf.io.VarLenFeature(kind) for name, kind in kinds.items()}
@@ -334,13 +334,13 @@ def test_tfrecord(tmp_path, pooled):
         np.testing.assert_array_equal(record["embeddings"].reshape(record["shape"]), vector.layers)
 
 
-@pytest.mark.parametrize("kind", feature_files.WRITERS)
+@pytest.mark.parametrize("kind", feature_extraction.WRITERS)
 def test_no_lines_at_all(tmp_path, kind):
-    assert feature_files.WRITERS[kind](f"{tmp_path}/a", [], [-1]) == 0
+    assert feature_extraction.WRITERS[kind](f"{tmp_path}/a", [], [-1]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.parametrize("kind", feature_files.WRITERS)
+@pytest.mark.parametrize("kind", feature_extraction.WRITERS)
 @pytest.mark.parametrize("error", [InputError(received="line 2", expected="b", remedy="c"),
                                    KeyboardInterrupt()], ids=["input", "keyboard"])  # fmt: skip
 def test_a_failure_in_the_middle(tmp_path, kind, error):
@@ -352,12 +352,12 @@ def test_a_failure_in_the_middle(tmp_path, kind, error):
         raise error
 
     with pytest.raises(type(error)):
-        feature_files.WRITERS[kind](f"{tmp_path}/a", failing(), [-1, 0])
+        feature_extraction.WRITERS[kind](f"{tmp_path}/a", failing(), [-1, 0])
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert pathlib.Path(tmp_path / "a").read_text() == "earlier"
 
 
-@pytest.mark.parametrize("kind", feature_files.WRITERS)
+@pytest.mark.parametrize("kind", feature_extraction.WRITERS)
 def test_a_file_that_cannot_be_written(tmp_path, kind):
     with pytest.raises(InputError, match="folder/a"):
-        feature_files.WRITERS[kind](f"{tmp_path}/folder/a", some_vectors(pooled=True), [-1, 0])
+        feature_extraction.WRITERS[kind](f"{tmp_path}/folder/a", some_vectors(pooled=True), [-1, 0])

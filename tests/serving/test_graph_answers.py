@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf import BertConfig
-from bert_tf.serving import answer_spans, answer_windows
+from bert_tf.serving import graph_answers
 from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import CERTAINLY_NULL, NO_CANDIDATE, AnswerSizes, predict
@@ -26,27 +26,27 @@ LOGITS = tf.TensorSpec([None, None], tf.float32)
 
 @tf.function(input_signature=[TEXTS, TEXTS])
 def graph_windows(questions, contexts):
-    read = answer_windows.read_contexts(contexts, MADE)
-    return read, answer_windows.make_windows(questions, read, MADE, SIZES)
+    read = graph_answers.read_contexts(contexts, MADE)
+    return read, graph_answers.make_windows(questions, read, MADE, SIZES)
 
 
-def graph_answers(version_2: bool):
+def make_answerer(version_2: bool):
     @tf.function(input_signature=[TEXTS, TEXTS, LOGITS, LOGITS, tf.TensorSpec([], tf.float64)])
     def found(questions, contexts, start_logits, end_logits, threshold):
-        read = answer_windows.read_contexts(contexts, MADE)
-        windows = answer_windows.make_windows(questions, read, MADE, SIZES)
-        nbest = answer_spans.find_answers(
+        read = graph_answers.read_contexts(contexts, MADE)
+        windows = graph_answers.make_windows(questions, read, MADE, SIZES)
+        nbest = graph_answers.find_answers(
             read, windows, start_logits, end_logits, sizes=ANSWERS,
             version_2_with_negative=version_2,
         )  # fmt: skip
-        return nbest, answer_spans.decide(
+        return nbest, graph_answers.decide(
             nbest, version_2_with_negative=version_2, null_score_diff_threshold=threshold
         )
 
     return found
 
 
-ANSWERERS = {version_2: graph_answers(version_2) for version_2 in (False, True)}
+ANSWERERS = {version_2: make_answerer(version_2) for version_2 in (False, True)}
 clean = small_squad.long_texts.map(lambda text: text.encode("utf-8", "replace").decode())
 questions = st.lists(st.tuples(clean, clean), max_size=4)
 

@@ -47,7 +47,7 @@ def export(weights, kind: str, folder, file_format: str, **more) -> str:
     )
 
 
-def facts_of(path: str) -> dict:
+def metadata_of(path: str) -> dict:
     return json.loads((pathlib.Path(path) / "export.json").read_text())
 
 
@@ -74,22 +74,22 @@ def features_of(inputs: dict, rows: int, length: int, *, seed: int) -> dict[str,
 
 def test_litert_answers_as_the_model(kind, weights, tmp_path):
     path = export(weights, kind, tmp_path / "lite", "litert")
-    facts = facts_of(path)
-    assert facts["inputs"]["input_ids"]["shape"][-1] == LENGTH
-    assert set(facts["answers"]) == NUMBERS[kind]
-    asked = features_of(facts["inputs"], 1, LENGTH, seed=4)
+    metadata = metadata_of(path)
+    assert metadata["inputs"]["input_ids"]["shape"][-1] == LENGTH
+    assert set(metadata["answers"]) == NUMBERS[kind]
+    asked = features_of(metadata["inputs"], 1, LENGTH, seed=4)
     found = Interpreter(f"{path}/model.tflite").get_signature_runner()(**asked)
     compare(kind, weights, asked, found)
 
 
 def test_onnx_answers_as_the_model(kind, weights, tmp_path):
     path = export(weights, kind, tmp_path / "onnx", "onnx")
-    facts = facts_of(path)
+    metadata = metadata_of(path)
     session = onnxruntime.InferenceSession(f"{path}/model.onnx")
     names = [output.name for output in session.get_outputs()]
-    assert set(names) == NUMBERS[kind] == set(facts["answers"])
+    assert set(names) == NUMBERS[kind] == set(metadata["answers"])
     for rows, length in ((1, LENGTH), (5, 7)):
-        asked = features_of(facts["inputs"], rows, length, seed=rows)
+        asked = features_of(metadata["inputs"], rows, length, seed=rows)
         found = dict(zip(names, session.run(names, asked), strict=True))
         compare(kind, weights, asked, found)
 
@@ -98,7 +98,7 @@ def test_a_masked_position_is_never_of_another_row(tmp_path):
     weights = served_models.write_folder("fill_mask", tmp_path / "model")
     path = export(weights, "fill_mask", tmp_path / "onnx", "onnx")
     session = onnxruntime.InferenceSession(f"{path}/model.onnx")
-    asked = features_of(facts_of(path)["inputs"], 2, 7, seed=3)
+    asked = features_of(metadata_of(path)["inputs"], 2, 7, seed=3)
     asked["masked_lm_positions"][:] = [[7], [0]]  # of row 0, one beyond its end
     with pytest.raises(Exception, match=r"(?i)index|indices|out of"):
         session.run(None, asked)
@@ -131,12 +131,14 @@ INT8_FORMATS = pytest.mark.parametrize(
 
 @INT8_FORMATS
 def test_int8_weights_are_nearly_the_same(pairs, tmp_path, file_format, file):
-    facts = {
-        int8: facts_of(export(pairs, "pairs", tmp_path / str(int8), file_format, int8=int8))
+    metadata = {
+        int8: metadata_of(export(pairs, "pairs", tmp_path / str(int8), file_format, int8=int8))
         for int8 in (False, True)
     }
-    assert [one["int8_weights"] for one in facts.values()] == [False, True]
-    assert facts[False]["greatest_difference"] < 1e-5 < facts[True]["greatest_difference"] < 0.5
+    assert [one["int8_weights"] for one in metadata.values()] == [False, True]
+    assert (
+        metadata[False]["greatest_difference"] < 1e-5 < metadata[True]["greatest_difference"] < 0.5
+    )
     folder = tmp_path / "True" / "1"
     assert "int8 weights" in (folder / "README.md").read_text()
     assert {one.name for one in folder.iterdir()} == {file, "assets", "README.md", "export.json"}
@@ -208,8 +210,8 @@ def answer_otherwise(monkeypatch):
     ("int8", "value", "message"),
     [
         (False, lambda v: v + 2e-4, "differ by 2"),
-        (False, lambda v: np.full_like(v, np.nan), "infinite or no numbers"),
-        (True, lambda v: np.full_like(v, np.inf), "infinite or no numbers"),
+        (False, lambda v: np.full_like(v, np.nan), "NaN or infinite"),
+        (True, lambda v: np.full_like(v, np.inf), "NaN or infinite"),
         (True, lambda v: v[np.newaxis], r"has the shape \(1, 1"),
     ],
 )
@@ -227,6 +229,6 @@ def test_choices_that_differ_are_counted(tmp_path, answer_otherwise):
     answer_otherwise(lambda v: v + (v.dtype.kind == "i"))
     path = export(weights, "multiple_choice", tmp_path / "export", "litert")
     rows = len(portable.SAMPLE_LENGTHS)
-    assert facts_of(path)["choices"] == {"different": rows, "compared": rows}
+    assert metadata_of(path)["choices"] == {"different": rows, "compared": rows}
     card = (pathlib.Path(path) / "README.md").read_text()
     assert f"{rows} of {rows} differed" in card

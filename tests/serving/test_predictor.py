@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import importlib
-import io
 import itertools
 import pathlib
 import random
@@ -18,42 +17,29 @@ import served_models
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from served_models import TOKENIZER
+from served_models import TOKENIZER, metadata_of
 
 import bert_tf
-from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.serving import lines
 from bert_tf.serving import predictor as predictor_module
 from bert_tf.serving.export import batch_of, export_checkpoint
 from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.predictor import Predictor, batches
-from bert_tf.serving.rows import RowReader, answers_of, arrays_of, shape_of, size_of
+from bert_tf.serving.rows import arrays_of, shape_of, size_of
 
-
-def facts_of(**shapes) -> dict:
-    """What export.json says of the texts of a model."""
-    inputs = {name: {"dtype": "string", "shape": shape} for name, shape in shapes.items()}
-    return {
-        "task": "of_tests",
-        "texts": dict.fromkeys(shapes, "a text"),
-        "outputs": {"length": "float [B]"},
-        "signatures": {"serving_default": inputs},
-    }
-
-
-SINGLE = facts_of(text=[None])
-PAIR = facts_of(question=[None], context=[None])
-CHOICE = facts_of(context=[None], endings=[None, None])
+SINGLE = metadata_of(text=[None])
+CHOICE = metadata_of(context=[None], endings=[None, None])
 
 
 class Counting:
     """A model that gives each text's length, and notes the batches it is asked."""
 
-    def __init__(self, facts: dict = SINGLE, *, batch_size: int = 3):
+    def __init__(self, metadata: dict = SINGLE, *, batch_size: int = 3):
         self.batches = []
         self.predictor = Predictor(
-            ServedModel("none", facts, None, function=lambda _: self._run, tokenizer=lambda: None),
+            ServedModel(
+                "none", metadata, None, function=lambda _: self._run, tokenizer=lambda: None
+            ),
             batch_size=batch_size,
         )
 
@@ -64,63 +50,6 @@ class Counting:
         )
         self.batches.append(lengths.numpy().tolist())
         return {"length": lengths}
-
-
-# ---------------------------------------------------------------------------- items
-
-
-@pytest.mark.parametrize(
-    ("facts", "item", "row"),
-    [
-        (SINGLE, "é", {"text": b"\xc3\xa9"}),
-        (SINGLE, b"\xff", {"text": b"\xff"}),
-        (SINGLE, ["a"], {"text": b"a"}),
-        (SINGLE, {"text": "a", "id": 7}, {"text": b"a"}),
-        (SINGLE, "\ud800", {"text": "\U0010ffff".encode()}),
-        (PAIR, ("a", ""), {"question": b"a", "context": b""}),
-        (PAIR, {"context": "c", "question": "q"}, {"question": b"q", "context": b"c"}),
-        (CHOICE, ("a", ["b", "c"]), {"context": b"a", "endings": [b"b", b"c"]}),
-    ],
-)
-def test_items_are_read(facts, item, row):
-    assert RowReader(facts).read(item, "item 1") == row
-
-
-@pytest.mark.parametrize(
-    ("facts", "item", "received"),
-    [
-        (SINGLE, 5, "item 4: 5 (int)"),
-        (SINGLE, None, "item 4: None (NoneType)"),
-        (SINGLE, ["a", "b"], "item 4: ['a', 'b'] (list)"),
-        (SINGLE, {"txt": "a"}, "item 4 without text, with txt"),
-        (SINGLE, {"text": 5.5}, "item 4, text: 5.5 (float)"),
-        (PAIR, "a", "item 4: 'a' (str)"),
-        (PAIR, {}, "item 4 without question and context, with no key"),
-        (PAIR, {"question": "q"}, "item 4 without context, with question"),
-        (PAIR, ("a", ["b"]), "item 4, context: ['b'] (list)"),
-        (CHOICE, ("a", "b"), "item 4, endings: 'b' (str)"),
-        (CHOICE, ("a", []), "item 4, endings: [] (list)"),
-        (CHOICE, ("a", ["b", 3]), "item 4, endings with 3 (int)"),
-        (PAIR, "x" * 99, f"item 4: '{'x' * 59}... (str)"),
-    ],
-)
-def test_what_is_no_item_is_named(facts, item, received):
-    with pytest.raises(InputError) as caught:
-        RowReader(facts).read(item, "item 4")
-    assert caught.value.received == received
-
-
-def test_the_error_says_what_is_expected():
-    with pytest.raises(InputError) as caught:
-        RowReader(CHOICE).read(1, "item 1")
-    forms = '("...", ["...", "..."]) or {"context": "...", "endings": ["...", "..."]}'
-    assert caught.value.expected == forms
-
-
-@given(st.text(st.characters(exclude_categories=()), max_size=30))
-def test_any_text_keeps_its_code_points(text):
-    row = RowReader(SINGLE).read(text, "item 1")
-    assert len(row["text"].decode()) == len(text)
 
 
 # ---------------------------------------------------------------------------- batches
@@ -226,55 +155,6 @@ def test_the_memory_of_a_stream_does_not_grow():
     assert peak < 3e6  # the lines alone would be 9e6
 
 
-# ---------------------------------------------------------------------------- answers
-
-
-def test_answers_are_plain_and_without_padding():
-    outputs = {
-        "words": np.array([[b"caf\xc3\xa9", b"a"], [b"b", b""]], object),
-        "labels": np.array([[b"O", b"P"], [b"P", b""]], object),
-        "probabilities": np.array([[0.9, 0.1], [1 / 3, 0]], np.float32),
-        "starts": np.array([[0, 5], [0, -1]], np.int32),
-        "ends": np.array([[4, 6], [1, -1]], np.int32),
-        "num_words": np.array([2, 1], np.int32),
-    }
-    first, second = answers_of(outputs, "token_labels")
-    assert first == {
-        "words": ["café", "a"],
-        "labels": ["O", "P"],
-        "probabilities": [0.9, 0.1],
-        "starts": [0, 5],
-        "ends": [4, 6],
-        "num_words": 2,
-    }
-    assert second["words"] == ["b"]
-    assert second["probabilities"] == [0.33333334]
-    assert np.float32(second["probabilities"][0]) == np.float32(1 / 3)
-    assert second["ends"] == [1]
-
-
-def test_what_is_not_among_the_best_is_left_out():
-    outputs = {
-        "nbest_answers": np.array([[b"a", b"", b""], [b"", b"b", b"c"], [b""] * 3], object),
-        "nbest_probabilities": np.array([[0.6, 0.4, 0], [0.5, 0.5, 0], [0] * 3], np.float32),
-        "nbest_starts": np.array([[2, -1, -1], [-1, 3, 4], [-1] * 3], np.int32),
-        "nbest_ends": np.array([[3, -1, -1], [-1, 4, 5], [-1] * 3], np.int32),
-    }
-    found = answers_of(outputs, "question_answering")
-    assert [row["nbest_answers"] for row in found] == [["a", ""], ["", "b", "c"], []]
-    assert [len(row["nbest_ends"]) for row in found] == [2, 3, 0]
-
-
-def test_masks_without_padding():
-    outputs = {
-        "pieces": np.array([[[b"a", b"b"], [b"", b""]]], object),
-        "probabilities": np.array([[[0.5, 0.25], [0, 0]]], np.float32),
-        "num_masks": np.array([1], np.int32),
-    }
-    (found,) = answers_of(outputs, "fill_mask")
-    assert found == {"pieces": [["a", "b"]], "probabilities": [[0.5, 0.25]], "num_masks": 1}
-
-
 # ---------------------------------------------------------------------------- real models
 
 
@@ -354,10 +234,10 @@ def test_a_checkpoint_answers_as_its_export(folder, exported):
         np.testing.assert_allclose(
             found["probabilities"], wanted["probabilities"], rtol=0, atol=1e-5
         )
-    facts = dict(loaded.model.facts), dict(exported.model.facts)
-    for one in facts:
+    metadata = dict(loaded.model.metadata), dict(exported.model.metadata)
+    for one in metadata:
         one.pop("metrics"), one.pop("source"), one.pop("versions"), one.pop("commands")
-    assert facts[0] == facts[1]
+    assert metadata[0] == metadata[1]
 
 
 @pytest.mark.parametrize(
@@ -392,9 +272,9 @@ def test_what_is_not_beside_weights_is_given(folder, exported, tmp_path):
         with pytest.raises(InputError, match=f"--{argument}"):
             Predictor(tmp_path, **options)
         options[argument] = str(folder / "model" / name)
-    facts = Predictor(tmp_path, **options).model.facts
+    metadata = Predictor(tmp_path, **options).model.metadata
     names = ("task", "texts", "options", "config", "do_lower_case")
-    assert [facts[name] for name in names] == [exported.model.facts[name] for name in names]
+    assert [metadata[name] for name in names] == [exported.model.metadata[name] for name in names]
 
 
 def test_saved_models_of_others_are_refused(tmp_path):
@@ -408,7 +288,7 @@ def test_it_is_loaded_when_asked_for(monkeypatch):
     for name in of_serving:
         monkeypatch.delitem(sys.modules, name)
     importlib.reload(bert_tf)
-    assert "bert_tf.predictor" in of_serving
+    assert "bert_tf.serving.predictor" in of_serving
     assert not [name for name in of_serving if name in sys.modules]
     monkeypatch.undo()
     assert bert_tf.Predictor is Predictor
@@ -416,93 +296,8 @@ def test_it_is_loaded_when_asked_for(monkeypatch):
         _ = bert_tf.Predicto
 
 
-# ---------------------------------------------------------------------------- lines
-
-
-def read(content: bytes, facts: dict, input_format: str) -> list:
-    stream = content.splitlines(keepends=True)
-    return list(lines.read_items(stream, facts, input_format=input_format, name="the file"))
-
-
-def test_every_line_is_an_item():
-    assert read(b"\xef\xbb\xbfa\r\n\n b\tc \nd", SINGLE, "text") == ["a", "", " b\tc ", "d"]
-    assert read(b"q\tc\n\t\n", PAIR, "tsv") == [
-        {"question": "q", "context": "c"},
-        {"question": "", "context": ""},
-    ]
-    assert read(b"a\tb\tc\n", CHOICE, "tsv") == [{"context": "a", "endings": ["b", "c"]}]
-    assert read(b'"a"\n{"text": "b"}\n', SINGLE, "jsonl") == ["a", {"text": "b"}]
-
-
-@pytest.mark.parametrize(
-    ("content", "facts", "input_format", "received"),
-    [
-        (b"a\n\xff\n", SINGLE, "text", "the file, line 2: b'\\xff'"),
-        (b"a\n", PAIR, "tsv", "the file, line 1: b'a' (1 columns)"),
-        (b"a\tb\na\tb\tc\n", PAIR, "tsv", "the file, line 2: b'a\\tb\\tc' (3 columns)"),
-        (b"a\n", CHOICE, "tsv", "the file, line 1: b'a' (1 columns)"),
-        (b'"a"\n\n', SINGLE, "jsonl", "the file, line 2: b''"),
-        (b"[" * 200_000, SINGLE, "jsonl", "the file, line 1: b'[["),
-    ],
-)
-def test_a_line_that_is_none_is_named(content, facts, input_format, received):
-    with pytest.raises(InputError) as caught:
-        read(content, facts, input_format)
-    assert caught.value.received.startswith(received)
-
-
-def test_the_format_is_known_by_the_ending():
-    assert lines.format_of("a.tsv", SINGLE) == "tsv"
-    assert lines.format_of("a.jsonl", PAIR) == lines.format_of("a.json", SINGLE) == "jsonl"
-    assert lines.format_of("a.txt", SINGLE) == lines.format_of(None, SINGLE) == "text"
-    assert lines.format_of(None, PAIR) == lines.format_of("a.txt", CHOICE) == "tsv"
-    with pytest.raises(InputError, match=r"a\.csv without --input_format"):
-        lines.format_of("a.csv", SINGLE)
-
-
 @pytest.mark.parametrize("given", [{"version": 9}, {"vocab_file": "x"}, {"topk": 3}])
 def test_options_of_a_model_that_is_loaded(given):
     model = ServedModel("m", {}, None, function=lambda _: None, tokenizer=lambda: None)
     with pytest.raises(InputError, match="options for the model m, which is loaded"):
         bert_tf.Predictor(model, **given)
-
-
-@pytest.mark.parametrize("read_bytes", [1, 2, 5, 1 << 20])
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\n", b"a", b"a\n\nb", b"one\rtwo\r\n\r\nthree\r", b"x" * 23 + b"\n\n" + b"y" * 9],
-)
-def test_lines_of_a_file_are_those_of_a_stream(tmp_path, monkeypatch, content, read_bytes):
-    monkeypatch.setattr(files, "READ_BYTES", read_bytes)
-    (tmp_path / "in").write_bytes(content)
-    found = list(files.read_lines(str(tmp_path / "in")))
-    assert found == list(lines.lines_of(io.BytesIO(content)))
-
-
-def test_a_carriage_return_inside_a_line_is_text(tmp_path):
-    (tmp_path / "in").write_bytes(b"one\rtwo\r\n\r\nthree")
-    found = files.read_lines(str(tmp_path / "in"))
-    items = lines.read_items(found, SINGLE, input_format="text", name="in")
-    assert list(items) == ["one\rtwo", "", "three"]
-
-
-def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
-    (tmp_path / "in").write_bytes(b"one\ntwo\n")
-    blocks = [b"one\nt"]
-
-    def read(*_):
-        if blocks:
-            return blocks.pop()
-        raise tf.errors.DataLossError(None, None, "a bad sector")
-
-    monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
-    found = files.read_lines(str(tmp_path / "in"))
-    assert next(found) == b"one\n"
-    with pytest.raises(InputError, match="a bad sector"):
-        next(found)
-
-
-def test_a_file_that_is_none_is_named(tmp_path):
-    for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(InputError, match=str(path)):
-            list(files.read_lines(str(path)))

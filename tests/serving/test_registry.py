@@ -11,7 +11,7 @@ from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.serving import loading
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.registry import check_options, kind_of, make_task
+from bert_tf.serving.registry import check_options, make_task, task_of
 from bert_tf.serving.signatures import ServingTask
 
 MOST = CONFIG.max_position_embeddings
@@ -42,10 +42,10 @@ def make(weights: Weights, **options) -> ServingTask:
 def test_a_folder_says_how_its_model_was_trained(tmp_path):
     known = {"task": "multi_label", "pairs": True, "max_seq_length": 11}
     served_models.write_folder("multi_label", tmp_path / "model", **known)
-    facts = loading.open_model(tmp_path / "model").facts
-    assert facts["task"] == "multi_label"
-    assert list(facts["texts"]) == ["text_a", "text_b"]
-    assert facts["options"] == {
+    metadata = loading.open_model(tmp_path / "model").metadata
+    assert metadata["task"] == "multi_label"
+    assert list(metadata["texts"]) == ["text_a", "text_b"]
+    assert metadata["options"] == {
         "max_seq_length": 11,
         "pairs": True,
         "labels": list(served_models.LABELS),
@@ -95,7 +95,7 @@ def test_the_task(source, known, given, name):
     ],
 )
 def test_what_is_given_goes_before_what_is_known(source, kind, known, given, wanted):
-    options = make(source(kind, **known), **given).options()
+    options = make(source(kind, **known), **given).listed_options()
     wanted = known | given | wanted
     assert {name: options[name] for name in wanted} == wanted
 
@@ -121,7 +121,8 @@ def test_whether_there_may_be_no_answer(source, stored, trained, given, negative
         max_query_length=4,
     )
     task = make(weights, null_score_diff_threshold=given, version_2_with_negative=negative)
-    assert (task.version_2_with_negative, task.null_score_diff_threshold) == wanted
+    chosen = task.options
+    assert (chosen.version_2_with_negative, chosen.null_score_diff_threshold) == wanted
 
 
 # ---------------------------------------------------------------------------- what is refused
@@ -219,4 +220,4 @@ def test_a_keras_file_says_what_it_is(tmp_path, kind, task):
         else models.choice_model(CONFIG, num_choices=3)
     )
     model.save(tmp_path / "model.keras")
-    assert kind_of(open_weights(str(tmp_path / "model.keras"))) == task
+    assert task_of(open_weights(str(tmp_path / "model.keras"))) == task

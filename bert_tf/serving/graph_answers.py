@@ -1,23 +1,120 @@
-"""Logits of windows -> the answers to each question, as TensorFlow operations.
+"""Questions and contexts -> windows -> logits -> answers, as TensorFlow operations.
 
-The same answers as `bert_tf.squad.answers` finds in Python with the alignment by offsets, ties
-included; see there for drawings. Everything of all questions is one flat list:
+The same windows and answers, ties included, as `bert_tf.squad.windows` and `bert_tf.squad.answers`
+(with the alignment by offsets) make in Python; see there for drawings. All questions of a request
+share flat lists:
 
+    windows      what the model takes, in the order of the questions
     candidates   spans between one of the best starts and one of the best ends of a window
     entries      the best of them that read differently, best first, at most n_best_size each
     Nbest        the entries in a row for each question
 
-Shapes: Q questions, W windows, S positions, K candidates, E entries, N the most of a question.
+Shapes: Q questions, W windows of all questions, S the longest window, D tokens of all contexts,
+K candidates, E entries, N the most entries of a question.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.serving.answer_windows import Contexts, Windows
+from bert_tf.serving.graph_text import Features, Runs, Sequences, runs_of
 from bert_tf.squad.answers import CERTAINLY_NULL, AnswerSizes
+from bert_tf.squad.windows import SPECIAL_PIECES, WindowSizes
 
 NOWHERE = -1  # start and end of no answer
+
+# ---------------------------------------------------------------------------- windows
+
+
+class Contexts(NamedTuple):
+    """Tokenized contexts.
+
+    Attributes:
+      points: int32 ragged [Q, (code points)], without bytes that are not UTF-8.
+      pieces: Q runs of ids [D].
+      starts, ends: int32 [D], the code points of its context that a token comes from.
+    """
+
+    points: tf.RaggedTensor
+    pieces: Runs
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+class Windows(NamedTuple):
+    """Windows of all questions, those of a question one after the other.
+
+    Attributes:
+      features: int32 [W, S].
+      question: int32 [W], the question of each.
+      first_piece: int32 [W], the token of all contexts at position `offset` of the window.
+      offset: int32 [W], the length of [CLS], question and [SEP].
+      in_context: bool [W, S], whether a position holds a token of the context.
+      is_max_context: bool [W, S], whether it does and no other window has more context there.
+    """
+
+    features: Features
+    question: tf.Tensor
+    first_piece: tf.Tensor
+    offset: tf.Tensor
+    in_context: tf.Tensor
+    is_max_context: tf.Tensor
+
+
+def read_contexts(contexts: tf.Tensor, sequences: Sequences) -> Contexts:
+    """Tokenizes contexts [Q], with offsets."""
+    ids, starts, ends = sequences.tokenizer.tokenize_with_offsets(contexts)
+    points = tf.strings.unicode_decode(contexts, "UTF-8", errors="ignore")
+    return Contexts(points, runs_of(ids), starts.values, ends.values)
+
+
+def make_windows(
+    questions: tf.Tensor, contexts: Contexts, sequences: Sequences, sizes: WindowSizes
+) -> Windows:
+    """The windows of questions [Q] about as many contexts; none where a context has no token."""
+    query = runs_of(sequences.tokenizer.tokenize_ids(questions)).cut(sizes.max_query_length)
+    room = sizes.max_seq_length - query.lengths - SPECIAL_PIECES  # [Q]
+    step = tf.minimum(room, sizes.doc_stride)
+    rest = tf.maximum(contexts.pieces.lengths - room, 0)
+    count = tf.where(contexts.pieces.lengths > 0, (rest + step - 1) // step + 1, 0)
+    behind = tf.cumsum(count)  # [Q]: windows of this question and those before
+    number = tf.range(tf.reduce_sum(count))  # [W]
+    question = tf.searchsorted(behind, number, side="right")  # [W]
+    start = (number - tf.gather(behind - count, question)) * tf.gather(step, question)
+    left = tf.gather(contexts.pieces.lengths, question) - start
+    length = tf.minimum(tf.gather(room, question), left)  # [W]
+    first_piece = tf.gather(contexts.pieces.starts, question) + start
+    of_query = Runs(query.ids, *(tf.gather(x, question) for x in query[1:]))
+    features = sequences.join(of_query, Runs(contexts.pieces.ids, first_piece, length))
+    offset = of_query.lengths + 2  # [CLS] and [SEP]
+    place = tf.range(tf.shape(features["input_ids"])[1]) - offset[:, tf.newaxis]  # [W, S]
+    in_context = (place >= 0) & (place < length[:, tf.newaxis])
+    piece = first_piece[:, tf.newaxis] + place
+    score = _context_score(place, length[:, tf.newaxis])
+    best = _is_best(score, piece, in_context, num_pieces=tf.size(contexts.starts))
+    return Windows(features, question, first_piece, offset, in_context, best)
+
+
+def _context_score(place: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """How much context a token has, as the original counts it; float64, for the same ties."""
+    shorter = tf.minimum(place, length - 1 - place)
+    return tf.cast(shorter, tf.float64) + 0.01 * tf.cast(length, tf.float64)
+
+
+def _is_best(
+    score: tf.Tensor, piece: tf.Tensor, in_context: tf.Tensor, *, num_pieces: tf.Tensor
+) -> tf.Tensor:
+    """Whether a window [W, S] has the highest score of a token; the first of equal ones."""
+    rows, size = tf.shape(score)[0], num_pieces + 1
+    piece = tf.where(in_context, piece, num_pieces)  # other positions share one more number
+    most = tf.gather(tf.math.unsorted_segment_max(score, piece, size), piece)
+    window = tf.broadcast_to(tf.range(rows)[:, tf.newaxis], tf.shape(score))
+    candidate = tf.where(score == most, window, rows)
+    first = tf.gather(tf.math.unsorted_segment_min(candidate, piece, size), piece)
+    return in_context & (window == first)
+
+
+# ---------------------------------------------------------------------------- answers
 
 
 class Spans(NamedTuple):
@@ -25,7 +122,7 @@ class Spans(NamedTuple):
 
     Attributes:
       question: int32.
-      start, end: int32, code points of the question's context; NOWHERE of no answer.
+      start, end: int32, code points of the question's context; NOWHERE for no answer.
       score: float64, the sum of both logits.
     """
 
@@ -35,13 +132,12 @@ class Spans(NamedTuple):
     score: tf.Tensor
 
     def gather(self, which: tf.Tensor) -> "Spans":
-        """Some of them, in the order given."""
+        """The spans with these indices."""
         return Spans(*(tf.gather(field, which) for field in self))
 
 
 class Nbest(NamedTuple):
-    """The entries of each question, best first; with no answer, where it is not the best, among
-    them or behind them.
+    """The entries of each question, best first; "no answer" is one of them in v2.0.
 
     Attributes:
       is_entry: bool [Q, N].
@@ -75,7 +171,7 @@ def find_answers(
       contexts: of Q questions.
       windows: W of them.
       start_logits, end_logits: float32 [W, S].
-      sizes: how many, how long.
+      sizes: how many answers compete, and their maximum length.
       version_2_with_negative: whether a question may have no answer.
     """
     num_questions = tf.shape(contexts.pieces.lengths)[0]
@@ -110,7 +206,7 @@ def _candidates(
     most = tf.minimum(sizes.n_best_size, tf.shape(start_logits)[1])
 
     def best(logits: tf.Tensor, allowed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # Padding does not compete; what else is not allowed takes up a place, as in the original.
+        # Padding does not compete; other excluded positions take up a place, as in the original.
         logits, index = tf.math.top_k(tf.where(is_piece, logits, logits.dtype.min), most)
         return tf.cast(logits, tf.float64), index, tf.gather(allowed, index, batch_dims=1)
 
@@ -154,7 +250,7 @@ def _texts(contexts: Contexts, spans: Spans) -> tf.Tensor:
 
 
 def _different(spans: Spans, texts: tf.Tensor) -> tuple[Spans, tf.Tensor]:
-    """Of spans of one question that read alike, the first."""
+    """The first of the spans of a question that have the same text."""
     number = tf.unique(texts).idx
     key = tf.cast(spans.question, tf.int64) * tf.size(texts, tf.int64) + tf.cast(number, tf.int64)
     unique = tf.unique(key)
@@ -205,11 +301,11 @@ def _in_rows(
 
 
 class Decision(NamedTuple):
-    """What is said of each question, each field [Q].
+    """The decision for each question, each field [Q].
 
     Attributes:
       has_answer: bool.
-      place: int32, the column of Nbest of the answer, or of no answer.
+      place: int32, the column of `Nbest` with the answer, or with no answer.
       null_odds: float64, score of no answer less that of the best answer.
     """
 
@@ -221,7 +317,10 @@ class Decision(NamedTuple):
 def decide(
     nbest: Nbest, *, version_2_with_negative: bool, null_score_diff_threshold: float
 ) -> Decision:
-    """The best entry that is an answer, or in v2.0 no answer where its odds are too high."""
+    """Chooses the best answer; in v2.0 no answer if its odds are above the threshold.
+
+    The twin of `bert_tf.squad.answers.decide`; both pass the cases of one table of tests.
+    """
     is_answer = nbest.is_entry & (nbest.start != NOWHERE)  # [Q, N]
     exists = tf.reduce_any(is_answer, 1)
     place = tf.argmax(is_answer, axis=1, output_type=tf.int32)  # the first

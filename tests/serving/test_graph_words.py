@@ -8,8 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.serving.word_windows import word_windows
-from bert_tf.serving.words_of_text import PointFlags, words_of_texts
+from bert_tf.serving.graph_words import PointFlags, word_windows, words_of_texts
 from bert_tf.tasks.features import word_windows as windows_in_python
 
 FLAGS = PointFlags()

@@ -1,0 +1,172 @@
+"""Texts -> the words that get a label, and windows of them, as TensorFlow operations.
+
+    text     "Ruprecht (I.) of the U.S., 東京"
+    words     Ruprecht  (  I  .  )  of  the  U.S  .  ,  東  京
+
+White space separates chunks. Each punctuation mark at the start or end of a chunk is a word, as in
+the published data of named entities; inside a chunk it is part of the word. An ideograph is always
+a word.
+
+The windows are those that `bert_tf.tasks.features.word_windows` makes in Python; see there for a
+drawing.
+
+Shapes: B texts, C code points of all texts, V of them that are neither space nor dropped by the
+tokenizer, W words of all texts, L the most words of a text, N windows of all texts.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.tokenization import unicode_table as ut
+
+
+class TextWords(NamedTuple):
+    """Words of texts, one after the other.
+
+    Attributes:
+      strings: string [W].
+      starts, ends: int32 [W], code points in their text.
+      counts: int32 [B], words of each text.
+    """
+
+    strings: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    counts: tf.Tensor
+
+
+def words_of_texts(texts: tf.Tensor, flags: "PointFlags") -> TextWords:
+    """The words of texts [B] of UTF-8; bytes that are not UTF-8 are skipped."""
+    points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
+    text = tf.cast(points.value_rowids(), tf.int32)  # [C]
+    found = flags.of(points.values)  # [C]
+    is_solo = found & (ut.BREAK_BEFORE | ut.BREAK_AFTER) == ut.BREAK_BEFORE | ut.BREAK_AFTER
+    is_space = (found & ut.BREAK_BEFORE != 0) & ~is_solo
+    chunk = tf.cumsum(tf.cast(is_space, tf.int32)) + text  # grows at spaces and with the text
+    seen = tf.where(~is_space & (found & ut.DROPPED == 0))[:, 0]  # [V]
+    chunk, solo = tf.gather(chunk, seen), tf.gather(is_solo, seen)
+    begins = _begins(chunk, solo, solo & _is_ideograph(tf.gather(points.values, seen)))  # [V]
+    first = tf.where(begins)[:, 0]  # [W], in V
+    last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
+    start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
+    of_text = tf.gather(text, start)
+    before = tf.gather(points.row_starts(), of_text)
+    places = tf.ragged.range(start, end)
+    return TextWords(
+        strings=tf.strings.unicode_encode(
+            places.with_values(tf.gather(points.values, places.values)), "UTF-8"
+        ),
+        starts=tf.cast(start - before, tf.int32),
+        ends=tf.cast(end - before, tf.int32),
+        counts=tf.math.bincount(of_text, minlength=tf.shape(texts)[0], dtype=tf.int32),
+    )
+
+
+def _begins(chunk: tf.Tensor, solo: tf.Tensor, ideograph: tf.Tensor) -> tf.Tensor:
+    """Whether a word begins at each character [V]."""
+    always = tf.ones_like(chunk[:1], tf.bool)
+    is_first = tf.concat([always, chunk[1:] != chunk[:-1]], 0)
+    rank = tf.cumsum(tf.cast(is_first, tf.int32)) - 1  # of its chunk
+    core = tf.cast(~solo | ideograph, tf.int32)  # not punctuation
+    before = tf.cumsum(core, exclusive=True)
+    before -= tf.gather(tf.boolean_mask(before, is_first), rank)  # in its chunk
+    behind = tf.gather(tf.math.segment_sum(core, rank), rank) - before - core
+    alone = ideograph | (core == 0) & ((before == 0) | (behind == 0))
+    return is_first | alone | tf.concat([~always, alone[:-1]], 0)
+
+
+def _is_ideograph(point: tf.Tensor) -> tf.Tensor:
+    """Whether a character that is a word alone is an ideograph, and not punctuation."""
+    blocks = (point >= 0x3400) & (point < 0xA000) | (point >= 0xF900) & (point < 0xFB00)
+    return blocks | (point >= 0x20000)
+
+
+class PointFlags:
+    """The `unicode_table` as constants of the graph."""
+
+    def __init__(self):
+        with tf.init_scope():
+            # Word boundaries do not depend on case.
+            table = ut.load_unicode_table(do_lower_case=False)
+            self._pages = tf.constant(table.pages)
+            self._flags = tf.constant(table.flags[table.rows])  # [pages, PAGE]
+
+    def of(self, point: tf.Tensor) -> tf.Tensor:
+        """Flags int32 [C] of code points [C]."""
+        page = tf.gather(self._pages, point // ut.PAGE)
+        return tf.gather_nd(self._flags, tf.stack([page, point % ut.PAGE], 1))
+
+
+# ---------------------------------------------------------------------------- windows
+
+
+class WordWindows(NamedTuple):
+    """Windows of all texts, those of a text one after the other; each field int32 [N].
+
+    Attributes:
+      text: which text it is of.
+      start, stop: its words, start .. stop-1, numbered in their text.
+      first, last: those of them that are scored here, first .. last-1.
+    """
+
+    text: tf.Tensor
+    start: tf.Tensor
+    stop: tf.Tensor
+    first: tf.Tensor
+    last: tf.Tensor
+
+
+def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindows:
+    """Windows in which every word of every text is scored once.
+
+    Args:
+      sizes: int32 [B, L], pieces of each word, from 1 to `room`; 0 beyond a text's words.
+      counts: int32 [B], words of each text.
+      room: pieces that a window holds.
+    """
+    before = tf.pad(tf.cumsum(sizes, axis=1), [[0, 0], [1, 0]])  # [B, L + 1]
+    middles = before[:, :-1] + before[:, 1:]  # [B, L]: twice the middle of each word
+
+    def pieces_before(word: tf.Tensor) -> tf.Tensor:
+        return tf.gather(before, word, batch_dims=1)
+
+    def stop_of(start: tf.Tensor) -> tf.Tensor:
+        behind = _search(before, pieces_before(start) + room, side="right") - 1
+        return tf.minimum(behind, counts)
+
+    def next_start(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        # Half a window further, or as far as the next word needs to fit; without a gap.
+        half = pieces_before(start) + (room + 1) // 2
+        needed = pieces_before(tf.minimum(stop + 1, counts)) - room
+        return tf.minimum(_search(before, tf.maximum(half, needed), side="left"), stop)
+
+    def body(number, start, stop, first, windows):
+        following = tf.where(stop < counts, next_start(start, stop), counts)
+        # The first word with more tokens to its left there than to its right here.
+        border = _search(middles, pieces_before(stop) + pieces_before(following), side="right")
+        border = tf.minimum(tf.maximum(border, following), stop)
+        last = tf.where(stop < counts, border, counts)
+        windows = windows.write(number, tf.stack([start, stop, first, last]))
+        return number + 1, following, stop_of(following), last, windows
+
+    zero = tf.zeros_like(counts)
+    windows = tf.TensorArray(tf.int32, size=0, dynamic_size=True, element_shape=[4, None])
+    *_, windows = tf.while_loop(
+        lambda number, _start, _stop, first, _: (number == 0) | tf.reduce_any(first < counts),
+        body,
+        [0, zero, stop_of(zero), zero, windows],
+        parallel_iterations=1,
+    )
+    found = tf.transpose(windows.stack(), [2, 0, 1])  # [B, windows, 4]
+    real = tf.where(found[:, :, 2] < found[:, :, 3])  # windows that score a word
+    return WordWindows(
+        tf.cast(real[:, 0], tf.int32), *tf.unstack(tf.gather_nd(found, real), axis=1)
+    )
+
+
+def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
+    """Where in each sorted row [B, n] its value [B] belongs."""
+    # Not tf.searchsorted, which cannot infer the number of rows if they are empty.
+    bound = tf.raw_ops.LowerBound if side == "left" else tf.raw_ops.UpperBound
+    return bound(sorted_inputs=rows, values=values[:, tf.newaxis])[:, 0]
