@@ -190,7 +190,7 @@ def make_task() -> Task:
             "text_a": FLAGS.text_a_column,
             "text_b": FLAGS.text_b_column,
             "label": FLAGS.label_column,
-            "head": FLAGS.label_kind,
+            "label_kind": FLAGS.label_kind,
             **{n: FLAGS[n].value for n in ("id_column", "has_header", "labels", "label_separator")},
             **{n: FLAGS[n].value for n in FILE_FLAGS},
         }

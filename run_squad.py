@@ -39,10 +39,16 @@ def define_flags() -> None:
     with shared_flags.deciding():
         flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
         flags.DEFINE_integer(
-            "doc_stride", 128, "Tokens from the start of a window to the start of the next."
+            "doc_stride",
+            128,
+            "Tokens from the start of a window to the start of the next.",
+            lower_bound=1,
         )
         flags.DEFINE_integer(
-            "max_query_length", 64, "Most tokens of a question; longer ones are cut."
+            "max_query_length",
+            64,
+            "Most tokens of a question; longer ones are cut.",
+            lower_bound=0,
         )
         flags.DEFINE_bool("version_2_with_negative", False, "Questions may have no answer (v2.0).")
     flags.DEFINE_integer(
@@ -134,6 +140,7 @@ class TrainingData(NamedTuple):
 
 def main(_: Sequence[str]) -> None:
     """Flags -> model -> data -> trainer -> first weights -> train -> predict -> score -> export."""
+    window_sizes()  # refuses sizes that leave no room for the context
     strategy = from_flags.make_strategy()
     model = from_flags.open_pretrained()
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)

@@ -340,8 +340,8 @@ def refuse_words(words: Sequence[str]) -> None:
 def require_one_of(*names: str) -> None:
     """Refuses a command that gives none of these flags."""
     if not any(FLAGS[name].value for name in names):
-        listed = ", ".join(f"--{name}" for name in names)
-        raise InputError(f"none of {listed}", "at least one of them", "add what is to be done")
+        listed = " nor ".join(f"--{name}" for name in names)
+        raise InputError(f"neither {listed}", "at least one of them", "add one of them")
 
 
 def require(name: str, *needed: str, remedy: str = "") -> None:

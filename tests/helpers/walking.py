@@ -19,6 +19,7 @@ from absl import flags as absl_flags
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader
 from bert_tf.data.records import Record, pretraining_record
+from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 900  # a script that runs longer hangs; generous, for a machine that is busy otherwise
@@ -127,6 +128,14 @@ def attempt(
     )
 
 
+def parsed(words: list[str]) -> list[str]:
+    """Parses a command line; a value that absl refuses is an `InputError` here."""
+    try:
+        return absl_flags.FLAGS(words)
+    except absl_flags.Error as error:
+        raise InputError(str(error), "a value that the flag allows", "correct it") from None
+
+
 @contextlib.contextmanager
 def in_process(script: str) -> Iterator[Callable[..., None]]:
     """Gives a script's `main`, called with flags as its process would be; none is started.
@@ -147,7 +156,7 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
             with unittest.mock.patch.dict(os.environ):
                 given = command(script, *words, **flags)
                 given = given[given.index(script if script in VERBS else str(ROOT / script)) :]
-                outside = absl_flags.FLAGS(given)
+                outside = parsed(given)
                 getattr(module, "check_flags", lambda _: None)(outside[1:])
                 module.main(outside)
         finally:
