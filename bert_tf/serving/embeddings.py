@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
-from bert_tf.config import BertConfig
-from bert_tf.modeling import models
 from bert_tf.serving import inference
 from bert_tf.serving.classification import TextTask
 from bert_tf.serving.graph_text import Features
@@ -30,12 +27,6 @@ class EmbeddingTask(TextTask):
         }
         if self.model.has_pooler:
             self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
-
-    @staticmethod
-    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
-        """The encoder alone."""
-        del num_classes
-        return models.bert_encoder(config)
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""

@@ -3,13 +3,10 @@
 from types import MappingProxyType
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 from bert_tf.serving import inference
 from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, runs_of
@@ -50,12 +47,6 @@ class MaskedLmTask(ServingTask):
                 "correct --top_k",
             )
         self._mask_id = self.sequences.tokenizer.vocab[MASK]
-
-    @staticmethod
-    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
-        """The pre-trained model without its next-sentence head."""
-        del num_classes
-        return models.pretraining_model(config, next_sentence=False)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> pieces, probabilities [B, M, k] and num_masks [B]."""

@@ -3,13 +3,10 @@
 from types import MappingProxyType
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 from bert_tf.serving import inference
 from bert_tf.serving.graph_answers import (
     NOWHERE,
@@ -80,12 +77,6 @@ class QuestionAnsweringTask(ServingTask):
         if chosen.version_2_with_negative:
             odds = {"null_odds": "float [B], score of no answer less that of the best answer"}
             self.outputs = {**self.outputs, **odds}
-
-    @staticmethod
-    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
-        """The model of run_squad.py."""
-        del num_classes
-        return models.span_model(config)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """question, context [B] -> the answers."""

@@ -11,6 +11,7 @@ from bert_tf.checkpoints.loading import HEAD, Weights, load_checkpoint
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
+from bert_tf.modeling.models import make_model
 from bert_tf.serving import inference
 from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, RegressionTask
 from bert_tf.serving.embeddings import EmbeddingTask
@@ -65,7 +66,7 @@ def make_task(
             "a model with one score",
             "give another --task, or the checkpoint of such a task",
         )
-    model = task.make_model(config, num_classes)
+    model = make_model(task.name, config, num_classes=num_classes)
     load_checkpoint(model, source, required=task.required)
     has_pooler = "bert/pooler/dense/kernel" in source.shapes
     answering = inference.InferenceModel(

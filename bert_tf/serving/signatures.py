@@ -8,14 +8,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import HEAD
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 from bert_tf.serving.graph_text import (
     FEATURE_NAMES,
     Features,
@@ -117,11 +115,6 @@ class ServingTask:
         self.sequences = Sequences(tokenizer, config, max_seq_length=options.max_seq_length)
 
     # ------------------------------------------------------------------------ to be defined
-
-    @staticmethod
-    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
-        """The model that the weights are loaded into."""
-        return models.classifier_model(config, num_classes=num_classes)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """Texts by name, each [B] -> the answers, each [B, ...]."""

@@ -3,12 +3,9 @@
 from types import MappingProxyType
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER, HEAD
-from bert_tf.config import BertConfig
-from bert_tf.modeling import models
 from bert_tf.serving import inference
 from bert_tf.serving.classification import check_labels
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
@@ -56,11 +53,6 @@ class TokenLabelsTask(ServingTask):
         self._flags = PointFlags()
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
         self._room = self.sequences.max_seq_length - 2  # tokens of a window
-
-    @staticmethod
-    def make_model(config: BertConfig, num_classes: int) -> keras.Model:
-        """The model with logits for each token."""
-        return models.token_model(config, num_classes=num_classes)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""

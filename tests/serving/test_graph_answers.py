@@ -1,5 +1,6 @@
 """Question answering in the graph: the windows and answers that the Python side finds."""
 
+import decisions
 import numpy as np
 import pytest
 import small_squad
@@ -125,6 +126,33 @@ def _assert_entries(nbest, row, prediction):
         assert nbest.probability[row, place].numpy() == pytest.approx(entry.probability)
         characters = (int(nbest.start[row, place]), int(nbest.end[row, place]))
         assert characters == (entry.characters or (-1, -1))
+
+
+@decisions.each_case
+def test_decide(case):
+    texts, scores = zip(*case.entries, strict=True) if case.entries else ((), ())
+    padding = 5 - len(texts)
+    start = [graph_answers.NOWHERE if not text else 0 for text in texts]
+    null_score = 0.0 if case.null_score is None else case.null_score
+    nbest = graph_answers.Nbest(
+        is_entry=tf.constant([[True] * len(texts) + [False] * padding]),
+        text=tf.constant([[*texts, *[""] * padding]]),
+        start=tf.constant([start + [graph_answers.NOWHERE] * padding]),
+        end=None,
+        score=tf.constant([[*scores, *[0.0] * padding]], tf.float64),
+        probability=None,
+        null_score=tf.constant([null_score], tf.float64),
+    )
+    found = graph_answers.decide(
+        nbest,
+        version_2_with_negative=case.null_score is not None,
+        null_score_diff_threshold=case.threshold,
+    )
+    has_answer, place = bool(found.has_answer[0]), int(found.place[0])
+    assert has_answer == bool(case.answer)
+    assert nbest.text[0, place].numpy().decode() == case.answer
+    if case.odds is not None:
+        assert found.null_odds[0] == case.odds
 
 
 def test_what_is_no_answer_without_a_window():

@@ -5,6 +5,7 @@ import json
 import pathlib
 import types
 
+import decisions
 import numpy as np
 import pytest
 import reference_squad as reference
@@ -314,22 +315,22 @@ def test_n_best_takes_each_text_once_and_the_null_answer_always():
     assert [entry.text for entry in n_best(1)] == ["Ruprecht I", ""]
 
 
-@pytest.mark.parametrize(
-    ("odds", "threshold", "expected"),
-    [(-3.0, 0.0, "a"), (-3.0, -5.0, ""), (-3.0, -3.0, "a"), (1e6, 1e9, "a"), (None, 0.0, "")],
-)
-def test_decide(odds, threshold, expected):
+@decisions.each_case
+def test_decide(case):
+    entries = [NbestEntry(text, 0.5, score - 1.5, 1.5) for text, score in case.entries]
+    odds = None
+    if case.null_score is not None:
+        null = answers.null_candidate([(np.array([case.null_score]), np.array([0.0]))])
+        odds = answers.null_odds(entries, null)
+    assert odds == case.odds
+    entries = entries or [NbestEntry(answers.NO_CANDIDATE, 1.0, 0.0, 0.0)]
+    found = answers.decide(Prediction("q", entries, odds), null_score_diff_threshold=case.threshold)
+    assert found == (case.answer or ("" if case.entries else answers.NO_CANDIDATE))
+
+
+def test_in_v1_the_first_entry_is_the_answer():
     entries = [NbestEntry("", 0.5, 0, 0), NbestEntry("a", 0.5, 0, 0)]
-    assert answers.decide(Prediction("q", entries, odds), null_score_diff_threshold=threshold) == (
-        expected
-    )
-
-
-def test_null_odds():
-    null = answers.null_candidate([(np.array([0.5]), np.array([1.5]))])
-    entries = [NbestEntry("", 0.5, 0.5, 1.5), NbestEntry("Ruprecht", 0.5, 3.0, 2.0)]
-    assert answers.null_odds(entries, null) == -3.0
-    assert answers.null_odds(entries[:1], null) == answers.CERTAINLY_NULL
+    assert answers.decide(Prediction("q", entries, None)) == ""
 
 
 # ---------------------------------------------------------------------------- no crash
