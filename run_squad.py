@@ -97,7 +97,6 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -105,7 +104,7 @@ from absl import logging
 
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
-from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.saving import write_model_files
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS
@@ -118,13 +117,17 @@ from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction
 from bert_tf.squad.answers import predict as rank_answers
-from bert_tf.squad.data import SquadFile
+from bert_tf.squad.data import TFDS_PREDICT, TFDS_TRAIN, SquadFile
 from bert_tf.squad.evaluation import check_golds
 from bert_tf.squad.model import ENCODER_AND_HEAD, window_logits
 from bert_tf.squad.report import report_html
-from bert_tf.squad.tfds import PREDICT, TRAIN, read_squad_tfds
-from bert_tf.squad.window_records import write_windows
-from bert_tf.squad.windows import Window, WindowSizes, prediction_windows, training_windows
+from bert_tf.squad.windows import (
+    Window,
+    WindowSizes,
+    prediction_windows,
+    training_windows,
+    write_windows,
+)
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings
 from bert_tf.training.trainer import Trainer
 
@@ -144,7 +147,7 @@ def main(_: Sequence[str]) -> None:
     strategy = from_flags.make_strategy()
     model = from_flags.open_pretrained()
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-    questions = read_questions(FLAGS.predict_file, PREDICT) if FLAGS.do_predict else None
+    questions = read_questions(FLAGS.predict_file, TFDS_PREDICT) if FLAGS.do_predict else None
     if FLAGS.do_eval:
         check_golds(questions)
     data = make_training_data(model, folder) if FLAGS.do_train else None
@@ -162,7 +165,8 @@ def main(_: Sequence[str]) -> None:
             answering = folder.latest() if FLAGS.do_train else model.source.path
             scores = evaluate(questions, predictions, threshold, tf1.step_of(answering))
             best = thresholds.threshold_to_keep(questions, predictions, scores)
-            keep_threshold(best, folder)
+            if best is not None:
+                files.store_threshold(FLAGS.output_dir, best)
         if FLAGS.report:
             write_report(questions, predictions, threshold, scores)
     export(model)
@@ -171,11 +175,11 @@ def main(_: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------- data
 
 
-def read_questions(path: str | None, part: str) -> SquadFile:
-    """The questions of the file or, without one, of this part of the dataset."""
+def read_questions(path: str | None, split: str) -> SquadFile:
+    """The questions of the file or, without one, of this split of the dataset."""
     if path:
         return squad_data.read_squad(path)
-    return read_squad_tfds(FLAGS.tfds_name, part, data_dir=FLAGS.tfds_data_dir)
+    return squad_data.read_squad_tfds(FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
 
 
 def window_sizes() -> WindowSizes:
@@ -190,11 +194,11 @@ def window_sizes() -> WindowSizes:
 def make_training_data(model: PretrainedModel, folder: tf1.CheckpointFolder) -> TrainingData:
     """Questions -> windows -> train.tf_record, in the original's order."""
     loading.refuse_other_model(folder, model, metadata_of(model))
-    questions = read_questions(FLAGS.train_file, TRAIN)
-    found = squad_data.training_set(
+    questions = read_questions(FLAGS.train_file, TFDS_TRAIN)
+    examples = squad_data.training_examples(
         questions, version_2_with_negative=FLAGS.version_2_with_negative
     )
-    examples = squad_data.original_order(found.examples)
+    examples = squad_data.original_order(examples)
     num_train_steps = from_flags.schedule().num_train_steps(len(examples))
     windows = training_windows(examples, model.tokenizer, window_sizes())
     records = write_records("train", windows, questions, len(examples), is_training=True)
@@ -384,35 +388,6 @@ def evaluate(
     return results
 
 
-def keep_threshold(threshold: float | None, folder: tf1.CheckpointFolder) -> None:
-    """Stores the best threshold with the model of --output_dir, unless it has one.
-
-    One that was found for these weights before stays: these questions may be those of a test.
-    """
-    if threshold is None:
-        return
-    if not folder.latest():
-        logging.info(
-            "The model is not in --output_dir, so the threshold is not stored with it; use "
-            "--null_score_diff_threshold=%s",
-            threshold,
-        )
-        return
-    path = f"{FLAGS.output_dir}/{METADATA_FILE}"
-    metadata = ModelMetadata.from_json_file(path)
-    stored = metadata.null_score_diff_threshold
-    if stored is not None:
-        logging.info(
-            "The best null_score_diff_threshold of these questions is %s; the model's own stays "
-            "%s. To store another one, write it into %s.",
-            *(threshold, stored, METADATA_FILE),
-        )
-        return
-    metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
-    write_text(path, metadata.to_json_string())
-    logging.info("Stored null_score_diff_threshold %s in %s", threshold, METADATA_FILE)
-
-
 def write_report(
     questions: SquadFile,
     predictions: Sequence[Prediction],
@@ -426,7 +401,6 @@ def write_report(
         predictions,
         thresholds.decided(predictions, null_score_diff_threshold=threshold),
         totals=shown,
-        with_golds=questions.has_golds,
     )
     write_text(f"{FLAGS.output_dir}/report.html", page)
     logging.info("Wrote %s/report.html", FLAGS.output_dir)

@@ -15,13 +15,16 @@ from collections.abc import Sequence
 import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.batches import BatchingConfig
+from bert_tf.modeling import models
+from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import evaluation, model, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, predict
 from bert_tf.squad.data import SquadFile, read_squad
-from bert_tf.squad.window_records import write_windows
-from bert_tf.squad.windows import WindowSizes, prediction_windows
+from bert_tf.squad.windows import WindowSizes, prediction_windows, write_windows
 from bert_tf.training import distribution
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.training.trainer import Trainer
 
 WAYS = {"legacy": True, "offsets": False}
 
@@ -85,7 +88,14 @@ def answer_in_both_ways(
 
 def logits_of(source, config, windows: Sequence, options: argparse.Namespace):
     """Start and end logits of every window."""
-    trainer = model.restore(source, config, distribution.make_strategy("auto"))
+    trainer = Trainer(
+        lambda: models.span_model(config),
+        SpanObjective(),
+        AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1)),
+        strategy=distribution.make_strategy("auto"),
+        seed=0,
+    )
+    weights.load_checkpoint(trainer.model, source, required=model.ENCODER_AND_HEAD)
     length = options.max_seq_length
     batching = BatchingConfig(vocab_size=config.vocab_size, max_seq_length=length)
     with tempfile.TemporaryDirectory() as folder:

@@ -58,15 +58,14 @@ import json
 from collections.abc import Mapping
 
 from bert_tf.files import write_text
-from bert_tf.squad import data as reading
-from bert_tf.squad import evaluation, files
+from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import Prediction
 from bert_tf.squad.report import report_html
 
 
 def main(argv: Sequence[str]) -> None:
     """Questions, predictions -> scores, report."""
-    questions, answers = reading.read_squad(argv[1]), files.read_predictions(argv[2])
+    questions, answers = data.read_squad(argv[1]), files.read_predictions(argv[2])
     if FLAGS.na_prob_file and not questions.version_2:
         raise InputError(
             f"--na_prob_file for {questions.source}, where every question has an answer",
@@ -87,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def write_report(
-    questions: reading.SquadFile,
+    questions: data.SquadFile,
     answers: Mapping[str, str],
     na_probs: Mapping[str, float],
     scores: Mapping[str, float],
@@ -98,7 +97,7 @@ def write_report(
         Prediction(one.qas_id, nbest.get(one.qas_id, []), na_probs.get(one.qas_id))
         for one in questions.examples
     ]
-    page = report_html(questions, predictions, answers, totals=scores, with_golds=True)
+    page = report_html(questions, predictions, answers, totals=scores)
     write_text(FLAGS.report_file, page)
 
 

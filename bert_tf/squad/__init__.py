@@ -2,18 +2,16 @@
 
 In the order in which a question meets them:
 
-    reading          SQuAD files -> questions; in training, the words of each answer
-    tfds             the same from tensorflow-datasets
-    windows          questions -> windows of pieces that a model takes; where the answer is in them
-    window_records   windows -> TFRecords
-    model            windows -> a logit for each piece to begin the answer, and to end it
-    alignment        pieces -> the text of the context they stand for
-    answers          logits -> the best answers, and by how much none is likelier
-    thresholds       from which odds on a question counts as without answer; the best such threshold
-    evaluation       answers -> exact match and F1, as the official scripts define them
-    files            answers -> predictions.json, nbest_predictions.json, null_odds.json, and back
-    report           answers -> report.html, a page to look at them
+    data         SQuAD files or tensorflow-datasets -> questions; in training, the answers' words
+    windows      questions -> windows, the model's input sequences; the answer's place; TFRecords
+    model        windows -> start and end logits of each piece
+    alignment    pieces -> the text of the context that they stand for
+    answers      logits -> the n best answers, and null odds: how much likelier no answer is
+    thresholds   null odds above which a question counts as unanswerable; the best threshold
+    evaluation   answers -> exact match and F1, as the official scripts define them
+    files        answers -> predictions.json, nbest_predictions.json, null_odds.json, and back
+    report       answers -> report.html, a page that shows them
 
-windows, alignment, answers, thresholds, evaluation and report are functions of their arguments
-alone; an example is drawn at each, and tests execute it.
+windows, alignment, answers, thresholds, evaluation and report are pure functions; their docstrings
+draw an example each, which the tests execute.
 """

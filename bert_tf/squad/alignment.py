@@ -1,19 +1,18 @@
 """Pieces -> the text of the context that they stand for, in two ways.
 
-Pieces are lower-cased, without accents and without the spaces that were between them; the answer
+Pieces are in lower case, without accents and without the spaces that were between them; the answer
 should read as its context does.
 
     context                 "It was Steve Smith's  café."
     predicted pieces               steve smith
-    by offsets                    "Steve Smith"     each piece knows where it comes from
+    by offsets                    "Steve Smith"     the characters that the pieces come from
     legacy                        "Steve Smith"     the original's: found again by its letters
 
-The offsets are always right. The original's way takes whole words where it cannot find the letters
-again: with a piece [UNK], with characters that the tokenizer drops or changes into several, and
-where an answer has a letter whose accent was a character of its own.
+The offsets are always right. The original's way falls back to whole words where it cannot find the
+letters again: with a piece [UNK], with characters that the tokenizer drops or changes into several,
+and where an answer has a letter whose accent is a character of its own.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
@@ -35,28 +34,37 @@ def make_alignment(
     legacy_alignment: bool,
     verbose_logging: bool = False,
 ) -> Alignment:
-    """How pieces of these windows become text.
+    """The function that turns pieces of these windows into text.
 
     Args:
       windows: of all questions.
-      tokenizer: that they were made with.
+      tokenizer: that made them.
       legacy_alignment: as the original does; else by offsets.
-      verbose_logging: log where the original's way gives up and takes whole words.
+      verbose_logging: log where the original's way falls back to whole words.
     """
     if not legacy_alignment:
         return text_by_offsets
     documents = list(dict.fromkeys(window.document for window in windows))
     normalized = normalized_words(documents, do_lower_case=tokenizer.do_lower_case)
-    return functools.partial(
-        _legacy_text,
-        normalized=dict(zip(documents, normalized, strict=True)),
-        inv_vocab=tokenizer.inv_vocab,
-        verbose_logging=verbose_logging,
-    )
+    words_of = dict(zip(documents, normalized, strict=True))
+
+    def legacy_text(window: Window, start_index: int, end_index: int) -> str:
+        document, shift = window.document, window.span.start - window.doc_offset
+        first, last = document.word_of_piece[[start_index + shift, end_index + shift]]
+        ids = window.input_ids[start_index : end_index + 1].tolist()
+        pred_text = join_pieces(tokenizer.convert_ids_to_tokens(ids))
+        tok_text = " ".join(filter(None, words_of[document][first : last + 1]))
+        orig_text = " ".join(document.words.words[first : last + 1])
+        found = find_final_text(pred_text, orig_text, tok_text)
+        if found is None and verbose_logging:
+            logging.info("Unable to find text: %r in %r; whole words used", pred_text, orig_text)
+        return orig_text if found is None else found
+
+    return legacy_text
 
 
 def context_characters(window: Window, start_index: int, end_index: int) -> tuple[int, int]:
-    """Where in the context pieces of a window come from: first character, and behind the last."""
+    """The characters of the context of some pieces of a window: first, and behind the last."""
     shift = window.span.start - window.doc_offset
     document = window.document
     return int(document.starts[start_index + shift]), int(document.ends[end_index + shift])
@@ -69,27 +77,6 @@ def text_by_offsets(window: Window, start_index: int, end_index: int) -> str:
 
 
 # ---------------------------------------------------------------------------- as the original does
-
-
-def _legacy_text(
-    window: Window,
-    start_index: int,
-    end_index: int,
-    *,
-    normalized: dict[Document, list[str]],
-    inv_vocab: dict[int, str],
-    verbose_logging: bool,
-) -> str:
-    document, shift = window.document, window.span.start - window.doc_offset
-    first, last = document.word_of_piece[[start_index + shift, end_index + shift]]
-    pieces = [inv_vocab[i] for i in window.input_ids[start_index : end_index + 1].tolist()]
-    tok_text = " ".join(filter(None, normalized[document][first : last + 1]))
-    orig_text = " ".join(document.words.words[first : last + 1])
-    pred_text = join_pieces(pieces)
-    found = find_final_text(pred_text, orig_text, tok_text)
-    if found is None and verbose_logging:
-        logging.info("Unable to find text: %r in %r; its words count", pred_text, orig_text)
-    return orig_text if found is None else found
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
@@ -105,14 +92,14 @@ def join_pieces(pieces: Sequence[str]) -> str:
 def find_final_text(pred_text: str, orig_text: str, tok_text: str) -> str | None:
     """Finds a prediction in the words it was made from, by counting letters.
 
-    What is not a space counts as a letter; the words and their normal form have equally many:
+    All but spaces counts as a letter; the words and their normal form have equally many:
 
         orig_text   "Steve Smith's"         the words of the predicted pieces
         tok_text    "steve smith ' s"       the same in normal form
         pred_text   "steve smith"           is in tok_text, from its letter 0 to its letter 9
         result      "Steve Smith"           orig_text from letter 0 to letter 9
 
-    Where there is no telling the result is None, and all the words are taken:
+    None where the letters cannot be matched; then all the words are taken:
 
         orig_text        tok_text      pred_text
         "Straße 5"       "straße 5"    "[UNK] 5"      not in tok_text
@@ -139,16 +126,16 @@ def _num_letters(text: str) -> int:
 
 
 def normalized_words(documents: Sequence[Document], *, do_lower_case: bool) -> list[list[str]]:
-    """Each word of each context as the tokenizer sees it: "Smith's" is "smith ' s".
+    """Each word of each context in the tokenizer's normal form: "Smith's" is "smith ' s".
 
-    A word of which nothing is left, such as a zero-width space, is the empty string.
+    A word of which nothing remains, such as a zero-width space, is the empty string.
     """
     table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
     result = []
     for first in range(0, len(documents), CONTEXTS_AT_ONCE):
         batch = documents[first : first + CONTEXTS_AT_ONCE]
         texts = [LONE_SURROGATE.sub(SURROGATE_STAND_IN, one.context).encode() for one in batch]
-        with tf.device("CPU:0"):  # where strings are
+        with tf.device("CPU:0"):  # strings cannot be elsewhere
             parts = split_words(tf.constant(texts), table)
             starts = tf.gather(parts.starts, tf.cumsum(parts.lengths, exclusive=True)).numpy()
         splits = parts.text_splits.numpy().tolist()

@@ -7,8 +7,8 @@
                                         "answers": [{"text": "Ruprecht", "answer_start": 0}],
                                         "is_impossible": false}]}]}]}
 
-One SquadExample for each of the `qas`. v1.1 has no is_impossible; some files leave `answers` out
-where there is none. XQuAD and other data sets of this form are read alike.
+One SquadExample for each of the `qas`. v1.1 has no is_impossible; some files leave out `answers`
+where there are none. XQuAD and other data sets of this form are read alike.
 """
 
 import dataclasses
@@ -19,18 +19,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
+from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
 # The original's own white space; other kinds, such as no-break spaces, are part of a word.
 WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
+TFDS_TRAIN, TFDS_PREDICT = "train", "validation"  # the splits for training and for prediction
+TFDS_FEATURES = ("id", "question", "context", "answers")
 WARNINGS_SHOWN = 10
 _OPTIONAL = type(None)
 
 
 class Answer(NamedTuple):
-    """What an annotator marked."""
+    """An annotator's answer."""
 
     text: str
     answer_start: int | None  # code points of the context before it; None if the file has none
@@ -44,8 +47,8 @@ class SquadExample:
       qas_id: the question's id, the key of its prediction.
       question_text: the question.
       context: the paragraph; questions about one paragraph share the string.
-      answers: what annotators marked, none for an unanswerable question.
-      is_impossible: whether the file says so or, where it does not say, whether there is no answer.
+      answers: of the annotators, none for an unanswerable question.
+      is_impossible: as in the file; without the field, whether there is no answer.
       title: of the article.
     """
 
@@ -63,10 +66,11 @@ class SquadFile:
 
     Attributes:
       examples: the questions.
-      version_2: whether the file is of SQuAD v2.0's kind, in which some have no answer: its version
-        or a question says so, or a question has none.
+      version_2: whether questions may have no answer, as in SQuAD v2.0: the version or a question
+        says so, or a question has none.
       source: the path, for messages.
-      has_golds: whether it says anything about answers, so that predictions can be scored.
+      has_golds: whether any question has an answer or is marked impossible, so that predictions can
+        be scored.
     """
 
     examples: list[SquadExample]
@@ -85,7 +89,7 @@ def read_squad(path: str) -> SquadFile:
       path: of JSON in UTF-8, with or without byte order mark; local or remote.
 
     Raises:
-      InputError: the file cannot be read, is no JSON, or a question in it lacks something.
+      InputError: the file cannot be read, is not JSON, or a question in it lacks a field.
     """
     return parse_squad(read_json(path, expected=EXPECTED), path)
 
@@ -98,7 +102,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
       source: the path, for messages.
 
     Raises:
-      InputError: naming the file, and the question or the place in it that is not as expected.
+      InputError: a field is missing or has another type; names the file and the place in it.
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
@@ -111,26 +115,26 @@ def parse_squad(content: Any, source: str) -> SquadFile:
             context = _get(paragraph, "context", place, kind=str)
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
                 example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
-                decided = decided or "is_impossible" in qa
-                has_golds = has_golds or qa.get("is_impossible", False) or bool(example.answers)
-                # v2.0 says it with an empty list; in v1.1 that says nothing.
-                says_so = "is_impossible" in qa or (version_2 and "answers" in qa)
-                unsaid += not example.answers and not says_so
+                decided |= "is_impossible" in qa
+                has_golds |= qa.get("is_impossible", False) or bool(example.answers)
+                # v2.0 marks it with an empty list; in v1.1 an empty list means nothing.
+                marked = "is_impossible" in qa or (version_2 and "answers" in qa)
+                unsaid += not example.answers and not marked
                 examples.append(example)
-    _warn_of_equal_ids(examples, source)
-    unanswered = sum(not example.answers for example in examples)
+    repeated = len(examples) - len({example.qas_id for example in examples})
+    if repeated:
+        logging.warning(
+            "%s: %d of %d questions have an id that another has; the last prediction counts",
+            *(source, repeated, len(examples)),
+        )
     if has_golds and unsaid:
         logging.warning(
-            "%s: %d of %d questions have no answers, and nothing says that they cannot be "
-            "answered: they are taken so, and the file as one of SQuAD v2.0.",
+            "%s: %d of %d questions have no answers and are not marked impossible: they are taken "
+            "as unanswerable, and the file as one of SQuAD v2.0.",
             *(source, unsaid, len(examples)),
         )
-    return SquadFile(
-        examples,
-        version_2 or decided or unanswered > 0,
-        source,
-        has_golds=has_golds or not examples,
-    )
+    version_2 = version_2 or decided or not all(example.answers for example in examples)
+    return SquadFile(examples, version_2, source, has_golds=has_golds or not examples)
 
 
 def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExample:
@@ -157,7 +161,7 @@ _REQUIRED = object()
 
 
 def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any = object) -> Any:
-    """parent[key], where it is of the kind it should be."""
+    """parent[key], checked to be of that kind."""
     value = parent.get(key, default) if isinstance(parent, dict) else _REQUIRED
     if value is not _REQUIRED and isinstance(value, kind):
         return value
@@ -165,52 +169,61 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
     if isinstance(parent, dict) and key in parent:
         found = f"{key!r} that is {value!r:.80}"
     raise InputError(
-        received=f"{place}: {found}",
-        expected=EXPECTED,
-        remedy="correct the file, or check that it is the one you mean",
+        f"{place}: {found}", EXPECTED, "correct the file, or check that it is the one you mean"
     )
 
 
-def _warn_of_equal_ids(examples: Sequence[SquadExample], source: str) -> None:
-    different = len({example.qas_id for example in examples})
-    if different < len(examples):
-        logging.warning(
-            "%s: %d of %d questions have an id that another has; the last prediction counts",
-            *(source, len(examples) - different, len(examples)),
-        )
+def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> SquadFile:
+    """The questions of a split of a dataset from tensorflow-datasets, prepared if need be.
 
+    Args:
+      name: of the dataset, such as squad or squad/v2.0.
+      split: train, validation or another that it has.
+      data_dir: where datasets are kept; None for the library's own folder.
 
-def example_of_row(row: Mapping[str, Any]) -> SquadExample:
-    """A row of a data set that has a column for each field, as TFDS and Hugging Face give SQuAD.
-
-    {"id": b"q1", "title": b"t", "context": b"Ruprecht founded it.", "question": b"Who?",
-     "answers": {"text": [b"Ruprecht"], "answer_start": [0]}}
-                   ->  SquadExample("q1", "Who?", "Ruprecht founded it.", (Answer("Ruprecht", 0),))
+    Raises:
+      InputError: there is no such dataset or split, or it lacks a feature of SQuAD.
     """
+    dataset = read_split(name, split, purpose="questions about contexts", data_dir=data_dir)
+    if not set(TFDS_FEATURES) <= set(dataset.features):
+        raise InputError(
+            f"{dataset.source}, with the features {', '.join(dataset.features)}",
+            f"SQuAD's: {', '.join(TFDS_FEATURES)}",
+            "give a dataset in SQuAD's form, such as --tfds_name=squad",
+        )
+    return parse_squad({"data": [article_of_row(row) for row in dataset.rows]}, dataset.source)
 
-    def text(value) -> str:
-        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
+def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of tensorflow-datasets, with columns for the answers -> an article of a SQuAD file.
+
+    >>> answers = {"text": [b"Ruprecht"], "answer_start": np.array([0])}
+    >>> row = {"id": b"q1", "context": b"Ruprecht founded it.", "question": b"Who?"}
+    >>> (paragraph,) = article_of_row(row | {"answers": answers})["paragraphs"]
+    >>> paragraph["qas"][0]["answers"]
+    [{'text': 'Ruprecht', 'answer_start': 0}]
+    """
     given = row["answers"]
-    answers = tuple(
-        Answer(text(answer), int(start))
-        for answer, start in zip(given["text"], given["answer_start"], strict=True)
-    )
-    return SquadExample(
-        qas_id=text(row["id"]),
-        question_text=text(row["question"]),
-        context=text(row["context"]),
-        answers=answers,
-        is_impossible=bool(row.get("is_impossible", not answers)),
-        title=text(row.get("title", "")),
-    )
+    qa = {"id": _text(row["id"]), "question": _text(row["question"])}
+    qa["answers"] = [
+        {"text": _text(text), "answer_start": int(start)}
+        for text, start in zip(given["text"], given["answer_start"], strict=True)
+    ]
+    if "is_impossible" in row:
+        qa["is_impossible"] = bool(row["is_impossible"])
+    paragraph = {"context": _text(row["context"]), "qas": [qa]}
+    return {"title": _text(row.get("title", "")), "paragraphs": [paragraph]}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 # ---------------------------------------------------------------------------- words and answers
 
 
 class ContextWords(NamedTuple):
-    """The words of a context, parted by white space.
+    """The words of a context, separated by white space.
 
     context   "So it was\\tin 1386."
     words      So it was  in 1386.
@@ -224,7 +237,7 @@ class ContextWords(NamedTuple):
     starts: np.ndarray  # int64 [W]: the character at which each begins
 
     def word_of_character(self, position) -> Any:
-        """The word a character is in; white space belongs to the word before it (-1: to none)."""
+        """The word of a character; white space is of the word before it, -1 if there is none."""
         return np.searchsorted(self.starts, position, side="right") - 1
 
 
@@ -232,7 +245,7 @@ def split_context(context: str) -> ContextWords:
     """Cuts a context into words at the original's white space."""
     for space in WHITE_SPACE[1:]:
         context = context.replace(space, " ")
-    parts = context.split(" ")  # far faster than a pattern; two spaces have an empty part between
+    parts = context.split(" ")  # much faster than a pattern; two spaces enclose an empty part
     lengths = np.array([len(part) for part in parts], np.int64)
     starts = np.cumsum(lengths + 1) - lengths - 1
     return ContextWords([part for part in parts if part], starts[lengths > 0])
@@ -289,40 +302,25 @@ class TrainingExample:
     words: WordSpan | None
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingSet:
-    """What training uses of a file.
-
-    Attributes:
-      examples: the questions kept, in order.
-      wrong: questions left out because the answer is not where its offset says.
-      further_answers: questions with more than one answer, of which the first is used.
-    """
-
-    examples: list[TrainingExample]
-    wrong: list[SquadExample]
-    further_answers: int
-
-
-def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingSet:
-    """Finds the answer of each question, reports and leaves out those that are not to be found.
+def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list[TrainingExample]:
+    """Finds the answer of each question; reports and leaves out those whose offset is wrong.
 
     The original refuses a question with more than one answer; here the first one counts, which is
     the only one in the official training files.
 
     Args:
       file: the questions.
-      version_2_with_negative: whether questions may be unanswerable. Without it, as in the
-        original, is_impossible is not looked at.
+      version_2_with_negative: whether questions may be unanswerable. If not, is_impossible is
+        ignored, as in the original.
 
     Raises:
-      InputError: a question has no answer but needs one, or no question is left.
+      InputError: a question lacks an answer that it needs, or no question is left.
     """
     if not file.has_golds:
         raise InputError(
-            received=f"{file.source}, none of whose questions has an answer",
-            expected="answers to learn from",
-            remedy="check that it is the training data, and that its answers are under `answers`",
+            f"{file.source}, none of whose questions has an answer",
+            "answers to learn from",
+            "check that it is the training data, and that its answers are under `answers`",
         )
     kept, wrong, words_of = [], [], {}
     for example in file.examples:
@@ -330,7 +328,12 @@ def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingS
             kept.append(TrainingExample(example, None, None))
             continue
         if not example.answers:
-            raise _no_answer(example, file.source, version_2_with_negative)
+            without = "" if version_2_with_negative else ", as without --version_2_with_negative"
+            raise InputError(
+                f"{file.source}, question {example.qas_id!r}, which has no answer",
+                f"an answer to each question that is not marked impossible{without}",
+                "correct the file" + (without and ", or add --version_2_with_negative"),
+            )
         if example.context not in words_of:
             words_of[example.context] = split_context(example.context)
         answer, words = example.answers[0], words_of[example.context]
@@ -339,48 +342,35 @@ def training_set(file: SquadFile, *, version_2_with_negative: bool) -> TrainingS
             wrong.append(example)
         else:
             kept.append(TrainingExample(example, answer, span))
-    further = sum(len(one.example.answers) > 1 for one in kept if one.answer)
-    _report(file, wrong, further)
+    further_answers = sum(len(one.example.answers) > 1 for one in kept if one.answer)
+    _report(file, wrong, further_answers)
     if not kept:
         raise InputError(
-            received=f"{file.source}: none of {len(file.examples)} questions can be trained on",
-            expected="answers that are in their context at answer_start",
-            remedy="give another --train_file",
+            f"{file.source}: none of {len(file.examples)} questions can be trained on",
+            "answers that are in their context at answer_start",
+            "give another --train_file",
         )
-    return TrainingSet(kept, wrong, further)
+    return kept
 
 
 def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
     """The order in which the original writes questions to train.tf_record.
 
-    While it trains, a buffer of 100 records mixes them little, so it mixes the questions before,
-    always with the same seed.
+    Its shuffle buffer of 100 records mixes little while it trains, so it shuffles the questions
+    before, always with the same seed.
     """
-    mixed = list(examples)
-    random.Random(12345).shuffle(mixed)
-    return mixed
-
-
-def _no_answer(example: SquadExample, source: str, version_2_with_negative: bool) -> InputError:
-    return InputError(
-        received=f"{source}, question {example.qas_id!r}, which has no answer",
-        expected="an answer, or is_impossible"
-        if version_2_with_negative
-        else "an answer to every question, without --version_2_with_negative",
-        remedy="correct the file"
-        if version_2_with_negative
-        else "add --version_2_with_negative, or give a file of SQuAD v1.1's kind",
-    )
+    shuffled = list(examples)
+    random.Random(12345).shuffle(shuffled)
+    return shuffled
 
 
 def _report(file: SquadFile, wrong: Sequence[SquadExample], further_answers: int) -> None:
     for example in wrong[:WARNINGS_SHOWN]:
-        answer = example.answers[0]
-        start = answer.answer_start
-        there = "" if start is None else example.context[max(0, start) :][: len(answer.text)]
+        text, start = example.answers[0]
+        found = "" if start is None else example.context[max(0, start) :][: len(text)]
         logging.warning(
-            "%s, question %r: the answer %r is not at answer_start %s, where it says %r",
-            *(file.source, example.qas_id, answer.text, start, there),
+            "%s, question %r: the answer %r is not at answer_start %s, where the context has %r",
+            *(file.source, example.qas_id, text, start, found),
         )
     if wrong:
         logging.warning(

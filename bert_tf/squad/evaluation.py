@@ -1,10 +1,10 @@
 """Scores of answers: exact match and F1 as SQuAD's official scripts define them.
 
     v1.1   exact_match and f1 in percent over all questions
-    v2.0   exact, f1 and total over all, with an answer (HasAns) and without (NoAns); with null
-           odds, the best score that any threshold on them would give, and this threshold
+    v2.0   exact, f1 and total over all, over those with an answer (HasAns) and without (NoAns);
+           with null odds, the best scores of any threshold on them, and the thresholds
 
-An answer counts by its words: lower case, without punctuation and articles. Of several gold
+Answers are compared by their words: lower case, without punctuation and articles. Of several gold
 answers the nearest counts.
 """
 
@@ -25,14 +25,14 @@ MISSING_SHOWN = 10
 
 
 class Score(NamedTuple):
-    """Of one answer, or summed over questions."""
+    """The score of an answer, each from 0 to 1."""
 
     exact: float
     f1: float
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared: words without articles and punctuation; ideographs are one word.
+    """The form that is compared: words without articles and punctuation; ideographs are one word.
 
     >>> normalize_answer("The (Old)  Bridge's")
     'old bridges'
@@ -45,8 +45,7 @@ def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
 
     prediction "the Steve Smith", gold "Steve Lee Smith": 2 in common, of 2 and of 3   ->   0.8
 
-    Where either is without words the result is 0, where both are `both_empty`: 1 in the v2.0
-    script, 0 in that of v1.1.
+    0 if one of them has no words, `both_empty` if neither has: 1 in the v2.0 script, 0 in v1.1's.
 
     >>> token_f1("the Steve Smith", "Steve Lee Smith")
     0.8
@@ -67,8 +66,8 @@ def score_answer(prediction: str, golds: Sequence[str], *, both_empty: float = 1
     )
 
 
-def score_question(example: SquadExample, prediction: str, *, version_2: bool) -> Score:
-    """The score of the answer to one question, by the official script of that version.
+def score_question(example: SquadExample, prediction: str | None, *, version_2: bool) -> Score:
+    """The score of the answer to one question, by the official script of that version; None: 0.
 
     In v2.0 "" is right where there is no gold answer, or none with a word that counts.
 
@@ -76,7 +75,7 @@ def score_question(example: SquadExample, prediction: str, *, version_2: bool) -
         prediction     "the Ruprecht"               exact 1, F1 1
         prediction     "Ruprecht II"                exact 0, F1 2/3
 
-    >>> from bert_tf.squad.reading import Answer
+    >>> from bert_tf.squad.data import Answer
     >>> golds = (Answer("Ruprecht I", 0), Answer("Ruprecht", 0))
     >>> example = SquadExample("q1", "Who?", "Ruprecht I founded it.", golds)
     >>> tuple(score_question(example, "the Ruprecht", version_2=False))
@@ -84,6 +83,8 @@ def score_question(example: SquadExample, prediction: str, *, version_2: bool) -
     >>> tuple(score_question(example, "Ruprecht II", version_2=False))
     (0.0, 0.6666666666666666)
     """
+    if prediction is None:
+        return Score(0.0, 0.0)
     golds = [answer.text for answer in example.answers]
     if version_2:
         golds = [gold for gold in golds if normalize_answer(gold)] or [""]
@@ -102,48 +103,20 @@ def evaluate(
 ) -> dict[str, float]:
     """Scores of all questions, under the official script's keys in its order.
 
-    A question without a prediction scores 0 and is reported. (So it does in the v1.1 script; the
-    v2.0 script cannot go on there.)
+    A question without a prediction scores 0 and is reported, as in the v1.1 script. (The v2.0
+    script fails there.)
 
     Args:
-      file: questions with their gold answers; whether it is of v2.0's kind decides what is given.
+      file: questions with their gold answers, of v1.1 or v2.0.
       predictions: answers by id, "" for none.
       na_probs: v2.0 only: by id a number that is higher the less likely there is an answer, such as
         null odds.
       na_prob_thresh: above it an answer is taken as "", in all scores but the best ones.
 
     Raises:
-      InputError: there are no questions, nothing says what their answers are, or na_probs do not
-        cover a prediction.
+      InputError: there are no questions, no gold answers, or na_probs do not cover a prediction.
     """
     check_golds(file)
-    _warn_of_missing(file, predictions)
-    if not file.version_2:
-        return _evaluate_v1(file, predictions)
-    return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
-
-
-def check_golds(file: SquadFile) -> None:
-    """Refuses a file that says nothing about answers, such as a test set, or has no question.
-
-    Raises:
-      InputError: it is one.
-    """
-    if not file.examples:
-        raise InputError(
-            received=f"{file.source}, without a question",
-            expected="at least one",
-            remedy="give another file",
-        )
-    if not file.has_golds:
-        raise InputError(
-            received=f"{file.source}, whose questions have no answers to compare with",
-            expected="answers, or is_impossible, in it",
-            remedy="give a file with answers, or leave out the evaluation",
-        )
-
-
-def _warn_of_missing(file: SquadFile, predictions: Mapping[str, str]) -> None:
     missing = [one.qas_id for one in file.examples if one.qas_id not in predictions]
     if missing:
         logging.warning(
@@ -151,20 +124,34 @@ def _warn_of_missing(file: SquadFile, predictions: Mapping[str, str]) -> None:
             *(len(missing), len(file.examples), ", ".join(missing[:MISSING_SHOWN])),
             ", ..." if len(missing) > MISSING_SHOWN else "",
         )
-
-
-def _evaluate_v1(file: SquadFile, predictions: Mapping[str, str]) -> dict[str, float]:
-    scores = [
-        score_question(one, predictions[one.qas_id], version_2=False)
-        for one in file.examples
-        if one.qas_id in predictions
-    ]
-    exact, f1 = (100.0 * sum(column) / len(file.examples) for column in _columns(scores))
+    if file.version_2:
+        return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
+    exact, f1 = _percentages(
+        score_question(one, predictions.get(one.qas_id), version_2=False) for one in file.examples
+    )
     return {"exact_match": exact, "f1": f1}
 
 
-def _columns(scores: Iterable[Score]) -> tuple[Sequence[float], ...]:
-    return tuple(zip(*scores, strict=True)) or ((), ())
+def check_golds(file: SquadFile) -> None:
+    """Refuses a file without questions, or without gold answers, such as a test set.
+
+    Raises:
+      InputError: it is one.
+    """
+    if not file.examples:
+        raise InputError(f"{file.source}, without a question", "at least one", "give another file")
+    if not file.has_golds:
+        raise InputError(
+            f"{file.source}, whose questions have no answers to compare with",
+            "answers, or is_impossible, in it",
+            "give a file with answers, or leave out the evaluation",
+        )
+
+
+def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
+    """The means of at least one score, in percent: exact, F1."""
+    exact, f1 = (100.0 * sum(column) / len(column) for column in zip(*scores, strict=True))
+    return exact, f1
 
 
 # ---------------------------------------------------------------------------- v2.0
@@ -176,16 +163,21 @@ def _evaluate_v2(
     na_probs: Mapping[str, float] | None,
     na_prob_thresh: float,
 ) -> dict[str, float]:
-    raw = score_answers(file.examples, predictions)
-    odds = dict.fromkeys(raw, 0.0) if na_probs is None else na_probs
-    _check_covered(predictions, raw, odds)
+    scores = score_answers(file.examples, predictions)
     has_answer = {one.qas_id: bool(one.answers) for one in file.examples}
-    scores = {
-        qas_id: _of_no_answer(has_answer[qas_id])
-        if qas_id in predictions and odds[qas_id] > na_prob_thresh
-        else score
-        for qas_id, score in raw.items()
-    }
+    odds = dict.fromkeys(scores, 0.0) if na_probs is None else na_probs
+    predicted = [qas_id for qas_id in scores if qas_id in predictions]
+    lacking = [qas_id for qas_id in predicted if qas_id not in odds]
+    if lacking:
+        raise InputError(
+            f"no-answer numbers without question {lacking[0]!r} and {len(lacking) - 1} more that "
+            "are predicted",
+            "a number for each prediction",
+            "give the null_odds.json of the same run as the predictions",
+        )
+    for qas_id in predicted:
+        if odds[qas_id] > na_prob_thresh:  # taken as ""
+            scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
     groups = {
         "": list(scores),
         "HasAns_": [qas_id for qas_id in scores if has_answer[qas_id]],
@@ -194,7 +186,7 @@ def _evaluate_v2(
     result = {}
     for prefix, ids in groups.items():
         if ids:
-            exact, f1 = (100.0 * sum(c) / len(ids) for c in _columns(scores[i] for i in ids))
+            exact, f1 = _percentages(scores[qas_id] for qas_id in ids)
             result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(ids)}
     if na_probs is not None:
         best = best_thresholds(file.examples, predictions, na_probs)
@@ -207,30 +199,9 @@ def score_answers(
 ) -> dict[str, Score]:
     """The score of each question by id, as in v2.0; 0 where there is no prediction."""
     return {
-        one.qas_id: score_question(one, predictions[one.qas_id], version_2=True)
-        if one.qas_id in predictions
-        else Score(0.0, 0.0)
+        one.qas_id: score_question(one, predictions.get(one.qas_id), version_2=True)
         for one in examples
     }
-
-
-def _of_no_answer(has_answer: bool) -> Score:
-    """The score of "" as an answer."""
-    right = float(not has_answer)
-    return Score(right, right)
-
-
-def _check_covered(
-    predictions: Mapping[str, str], ids: Iterable[str], na_probs: Mapping[str, float]
-) -> None:
-    lacking = [qas_id for qas_id in ids if qas_id in predictions and qas_id not in na_probs]
-    if lacking:
-        raise InputError(
-            received=f"no-answer numbers without question {lacking[0]!r} and {len(lacking) - 1} "
-            "more that are predicted",
-            expected="a number for each prediction",
-            remedy="give the null_odds.json of the same run as the predictions",
-        )
 
 
 def best_thresholds(
@@ -240,8 +211,8 @@ def best_thresholds(
 ) -> dict[str, float]:
     """The best scores that a threshold on na_probs can give, and these thresholds.
 
-    An answer stands if its number is at most the threshold. The best one is found by letting the
-    answers stand one after the other, from the lowest number on:
+    An answer is kept if its number is at most the threshold. The best threshold is found by keeping
+    one answer more at a time, from the lowest number on:
 
         question     number   predicted    gold        right   threshold   right in all
                                                                 (none)          2  (q2, q4)
@@ -252,14 +223,13 @@ def best_thresholds(
 
         -> {"exact": 75.0, "exact_thresh": -5.0, ...}     the first of equal ones
 
-    With equal numbers a threshold between them is no threshold; like the official script this looks
-    at each answer by itself all the same. If nothing is better than no answers at all, the
-    threshold is 0, as there.
+    No threshold separates equal numbers, but like the official script this counts their answers one
+    by one. The threshold is 0, as there, if no answer at all scores best.
 
     Args:
       examples: questions with their gold answers.
-      predictions: answers by id. For the best threshold of a model give its best answers before any
-        decision on "" has been taken.
+      predictions: answers by id. For the best threshold of a model give its best answers, not those
+        decided by a threshold.
       na_probs: as for `evaluate`.
 
     Returns:

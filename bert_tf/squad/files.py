@@ -1,4 +1,4 @@
-"""Answers -> the original's three files, and back.
+"""Answers -> the original's three files, and back; the threshold that is stored with a model.
 
 predictions.json         {"q1": "Ruprecht"}
 nbest_predictions.json   {"q1": [{"text": "Ruprecht", "probability": 0.98,
@@ -6,13 +6,17 @@ nbest_predictions.json   {"q1": [{"text": "Ruprecht", "probability": 0.98,
 null_odds.json           {"q1": -3.0}                   with --version_2_with_negative
 """
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import cluster
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors, read_json, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
@@ -31,17 +35,14 @@ def prediction_files(
 ) -> dict[str, dict]:
     """The content of each file by its name, keys in the order of the questions."""
     answers = decided(predictions, null_score_diff_threshold=null_score_diff_threshold)
-    files = {
-        PREDICTIONS: answers,
-        NBEST: {one.qas_id: [_as_json(entry) for entry in one.nbest] for one in predictions},
+    nbest = {
+        one.qas_id: [{name: getattr(entry, name) for name in ENTRY} for entry in one.nbest]
+        for one in predictions
     }
+    contents = {PREDICTIONS: answers, NBEST: nbest}
     if version_2_with_negative:
-        files[NULL_ODDS] = {one.qas_id: one.null_odds for one in predictions}
-    return files
-
-
-def _as_json(entry: NbestEntry) -> dict[str, str | float]:
-    return {name: getattr(entry, name) for name in ENTRY}
+        contents[NULL_ODDS] = {one.qas_id: one.null_odds for one in predictions}
+    return contents
 
 
 def write_prediction_files(
@@ -56,21 +57,44 @@ def write_prediction_files(
     Raises:
       InputError: the folder cannot be written to.
     """
-    files = prediction_files(
+    contents = prediction_files(
         predictions,
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,
     )
-    texts = {
-        tf.io.gfile.join(output_dir, name): json.dumps(content, indent=4) + "\n"
-        for name, content in files.items()
-    }
+    paths = [tf.io.gfile.join(output_dir, name) for name in contents]
     with path_errors(output_dir, "written"):
         if cluster.is_chief():
             tf.io.gfile.makedirs(output_dir)
-        for path, text in texts.items():
-            write_text(path, text)
-    return list(texts)
+        for path, content in zip(paths, contents.values(), strict=True):
+            write_text(path, json.dumps(content, indent=4) + "\n")
+    return paths
+
+
+def store_threshold(output_dir: str, threshold: float) -> None:
+    """Stores a threshold with the model in a run's folder, if there is one without a threshold.
+
+    One that was found for the same weights before stays: these questions may be those of a test.
+    """
+    if not tf1.CheckpointFolder(output_dir).latest():
+        logging.info(
+            "The model is not in %s, so the threshold is not stored with it; use "
+            "--null_score_diff_threshold=%s",
+            *(output_dir, threshold),
+        )
+        return
+    path = tf.io.gfile.join(output_dir, METADATA_FILE)
+    metadata = ModelMetadata.from_json_file(path)
+    if metadata.null_score_diff_threshold is not None:
+        logging.info(
+            "The best null_score_diff_threshold of these questions is %s; the model's own stays "
+            "%s. To store another one, write it into %s.",
+            *(threshold, metadata.null_score_diff_threshold, path),
+        )
+        return
+    metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
+    write_text(path, metadata.to_json_string())
+    logging.info("Stored null_score_diff_threshold %s in %s", threshold, path)
 
 
 # ---------------------------------------------------------------------------- back
@@ -80,7 +104,7 @@ def read_predictions(path: str) -> dict[str, str]:
     """Answers by id, from a predictions.json.
 
     Raises:
-      InputError: the file is no JSON, or no object of texts.
+      InputError: the file is not a JSON object of texts.
     """
     return _read_values(path, str, 'answers by id, {"q1": "Ruprecht", "q2": ""}')
 
@@ -89,28 +113,16 @@ def read_na_probs(path: str) -> dict[str, float]:
     """Numbers by id, from a null_odds.json.
 
     Raises:
-      InputError: the file is no JSON, or no object of numbers.
+      InputError: the file is not a JSON object of numbers.
     """
     return _read_values(path, (int, float), 'numbers by id, {"q1": -3.0}')
 
 
-def _read_values(path: str, kind: Any, expected: str) -> dict:
-    values = read_json(path, expected=expected, remedy=REMEDY)
-    for key, value in values.items():
-        if not isinstance(value, kind):
-            raise InputError(
-                received=f"{path}: question {key!r}: {value!r:.80}",
-                expected=expected,
-                remedy=REMEDY,
-            )
-    return values
-
-
 def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
-    """n-best lists by id, from a nbest_predictions.json; where answers are is not in it.
+    """n-best lists by id, from a nbest_predictions.json; it lacks the places of the answers.
 
     Raises:
-      InputError: the file is no JSON, or no object of such lists.
+      InputError: the file is not a JSON object of such lists.
     """
     expected = 'n-best lists by id, {"q1": [{"text": "Ruprecht", "probability": 0.9, ...}]}'
     lists = _read_values(path, list, expected)
@@ -120,8 +132,12 @@ def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
             for qas_id, entries in lists.items()
         }
     except (KeyError, TypeError) as error:
-        raise InputError(
-            received=f"{path}, with an entry that is not as expected ({error!r})",
-            expected=expected,
-            remedy=REMEDY,
-        ) from None
+        raise InputError(f"{path}, with a wrong entry ({error!r})", expected, REMEDY) from None
+
+
+def _read_values(path: str, kind: Any, expected: str) -> dict:
+    values = read_json(path, expected=expected, remedy=REMEDY)
+    for key, value in values.items():
+        if not isinstance(value, kind):
+            raise InputError(f"{path}: question {key!r}: {value!r:.80}", expected, REMEDY)
+    return values

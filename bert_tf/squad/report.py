@@ -1,11 +1,11 @@
-"""Answers -> report.html: one page to look at them, with nothing loaded from anywhere.
+"""Answers -> report.html: one page that shows them and loads nothing from elsewhere.
 
     Who founded it?                              EM 0   F1 50.0
     predicted   Ruprecht                         1  Ruprecht     71.2 %
     gold        Ruprecht I                       2  Ruprecht I   20.4 %
     In 1386 [Ruprecht] I founded it.
 
-What is drawn and how is in report.html, the template; what it is given is made here:
+The template, report.html, draws this data, which is made here:
 
     {"hasGold": true,
      "contexts": [{"title": "Heidelberg", "text": "In 1386 ..."}],            each context once
@@ -28,7 +28,7 @@ from typing import Any
 
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample, SquadFile
-from bert_tf.squad.evaluation import Score, score_question
+from bert_tf.squad.evaluation import score_question
 
 NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
 TEMPLATE = "report.html"
@@ -42,47 +42,40 @@ def report_html(
     answers: Mapping[str, str],
     *,
     totals: Mapping[str, float],
-    with_golds: bool,
 ) -> str:
     """The page about all questions.
 
     Args:
-      file: the questions.
-      predictions: the answers to each of them, in order. One without n-best list has only its
-        answer on the page.
-      answers: what was decided, by id, as in predictions.json.
-      totals: what stands on top, by name, such as the scores of all questions.
-      with_golds: whether the file's answers are gold answers to score and to show.
+      file: the questions. Their answers are scored and shown if it has gold answers.
+      predictions: the answers to each of them, in order. Without n-best list the page shows the
+        answer alone.
+      answers: the decided ones by id, as in predictions.json.
+      totals: figures by name for the top of the page, such as the scores of all questions.
 
     Raises:
       ValueError: there are not as many predictions as questions.
     """
+    name = _LONE_SURROGATE.sub("?", file.source.rsplit("/", 1)[-1])
+    figures = {
+        key: f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+        for key, value in {"questions": len(file.examples), **totals}.items()
+    }
     texts = {
-        "title": html.escape(_LONE_SURROGATE.sub("?", f"Answers to {_name(file)}")),
+        "title": html.escape(f"Answers to {name}"),
         "totals": "\n".join(
-            f"<div><dt>{html.escape(name)}</dt><dd>{_rounded(value)}</dd></div>"
-            for name, value in ({"questions": len(file.examples)} | dict(totals)).items()
+            f"<div><dt>{html.escape(key)}</dt><dd>{value}</dd></div>"
+            for key, value in figures.items()
         ),
-        "notes": f"Of each question the {NBEST_SHOWN} best answers at most are shown.",
-        "data": script_json(report_data(file, predictions, answers, with_golds=with_golds)),
+        "notes": f"At most the {NBEST_SHOWN} best answers to each question are shown.",
+        "data": script_json(report_data(file, predictions, answers)),
     }
     template = importlib.resources.files(__package__).joinpath(TEMPLATE).read_text("utf-8")
     # In one go, so that what looks like a slot in a text stays a text.
     return _SLOT.sub(lambda slot: texts[slot[1]], template)
 
 
-def _name(file: SquadFile) -> str:
-    return file.source.rsplit("/", 1)[-1]
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
-
-
 def script_json(value: Any) -> str:
-    """JSON that may stand in a script element, and in UTF-8.
-
-    Without `<` nothing in it ends the element or begins another.
+    """JSON for a script element in UTF-8: without `<` nothing in it ends the element.
 
     >>> print(script_json("</script>"))
     "\\u003c/script>"
@@ -93,49 +86,42 @@ def script_json(value: Any) -> str:
 
 
 def report_data(
-    file: SquadFile,
-    predictions: Sequence[Prediction],
-    answers: Mapping[str, str],
-    *,
-    with_golds: bool,
+    file: SquadFile, predictions: Sequence[Prediction], answers: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What the page shows, in the form that this file begins with; arguments of `report_html`."""
+    """The data drawn at the top of this file; arguments as for `report_html`."""
     places: dict[tuple[str, str], int] = {}  # of title and context
     questions = []
     for example, prediction in zip(file.examples, predictions, strict=True):
         answer = answers.get(example.qas_id, "")
-        span = predicted_span(example.context, answer, prediction.nbest)
-        scores = None
-        if with_golds:  # as in the totals: no prediction, no point
-            scores = score_question(example, answer, version_2=file.version_2)
-            scores = scores if example.qas_id in answers else Score(0.0, 0.0)
+        scores, shown = None, prediction.nbest[:NBEST_SHOWN]
+        if file.has_golds:
+            given = answers.get(example.qas_id)
+            scores = score_question(example, given, version_2=file.version_2)
         questions.append(
             {
                 "id": example.qas_id,
                 "question": example.question_text,
                 "context": places.setdefault((example.title, example.context), len(places)),
                 "answer": answer,
-                "span": span,
-                "golds": gold_answers(example) if with_golds else [],
+                "span": predicted_span(example.context, answer, prediction.nbest),
+                "golds": gold_answers(example) if file.has_golds else [],
                 "exact": scores.exact if scores else None,
                 "f1": round(scores.f1, 4) if scores else None,
                 "nullOdds": prediction.null_odds and round(prediction.null_odds, 3),
-                "nbest": [_entry(entry) for entry in prediction.nbest[:NBEST_SHOWN]],
+                "nbest": [
+                    (text, round(probability, 4), round(start_logit, 2), round(end_logit, 2))
+                    for text, probability, start_logit, end_logit, _ in shown
+                ],
             }
         )
     contexts = [{"title": title, "text": context} for title, context in places]
-    return {"hasGold": with_golds, "contexts": contexts, "questions": questions}
-
-
-def _entry(entry: NbestEntry) -> tuple[str, float, float, float]:
-    logits = round(entry.start_logit, 2), round(entry.end_logit, 2)
-    return entry.text, round(entry.probability, 4), *logits
+    return {"hasGold": file.has_golds, "contexts": contexts, "questions": questions}
 
 
 def predicted_span(
     context: str, answer: str, nbest: Sequence[NbestEntry]
 ) -> tuple[int, int] | None:
-    """Where the predicted answer is, as far as that is known.
+    """The characters of the predicted answer; None if they are unknown.
 
     context "May, the May of May", answer "May"
 
@@ -148,9 +134,9 @@ def predicted_span(
 
 
 def gold_answers(example: SquadExample) -> list[dict[str, Any]]:
-    """The different gold answers of a question, each with its place.
+    """The different gold answers of a question, each with its characters.
 
-    One that is not where its offset says is marked where it occurs first, or nowhere.
+    With a wrong offset these are the first place where the answer occurs, or none.
     """
     return [
         {"text": answer.text, "span": _gold_span(example.context, answer)}

@@ -1,39 +1,40 @@
-"""Questions -> windows: what the model is given of a question and its context.
+"""Questions -> windows, the model's input sequences, and their TFRecords.
 
     [CLS] who founded it ? [SEP] ruprecht founded it in [SEP]              window 0
     [CLS] who founded it ? [SEP] it in 138 ##6 . [SEP]                     window 1
       0    0     0     0 0   0      1       1    1  1  1                   segment_ids
 
-A context that is too long for one window is cut into several that overlap. In prediction a piece
-can begin an answer only in the window in which it has most context on both sides.
+A context that is too long for one window is cut into several that overlap. In prediction an answer
+can begin with a piece only in the window in which the piece has most context on both sides.
 
-A context is tokenized once, however many questions are about it, and many contexts at a time;
-windows are slices of its arrays.
+Each context is tokenized once, in batches of contexts; windows are slices of its arrays.
 
-Shapes: T pieces of a window, C pieces of its context that are in it, D pieces of a whole context.
+Shapes: T pieces of a window, C of its context, D of the whole context; S is max_seq_length.
 Source: `convert_examples_to_features` of the original's run_squad.py.
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.records import Feature, Record
+from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
 SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
-CONTEXTS_AT_ONCE, QUESTIONS_AT_ONCE = 128, 4096  # that are tokenized; bounds the memory it takes
+CONTEXTS_AT_ONCE, QUESTIONS_AT_ONCE = 128, 4096  # tokenized in one call; bounds the memory
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowSizes:
-    """How contexts are cut, in pieces; the names are those of the flags.
+    """How contexts are cut, in pieces; named as the flags.
 
     Raises:
       InputError: a window would have no room for its context, or windows would not advance.
@@ -46,21 +47,16 @@ class WindowSizes:
     def __post_init__(self):
         if self.max_query_length < 0 or self.room(self.max_query_length) < 1:
             raise InputError(
-                received=f"--max_seq_length={self.max_seq_length} "
+                f"--max_seq_length={self.max_seq_length} "
                 f"--max_query_length={self.max_query_length}",
-                expected=f"max_seq_length at least {SPECIAL_PIECES + 1} above max_query_length, "
-                "which is not negative",
-                remedy="give a longer window or cut questions shorter",
+                f"0 <= max_query_length <= max_seq_length - {SPECIAL_PIECES + 1}",
+                "use longer windows or shorter questions",
             )
         if self.doc_stride < 1:
-            raise InputError(
-                received=f"--doc_stride={self.doc_stride}",
-                expected="1 or more: how far each window begins behind the one before",
-                remedy="correct --doc_stride",
-            )
+            raise InputError(f"--doc_stride={self.doc_stride}", "1 or more", "correct --doc_stride")
 
     def room(self, query_length: int) -> int:
-        """How many pieces of the context a window has beside a question of so many."""
+        """The pieces of context that fit into a window beside a question of that length."""
         return self.max_seq_length - query_length - SPECIAL_PIECES
 
 
@@ -97,12 +93,12 @@ class Document:
 def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict[str, Document]:
     """The different contexts, each tokenized once.
 
-    The original tokenizes word by word. That is the same: what parts words for it parts them for
-    the tokenizer too, and no rule of the tokenizer looks beyond white space.
+    The original tokenizes word by word. The result is the same: it splits words at white space, as
+    the tokenizer does, and no rule of the tokenizer looks beyond white space.
     """
-    texts = list(dict.fromkeys(contexts))
-    documents = {}
-    for batch in _batches(texts, CONTEXTS_AT_ONCE):
+    texts, documents = list(dict.fromkeys(contexts)), {}
+    for first in range(0, len(texts), CONTEXTS_AT_ONCE):
+        batch = texts[first : first + CONTEXTS_AT_ONCE]
         columns = [_rows(ragged) for ragged in tokenizer.tokenize_with_offsets(batch)]
         for text, ids, starts, ends in zip(batch, *columns, strict=True):
             words = split_context(text)
@@ -113,16 +109,13 @@ def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict
 
 def _tokenize(texts: Sequence[str], tokenizer: FullTokenizer) -> list[np.ndarray]:
     """The ids of each text, each int32 [pieces]."""
-    batches = _batches(texts, QUESTIONS_AT_ONCE)
-    return [ids for batch in batches for ids in _rows(tokenizer.tokenize_ids(batch))]
+    starts = range(0, len(texts), QUESTIONS_AT_ONCE)
+    batches = (tokenizer.tokenize_ids(texts[i : i + QUESTIONS_AT_ONCE]) for i in starts)
+    return [ids for batch in batches for ids in _rows(batch)]
 
 
 def _rows(ragged: tf.RaggedTensor) -> list[np.ndarray]:
     return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
-
-
-def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (texts[first : first + size] for first in range(0, len(texts), size))
 
 
 # ---------------------------------------------------------------------------- where windows lie
@@ -270,16 +263,16 @@ def positions_in_window(answer: PieceSpan, span: DocSpan, *, doc_offset: int) ->
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """What the model is given at once (original: `InputFeatures`).
+    """An input sequence of the model (original: `InputFeatures`).
 
     Attributes:
       unique_id: 1,000,000,000 and on, in order.
-      example_index: which question, from 0.
-      doc_span_index: which window of this question, from 0.
+      example_index: the number of the question, from 0.
+      doc_span_index: the number of the window among those of this question, from 0.
       document: the context.
-      span: which of its pieces are in the window.
+      span: the pieces of the context that are in the window.
       input_ids: int32 [T] = [CLS] question [SEP] context [SEP], without padding.
-      doc_offset: how many pieces come before those of the context.
+      doc_offset: the number of pieces before those of the context.
       token_is_max_context: bool [C], whether the piece has most context in this window.
       answer: in training, where in the window the answer is.
       is_impossible: in training, whether the question is unanswerable.
@@ -305,12 +298,34 @@ class Window:
 def prediction_windows(
     examples: Sequence[SquadExample], tokenizer: FullTokenizer, sizes: WindowSizes
 ) -> list[Window]:
-    """The windows of all questions, in order; a question whose context has no piece has none.
+    """The windows of all questions, in order; an empty context has none.
 
     Raises:
       InputError: the vocabulary lacks [CLS] or [SEP].
     """
-    return list(_windows(examples, tokenizer, sizes))
+    tokenizer.require_special_tokens("[CLS]", "[SEP]")
+    cls, sep = np.array(tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]), np.int32)[:, None]
+    documents = tokenize_contexts((example.context for example in examples), tokenizer)
+    questions = _tokenize([example.question_text for example in examples], tokenizer)
+    windows = []
+    for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
+        document, query = documents[example.context], question[: sizes.max_query_length]
+        layout = _layout(len(document.ids), sizes.room(len(query)), sizes.doc_stride)
+        for number, (span, is_max_context) in enumerate(layout):
+            pieces = document.ids[span.start : span.start + span.length]
+            windows.append(
+                Window(
+                    unique_id=FIRST_UNIQUE_ID + len(windows),
+                    example_index=index,
+                    doc_span_index=number,
+                    document=document,
+                    span=span,
+                    input_ids=np.concatenate([cls, query, sep, pieces, sep]),  # [T]
+                    doc_offset=len(query) + 2,
+                    token_is_max_context=is_max_context,
+                )
+            )
+    return windows
 
 
 def training_windows(
@@ -318,43 +333,64 @@ def training_windows(
 ) -> list[Window]:
     """The same with the place of each answer.
 
-    Windows without the whole answer are kept, and say [CLS] (as the original's code does, whose
-    comment says that they are thrown out).
+    Windows without the whole answer are kept and point at [CLS], as in the original (its comment
+    says that it drops them; its code keeps them).
     """
     answers = _tokenize([one.answer.text if one.answer else "" for one in examples], tokenizer)
-    result = []
-    for window in _windows([one.example for one in examples], tokenizer, sizes):
-        one, document = examples[window.example_index], window.document
+    windows = []
+    for window in prediction_windows([one.example for one in examples], tokenizer, sizes):
+        words, document = examples[window.example_index].words, window.document
         position = PieceSpan(0, 0)
-        if one.words is not None:
-            span = pieces_of_words(document, one.words)
+        if words is not None:
+            span = pieces_of_words(document, words)
             span = improve_answer_span(document.ids, span, answers[window.example_index])
             position = positions_in_window(span, window.span, doc_offset=window.doc_offset)
-        result.append(dataclasses.replace(window, answer=position, is_impossible=one.words is None))
+        windows.append(dataclasses.replace(window, answer=position, is_impossible=words is None))
+    return windows
+
+
+# ---------------------------------------------------------------------------- records
+
+
+def squad_record(*, max_seq_length: int, is_training: bool) -> Record:
+    """The record of a window (original: `FeatureWriter` of run_squad.py).
+
+    Features: unique_ids int64 [1]; input_ids, input_mask, segment_ids int64 [S]; in training also
+    start_positions, end_positions, is_impossible int64 [1].
+    """
+    features = [Feature("unique_ids", tf.int64, 1)]
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        features.append(Feature(name, tf.int64, max_seq_length, "max_seq_length"))
+    if is_training:
+        for name in ("start_positions", "end_positions", "is_impossible"):
+            features.append(Feature(name, tf.int64, 1))
+    return Record("SQuAD", tuple(features))
+
+
+def record_values(
+    window: Window, *, max_seq_length: int, is_training: bool
+) -> dict[str, list[int]]:
+    """The features of a window's record, padded with zeros to S."""
+    ids = window.input_ids
+    values = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": window.segment_ids}
+    padding = (0, max_seq_length - len(ids))
+    result = {name: np.pad(value, padding).tolist() for name, value in values.items()}
+    result["unique_ids"] = [window.unique_id]
+    if is_training:
+        result["start_positions"], result["end_positions"] = ([i] for i in window.answer)
+        result["is_impossible"] = [int(window.is_impossible)]
     return result
 
 
-def _windows(
-    examples: Sequence[SquadExample], tokenizer: FullTokenizer, sizes: WindowSizes
-) -> Iterator[Window]:
-    tokenizer.require_special_tokens("[CLS]", "[SEP]")
-    cls, sep = np.array(tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]), np.int32)[:, None]
-    documents = tokenize_contexts((example.context for example in examples), tokenizer)
-    questions = _tokenize([example.question_text for example in examples], tokenizer)
-    unique_id = FIRST_UNIQUE_ID
-    for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        document, query = documents[example.context], question[: sizes.max_query_length]
-        layout = _layout(len(document.ids), sizes.room(len(query)), sizes.doc_stride)
-        for number, (span, is_max_context) in enumerate(layout):
-            pieces = document.ids[span.start : span.start + span.length]
-            yield Window(
-                unique_id=unique_id,
-                example_index=index,
-                doc_span_index=number,
-                document=document,
-                span=span,
-                input_ids=np.concatenate([cls, query, sep, pieces, sep]),
-                doc_offset=len(query) + 2,
-                token_is_max_context=is_max_context,
-            )
-            unique_id += 1
+def write_windows(
+    path: str, windows: Iterable[Window], *, max_seq_length: int, is_training: bool
+) -> RecordFiles:
+    """Writes a file of records, whole or not at all: train.tf_record or eval.tf_record.
+
+    Raises:
+      InputError: it cannot be written there.
+    """
+    kind = {"max_seq_length": max_seq_length, "is_training": is_training}
+    record = squad_record(**kind)
+    write_records(path, record, (record_values(window, **kind) for window in windows))
+    return RecordFiles(path, record)

@@ -3,19 +3,18 @@
 import dataclasses
 import json
 import pathlib
-import types
 
 import decisions
 import numpy as np
 import pytest
 import reference_squad as reference
 import small_squad as small
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.squad import alignment, answers, files, windows
-from bert_tf.squad import data as reading
+from bert_tf.squad import alignment, answers, data, files, windows
 from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
 from bert_tf.squad.windows import DocSpan, WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -38,7 +37,7 @@ def golden_predictions(goldens_dir, uncased):
 
     def predict(version, length, n_best_size, max_answer_length, legacy_alignment):
         if (version, length) not in inputs:
-            file = reading.read_squad(str(goldens_dir / version / "input.json"))
+            file = data.read_squad(str(goldens_dir / version / "input.json"))
             found = windows.prediction_windows(file.examples, uncased, SIZES[length])
             inputs[version, length] = file.examples, found
         examples, found = inputs[version, length]
@@ -233,7 +232,7 @@ def window_of(num_question: int, num_context: int, is_max_context=None):
     context = " ".join(f"w{i}" for i in range(num_context))
     starts = np.array([context.index(f"w{i}") for i in range(num_context)], np.int64)
     document = windows.Document(
-        context, reading.split_context(context), np.zeros(num_context, np.int32), starts,
+        context, data.split_context(context), np.zeros(num_context, np.int32), starts,
         starts + 2, np.arange(num_context),
     )  # fmt: skip
     return windows.Window(
@@ -378,11 +377,20 @@ def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "nbest_predictions.json").read_text()) == {
         "q1": [{"text": "Süd", "probability": 1.0, "start_logit": 2.0, "end_logit": 3.0}]
     }
-    broken = types.SimpleNamespace(dumps=lambda *_, **__: 1 / 0)
-    monkeypatch.setattr(files, "json", broken)
-    with pytest.raises(ZeroDivisionError):
+
+    class FullDisk(tf.io.gfile.GFile):
+        def write(self, text):
+            super().write(text[:1])
+            if text:  # whole_file first makes an empty file
+                raise tf.errors.ResourceExhaustedError(None, None, "no space left on device")
+
+    monkeypatch.setattr(tf.io.gfile, "GFile", FullDisk)
+    with pytest.raises(InputError, match="no space left on device"):
         files.write_prediction_files(str(tmp_path), [], version_2_with_negative=False)
     assert (tmp_path / "predictions.json").read_text() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ("predictions.json", "nbest_predictions.json", "null_odds.json")
+    )
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

@@ -1,12 +1,14 @@
 """Reading SQuAD files: what is in them, where answers are, and what is wrong with them."""
 
 import json
+import sys
 
 import pytest
+import small_squad as small
+import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.squad import data as reading
-from bert_tf.squad import evaluation
+from bert_tf.squad import data, evaluation
 from bert_tf.squad.data import Answer, SquadExample
 
 CONTEXT = "It was founded in 1386 (see below)."
@@ -26,14 +28,16 @@ def answer(text: str, start: int) -> dict:
     return {"text": text, "answer_start": start}
 
 
-def training_set(*questions: dict, context: str = CONTEXT, version_2_with_negative: bool = False):
-    file = reading.parse_squad(content_of(*questions, context=context), "train.json")
-    return reading.training_set(file, version_2_with_negative=version_2_with_negative)
+def training_examples(
+    *questions: dict, context: str = CONTEXT, version_2_with_negative: bool = False
+):
+    file = data.parse_squad(content_of(*questions, context=context), "train.json")
+    return data.training_examples(file, version_2_with_negative=version_2_with_negative)
 
 
 def locate(context: str, text: str, start: int) -> tuple[int, int] | None:
-    return reading.locate_answer(
-        reading.split_context(context), Answer(text, start), num_characters=len(context)
+    return data.locate_answer(
+        data.split_context(context), Answer(text, start), num_characters=len(context)
     )
 
 
@@ -43,7 +47,7 @@ def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
     for mark in ("", "\ufeff"):
         path = tmp_path / "dev.json"
         path.write_text(mark + text, encoding="utf-8")
-        file = reading.read_squad(str(path))
+        file = data.read_squad(str(path))
         assert file.examples == [expected]
         assert not file.version_2
 
@@ -60,7 +64,7 @@ def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
     ],
 )
 def test_the_data_say_which_version_they_are(fields, questions, version_2):
-    assert reading.parse_squad(content_of(*questions, **fields), "x").version_2 == version_2
+    assert data.parse_squad(content_of(*questions, **fields), "x").version_2 == version_2
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def test_the_data_say_which_version_they_are(fields, questions, version_2):
 )
 def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog):
     with caplog.at_level("WARNING", logger="absl"):
-        file = reading.parse_squad(content_of(*questions), "x")
+        file = data.parse_squad(content_of(*questions), "x")
     assert file.has_golds == has_golds
     mixed = len({bool(one.answers) for one in file.examples}) == 2
     assert ("1 of 2 questions have no answers" in caplog.text) == mixed
@@ -88,7 +92,7 @@ def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog)
 def test_unanswerable_with_or_without_the_fields():
     bare = {"id": "q3", "question": "Why?"}
     null = question("q4", answers=None, is_impossible=True)
-    file = reading.parse_squad(
+    file = data.parse_squad(
         content_of(question(is_impossible=True), question("q2"), bare, null), "dev.json"
     )
     assert [one.is_impossible for one in file.examples] == [True] * 4
@@ -96,7 +100,7 @@ def test_unanswerable_with_or_without_the_fields():
 
 
 def test_ids_that_are_numbers_become_text():
-    assert reading.parse_squad(content_of(question(7)), "x").examples[0].qas_id == "7"
+    assert data.parse_squad(content_of(question(7)), "x").examples[0].qas_id == "7"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_ids_that_are_numbers_become_text():
 )
 def test_what_is_not_as_expected_is_named(content, expected):
     with pytest.raises(InputError) as error:
-        reading.parse_squad(content, "dev.json")
+        data.parse_squad(content, "dev.json")
     assert expected in error.value.received
     assert "dev.json" in error.value.received
 
@@ -132,31 +136,16 @@ def test_what_is_no_json_is_named(tmp_path, raw):
     path = tmp_path / "dev.json"
     path.write_bytes(raw)
     with pytest.raises(InputError, match=r"dev\.json, which is not JSON"):
-        reading.read_squad(str(path))
+        data.read_squad(str(path))
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="is not a file"):
-        reading.read_squad(str(tmp_path / "nothing.json"))
-
-
-def test_rows_of_a_data_set_with_columns():
-    row = {
-        "id": b"q1",
-        "title": "t",
-        "context": "Ruprecht founded it. Süd".encode(),
-        "question": b"Who?",
-        "answers": {"text": [b"Ruprecht"], "answer_start": [0]},
-    }
-    assert reading.example_of_row(row) == SquadExample(
-        "q1", "Who?", "Ruprecht founded it. Süd", (Answer("Ruprecht", 0),), False, "t"
-    )
-    unanswerable = row | {"answers": {"text": [], "answer_start": []}, "is_impossible": True}
-    assert reading.example_of_row(unanswerable).is_impossible
+        data.read_squad(str(tmp_path / "nothing.json"))
 
 
 def test_words_the_drawn_example():
-    words = reading.split_context("So it was\tin 1386.")
+    words = data.split_context("So it was\tin 1386.")
     assert words.words == ["So", "it", "was", "in", "1386."]
     assert words.starts.tolist() == [0, 3, 6, 10, 13]
     assert words.word_of_character([0, 1, 2, 9, 10, 17]).tolist() == [0, 0, 0, 2, 3, 4]
@@ -164,7 +153,7 @@ def test_words_the_drawn_example():
 
 def test_only_the_original_white_space_parts_words():
     text = "a\u00a0b\u202fc\u3000d\u200be\nf\rg\u2028h"
-    assert reading.split_context(text).words == ["a\u00a0b", "c\u3000d\u200be", "f", "g\u2028h"]
+    assert data.split_context(text).words == ["a\u00a0b", "c\u3000d\u200be", "f", "g\u2028h"]
 
 
 @pytest.mark.parametrize(
@@ -195,38 +184,40 @@ def test_locate_answer_looks_at_white_space_as_single_spaces():
 
 
 def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
-    found = training_set(
+    found = training_examples(
         question("q1", answers=[answer("1386", 18)]),
         question("q2", answers=[answer("1386", 2)]),
         question("q3", answers=[answer("1386", 999)]),
     )
-    assert [one.example.qas_id for one in found.examples] == ["q1"]
-    assert [one.qas_id for one in found.wrong] == ["q2", "q3"]
-    assert "question 'q2': the answer '1386' is not at answer_start 2, where it says ' was'" in (
-        caplog.text
+    assert [one.example.qas_id for one in found] == ["q1"]
+    assert "question 'q3': the answer '1386' is not at answer_start 999" in caplog.text
+    assert (
+        "question 'q2': the answer '1386' is not at answer_start 2, where the context has ' was'"
+        in (caplog.text)
     )
     assert "2 of 3 questions left out" in caplog.text
 
 
-def test_of_several_answers_the_first_is_used():
-    found = training_set(question(answers=[answer("1386", 18), answer("founded", 7)]))
-    assert found.examples[0].answer == Answer("1386", 18)
-    assert found.further_answers == 1
+def test_of_several_answers_the_first_is_used(caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        found = training_examples(question(answers=[answer("1386", 18), answer("founded", 7)]))
+    assert found[0].answer == Answer("1386", 18)
+    assert "1 questions have several answers; the first is used" in caplog.text
 
 
 def test_a_repeated_answer_is_where_its_offset_says():
     context = "May, the May of May"
     for start, word in ((0, 0), (9, 2), (16, 4)):
-        found = training_set(question(answers=[answer("May", start)]), context=context)
-        assert found.examples[0].words == (word, word)
+        found = training_examples(question(answers=[answer("May", start)]), context=context)
+        assert found[0].words == (word, word)
 
 
 def test_impossible_counts_only_in_version_2():
     one = question(answers=[answer("1386", 18)], is_impossible=True)
-    assert training_set(one).examples[0].words == (4, 4)
-    found = training_set(one, version_2_with_negative=True)
-    assert found.examples[0].words is None
-    assert found.examples[0].answer is None
+    assert training_examples(one)[0].words == (4, 4)
+    found = training_examples(one, version_2_with_negative=True)
+    assert found[0].words is None
+    assert found[0].answer is None
 
 
 @pytest.mark.parametrize("version_2_with_negative", [False, True])
@@ -235,41 +226,40 @@ def test_a_question_without_the_answer_it_needs_is_named(version_2_with_negative
     with pytest.raises(
         InputError, match=r"train\.json, question 'q5', which has no answer"
     ) as error:
-        training_set(right, one, version_2_with_negative=version_2_with_negative)
+        training_examples(right, one, version_2_with_negative=version_2_with_negative)
     assert ("--version_2_with_negative" in error.value.remedy) != version_2_with_negative
 
 
 def test_nothing_left_to_train_on():
     with pytest.raises(InputError, match="none of 1 questions"):
-        training_set(question(answers=[answer("1387", 18)]))
+        training_examples(question(answers=[answer("1387", 18)]))
 
 
 def test_equal_ids_are_reported(caplog):
-    reading.parse_squad(content_of(question("q1"), question("q1")), "dev.json")
+    data.parse_squad(content_of(question("q1"), question("q1")), "dev.json")
     assert "1 of 2 questions have an id that another has" in caplog.text
 
 
 @pytest.mark.parametrize("language", ["en", "de", "es", "ru"])
 def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
-    file = reading.read_squad(str(data_dir / "xquad" / f"xquad.{language}.json"))
-    found = reading.training_set(file, version_2_with_negative=False)
+    file = data.read_squad(str(data_dir / "xquad" / f"xquad.{language}.json"))
+    found = data.training_examples(file, version_2_with_negative=False)
     assert len(file.examples) == 1190
     assert not file.version_2
-    assert len(found.examples) + len(found.wrong) == 1190
-    assert len(found.wrong) < 12
+    assert 1190 - 12 < len(found) <= 1190
 
 
 def test_questions_without_any_answers_are_not_trained_on():
     """Such as a test set, or answers under another key: else it learns that there are none."""
     question = {"id": "q", "question": "Who?", "answer": [{"text": "Ann", "answer_start": 0}]}
     paragraphs = [{"context": "Ann left.", "qas": [question]}]
-    file = reading.parse_squad({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}, "a.json")
+    file = data.parse_squad({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}, "a.json")
     with pytest.raises(InputError, match=r"a\.json, none of whose questions has an answer"):
-        reading.training_set(file, version_2_with_negative=True)
+        data.training_examples(file, version_2_with_negative=True)
 
 
 @pytest.mark.parametrize(
-    ("version", "fields", "is_said"),
+    ("version", "fields", "is_marked"),
     [
         ("v2.0", {}, False),
         ("v2.0", {"answers": []}, True),
@@ -278,12 +268,77 @@ def test_questions_without_any_answers_are_not_trained_on():
         ("1.1", {"answers": [], "is_impossible": True}, True),
     ],
 )
-def test_questions_that_nothing_says_cannot_be_answered(caplog, version, fields, is_said):
+def test_questions_that_nothing_marks_as_impossible(caplog, version, fields, is_marked):
     right = {"id": "p", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
     other = {"id": "q", "question": "When?"} | fields
     content = {"version": version}
     content["data"] = [{"paragraphs": [{"context": "Ann left.", "qas": [right, other]}]}]
     with caplog.at_level("WARNING", logger="absl"):
-        file = reading.parse_squad(content, "a.json")
+        file = data.parse_squad(content, "a.json")
     assert file.examples[1].is_impossible
-    assert ("1 of 2 questions have no answers, and nothing says" in caplog.text) != is_said
+    assert (
+        "1 of 2 questions have no answers and are not marked impossible" in caplog.text
+    ) != is_marked
+
+
+# ---------------------------------------------------------------------------- tensorflow-datasets
+
+ACCENTED = "😀 Ruprecht founded it in 1386."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    """A prepared squad of v1.1's kind, squad/v2.0, and a dataset without questions."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    folder = str(tmp_path_factory.mktemp("tfds"))
+    who = question("q1", answers=[answer("Ruprecht", 2)])
+    when = question("q2", answers=[answer("1386", 25), answer("in 1386", 22)])
+    v1 = [content_of(*some, context=ACCENTED) for some in ((who, when), (who,))]
+    small.write_tfds(folder, "v1.1", train=v1[0], validation=v1[1])
+    v2 = content_of(who | {"is_impossible": False}, question("q3", is_impossible=True))
+    small.write_tfds(folder, "v2.0", train=v2, validation=v2)
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="news",
+        config="plain",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict({"id": tf.string, "document": tf.string}),
+        split_datasets={"train": tf.data.Dataset.from_tensors({"id": "n1", "document": "It."})},
+        data_dir=folder,
+    )
+    return folder
+
+
+def test_tfds_questions_of_v1(folder):
+    file = data.read_squad_tfds("squad/v1.1", data.TFDS_TRAIN, data_dir=folder)
+    assert not file.version_2
+    assert file.source == "squad/v1.1, train"
+    answers = (Answer("1386", 25), Answer("in 1386", 22))
+    assert file.examples == [
+        SquadExample("q1", "When?", ACCENTED, (Answer("Ruprecht", 2),), False, "t"),
+        SquadExample("q2", "When?", ACCENTED, answers, False, "t"),
+    ]
+    found = data.training_examples(file, version_2_with_negative=False)
+    assert [one.words for one in found] == [(1, 1), (5, 5)]  # offsets are code points
+
+
+def test_tfds_questions_of_v2(folder):
+    file = data.read_squad_tfds("squad/v2.0", data.TFDS_PREDICT, data_dir=folder)
+    assert file.version_2
+    assert [one.is_impossible for one in file.examples] == [False, True]
+    assert file.examples[1].answers == ()
+
+
+def test_a_tfds_split_that_does_not_exist(folder):
+    with pytest.raises(InputError, match="with the splits train, validation"):
+        data.read_squad_tfds("squad/v1.1", "test", data_dir=folder)
+
+
+def test_a_tfds_dataset_without_questions(folder):
+    with pytest.raises(InputError, match=r"news/plain, train, with the features"):
+        data.read_squad_tfds("news/plain", "train", data_dir=folder)
+
+
+def test_tfds_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InputError, match="tensorflow-datasets is not installed"):
+        data.read_squad_tfds("squad", "train")

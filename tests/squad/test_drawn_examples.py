@@ -3,50 +3,44 @@
 import doctest
 import importlib
 import io
+import pkgutil
 
 import numpy as np
 import pytest
 import small_squad as small
 
-from bert_tf.squad import alignment, evaluation, thresholds, windows
-from bert_tf.squad import data as reading
+import bert_tf.squad
+from bert_tf.squad import alignment, data, evaluation, thresholds, windows
 from bert_tf.squad.windows import WindowSizes
 
-# The pure functions by file. Those drawn with pieces of a tokenizer have their tests below, and in
-# test_squad_windows.py, test_squad_answers.py and test_squad_evaluation.py.
+# The modules whose examples a reader should find, so that none is lost with its docstring.
 DRAWN = {
-    "reading": ("ContextWords", "locate_answer"),
-    "windows": (
-        *("doc_spans", "max_context_window", "pieces_of_words", "improve_answer_span"),
-        "positions_in_window",
-    ),
-    "alignment": ("join_pieces", "find_final_text"),
-    "answers": ("best_indexes", "null_candidate", "best_non_null", "null_odds", "decide"),
-    "evaluation": ("normalize_answer", "token_f1", "score_question"),
-    "report": ("script_json",),
+    *("data.article_of_row", "data.ContextWords", "data.locate_answer"),
+    *("windows.doc_spans", "windows.max_context_window", "windows.pieces_of_words"),
+    *("windows.improve_answer_span", "windows.positions_in_window"),
+    *("alignment.join_pieces", "alignment.find_final_text", "answers.best_indexes"),
+    *("answers.null_candidate", "answers.best_non_null", "answers.null_odds", "answers.decide"),
+    *("evaluation.normalize_answer", "evaluation.token_f1", "evaluation.score_question"),
+    "report.script_json",
+}
+EXAMPLES = {
+    test.name.removeprefix("bert_tf.squad."): test
+    for module in pkgutil.iter_modules(bert_tf.squad.__path__, "bert_tf.squad.")
+    for test in doctest.DocTestFinder().find(importlib.import_module(module.name))
+    if test.examples
 }
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(module, name) for module, names in DRAWN.items() for name in names]
-)
-def test_drawn_example(module, name):
-    found = importlib.import_module(f"bert_tf.squad.{module}")
-    (example,) = doctest.DocTestFinder(recurse=False).find(
-        getattr(found, name), name, globs=vars(found)
-    )
-    said = io.StringIO()
-    result = doctest.DocTestRunner(verbose=False).run(example, out=said.write)
+def test_no_example_is_lost():
+    assert set(EXAMPLES) >= DRAWN
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_drawn_example(name):
+    log = io.StringIO()
+    result = doctest.DocTestRunner(verbose=False).run(EXAMPLES[name], out=log.write)
     assert result.attempted
-    assert not result.failed, said.getvalue()
-
-
-def test_no_example_is_forgotten():
-    for module in [*DRAWN, "model", "tfds", "files", "thresholds", "window_records"]:
-        found = importlib.import_module(f"bert_tf.squad.{module}")
-        tests = doctest.DocTestFinder().find(found)
-        with_examples = {test.name.split(".")[-1] for test in tests if test.examples}
-        assert with_examples == set(DRAWN.get(module, ()))
+    assert not result.failed, log.getvalue()
 
 
 def test_the_two_alignments():
@@ -82,21 +76,10 @@ def test_what_the_original_cannot_cut_is_logged(caplog):
         assert ("Unable to find text: '[UNK]' in 'who,xx,it'" in caplog.text) == verbose_logging
 
 
-def test_a_row_of_a_data_set():
-    row = {
-        "id": b"q1", "title": b"t", "context": b"Ruprecht founded it.", "question": b"Who?",
-        "answers": {"text": [b"Ruprecht"], "answer_start": [0]},
-    }  # fmt: skip
-    answers = (reading.Answer("Ruprecht", 0),)
-    assert reading.example_of_row(row) == reading.SquadExample(
-        "q1", "Who?", "Ruprecht founded it.", answers, title="t"
-    )
-
-
 def test_the_originals_order_of_training():
     """What random.Random(12345).shuffle makes of ten in Python 3."""
-    kept = [reading.TrainingExample(small.example(str(i)), None, None) for i in range(10)]
-    mixed = [int(one.example.context) for one in reading.original_order(kept)]
+    kept = [data.TrainingExample(small.example(str(i)), None, None) for i in range(10)]
+    mixed = [int(one.example.context) for one in data.original_order(kept)]
     assert mixed == [8, 7, 3, 5, 1, 2, 9, 4, 0, 6]
     assert [int(one.example.context) for one in kept] == list(range(10))
 

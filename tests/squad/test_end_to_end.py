@@ -1,5 +1,6 @@
 """Any texts -> windows -> any logits -> answers -> files -> scores -> the page: nothing crashes."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,8 +9,7 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.squad import alignment, answers, files, report, thresholds, windows
-from bert_tf.squad import data as reading
+from bert_tf.squad import alignment, answers, data, files, report, thresholds, windows
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -49,14 +49,14 @@ def questions(draw) -> dict:
     st.data(),
 )
 def test_from_any_question_to_its_score(
-    tokenizers, content, cuts, sizes, switches, threshold, data
+    tokenizers, content, cuts, sizes, switches, threshold, rows
 ):
     version_2, lower, legacy_alignment = switches
     tokenizer = tokenizers[lower]
-    file = reading.parse_squad(content, "test.json")
+    file = data.parse_squad(content, "test.json")
     found = windows.prediction_windows(file.examples, tokenizer, WindowSizes(*cuts))
     logits = [
-        [np.array(data.draw(st.lists(LOGITS, min_size=n, max_size=n)), np.float32) for n in lengths]
+        [np.array(rows.draw(st.lists(LOGITS, min_size=n, max_size=n)), np.float32) for n in lengths]
         for lengths in ([len(window.input_ids) for window in found],) * 2
     ]
     align = alignment.make_alignment(found, tokenizer, legacy_alignment=legacy_alignment)
@@ -79,8 +79,9 @@ def test_from_any_question_to_its_score(
         results = thresholds.scores(file, predictions, null_score_diff_threshold=threshold)
     assert all(np.isfinite(value) for value in results.values())
     decided = made[files.PREDICTIONS]
-    for with_golds in (False, True):
-        report.report_html(file, predictions, decided, totals=results, with_golds=with_golds)
+    for has_golds in (False, True):
+        shown = dataclasses.replace(file, has_golds=has_golds)
+        report.report_html(shown, predictions, decided, totals=results)
 
 
 def check(context, prediction, n_best_size, version_2, legacy_alignment):
@@ -96,7 +97,7 @@ def check(context, prediction, n_best_size, version_2, legacy_alignment):
         start, end = entry.characters
         assert 0 <= start < end <= len(context)
         if legacy_alignment:  # white space is made single spaces, and may be more than the pieces
-            words = reading.split_context(context).words
+            words = data.split_context(context).words
             assert entry.text in " ".join(words)
         else:
             assert entry.text == context[start:end]
@@ -112,10 +113,10 @@ def test_a_perfect_model_finds_every_answer_that_is_in_a_window(tokenizers, cont
         {"context": "1895", "qas": [{"id": "q9", "question": "", "answers": [
             {"text": "1895", "answer_start": 0}]}]}
     )  # fmt: skip
-    file = reading.parse_squad(content, "test.json")
-    training_set = reading.training_set(file, version_2_with_negative=True)
-    taught = windows.training_windows(training_set.examples, tokenizer, sizes)
-    examples = [one.example for one in training_set.examples]
+    file = data.parse_squad(content, "test.json")
+    training_examples = data.training_examples(file, version_2_with_negative=True)
+    taught = windows.training_windows(training_examples, tokenizer, sizes)
+    examples = [one.example for one in training_examples]
     logits = []
     for side in ("start", "end"):
         rows = [np.zeros(len(window.input_ids), np.float32) for window in taught]

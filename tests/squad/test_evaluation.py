@@ -4,12 +4,10 @@ import json
 
 import pytest
 import small_squad as small
-from absl import flags
+import walking
 
-from bert_tf.cli import evaluate_squad
 from bert_tf.errors import InputError
-from bert_tf.squad import data as reading
-from bert_tf.squad import evaluation, files
+from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
@@ -31,7 +29,7 @@ NULL_ODDS = {"q1": -5.0, "q2": -2.0, "q3": -1.0, "q4": 4.0}
     [("bert-ensemble", 86.20624, 92.19558), ("logreg", 40.14191, 50.98154)],
 )
 def test_published_predictions_on_all_of_dev(data_dir, system, exact_match, f1):
-    file = reading.read_squad(str(data_dir / "squad" / "dev-v1.1.json"))
+    file = data.read_squad(str(data_dir / "squad" / "dev-v1.1.json"))
     path = data_dir / "squad" / "predictions" / f"{system}-dev-v1.1.json"
     scores = evaluation.evaluate(file, files.read_predictions(str(path)))
     assert list(scores) == ["exact_match", "f1"]
@@ -214,15 +212,10 @@ def paths(tmp_path):
     return [str(tmp_path / name) for name in contents]
 
 
-@pytest.fixture
-def run_command(monkeypatch):
-    def run(*argv: str) -> None:
-        values = flags.FlagValues()
-        evaluate_squad.define_flags(values)
-        monkeypatch.setattr(evaluate_squad, "FLAGS", values)
-        evaluate_squad.main(values(["squad_evaluate", *argv]))
-
-    return run
+@pytest.fixture(scope="module")
+def run_command():
+    with walking.in_process("evaluate-squad") as main:
+        yield main
 
 
 def test_the_command_prints_the_official_keys(capsys, paths, run_command):

@@ -1,5 +1,6 @@
 """report.html: what is in it, and that no text gets out of its place."""
 
+import dataclasses
 import html.parser
 import json
 import pathlib
@@ -35,7 +36,10 @@ FILE = small.squad_file(*QUESTIONS, version_2=True)
 
 def page(with_golds: bool = True, file=FILE, predictions=PREDICTIONS, answers=ANSWERS) -> str:
     return report.report_html(
-        file, predictions, answers, totals={"exact": 62.5, "total": 10570}, with_golds=with_golds
+        dataclasses.replace(file, has_golds=with_golds),
+        predictions,
+        answers,
+        totals={"exact": 62.5, "total": 10570},
     )
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
-from bert_tf.squad import data as reading
-from bert_tf.squad import window_records, windows
+from bert_tf.squad import data, windows
 from bert_tf.squad.windows import DocSpan, PieceSpan, WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -26,10 +25,10 @@ def tokenizers() -> dict[bool, FullTokenizer]:
 
 
 def training_windows(example, tokenizer, sizes, *, version_2_with_negative=False):
-    found = reading.training_set(
+    found = data.training_examples(
         small.squad_file(example), version_2_with_negative=version_2_with_negative
     )
-    return windows.training_windows(found.examples, tokenizer, sizes)
+    return windows.training_windows(found, tokenizer, sizes)
 
 
 def pieces(window, tokenizer, start=0, end=None) -> list[str]:
@@ -44,17 +43,16 @@ def pieces(window, tokenizer, start=0, end=None) -> list[str]:
 @pytest.mark.parametrize("mode", ["predict", "train"])
 def test_golden_features(goldens_dir, uncased, version, mode, length):
     name = {"predict": "input.json", "train": "input_train.json"}[mode]
-    file = reading.read_squad(str(goldens_dir / version / name))
+    file = data.read_squad(str(goldens_dir / version / name))
     golden = np.load(goldens_dir / version / f"features_{mode}_{length}.npz")
     if mode == "predict":
         ours = windows.prediction_windows(file.examples, uncased, SIZES[length])
     else:
-        found = reading.training_set(file, version_2_with_negative=version == "squad_v2")
-        assert [one.example.qas_id for one in found.examples] == golden["kept_ids"].tolist()
-        ours = windows.training_windows(found.examples, uncased, SIZES[length])
+        found = data.training_examples(file, version_2_with_negative=version == "squad_v2")
+        assert [one.example.qas_id for one in found] == golden["kept_ids"].tolist()
+        ours = windows.training_windows(found, uncased, SIZES[length])
     values = [
-        window_records.record_values(w, max_seq_length=length, is_training=mode == "train")
-        for w in ours
+        windows.record_values(w, max_seq_length=length, is_training=mode == "train") for w in ours
     ]
     columns = {name: np.stack([value[name] for value in values]) for name in values[0]}
     np.testing.assert_array_equal(columns["input_ids"], golden["input_ids"])
@@ -87,13 +85,13 @@ def test_random_texts_as_in_the_reference(tokenizers, questions, length, doc_str
     kept, expected = [], []
     for context, question, start, size in questions:
         text = context[start : start + size]
-        kept += reading.training_set(
+        kept += data.training_examples(
             small.squad_file(
                 small.example(context, question, [(text, start)]),
                 small.example("1895", "", [("1895", 0)]),  # so that there always is one to train on
             ),
             version_2_with_negative=False,
-        ).examples
+        )
         expected += expected_features(tokenizers[lower], sizes, context, question, text, start)
         expected += expected_features(tokenizers[lower], sizes, "1895", "", "1895", 0)
     for window, feature in zip(
@@ -117,7 +115,7 @@ def expected_features(tokenizer, sizes, context, question, text, start) -> list[
 
 
 def check_window(window, feature, length):
-    values = window_records.record_values(window, max_seq_length=length, is_training=True)
+    values = windows.record_values(window, max_seq_length=length, is_training=True)
     for name in ("input_ids", "input_mask", "segment_ids"):
         assert values[name] == feature[name]
     first = window.span.start
@@ -201,8 +199,8 @@ def test_max_context_window():
 )
 def test_improve_answer_span(tokenizers, context, text, start, words_span, expected):
     document = windows.tokenize_contexts([context], tokenizers[True])[context]
-    answer = reading.Answer(text, start)
-    words = reading.locate_answer(document.words, answer, num_characters=len(context))
+    answer = data.Answer(text, start)
+    words = data.locate_answer(document.words, answer, num_characters=len(context))
     span = windows.pieces_of_words(document, words)
     assert span == words_span
     answer_ids = tokenizers[True].tokenize_ids([text])[0].numpy()
@@ -266,7 +264,7 @@ def test_unanswerable_questions_point_at_cls(tokenizers):
     )
     assert window.answer == (0, 0)
     assert window.is_impossible
-    values = window_records.record_values(window, max_seq_length=11, is_training=True)
+    values = windows.record_values(window, max_seq_length=11, is_training=True)
     assert values["is_impossible"] == [1]
 
 
@@ -326,8 +324,8 @@ def test_records_are_written_and_read(tmp_path, tokenizers, is_training):
     found = training_windows(example, tokenizers[True], WindowSizes(9, 2, 1))
     path = str(tmp_path / "train.tf_record")
     kind = {"max_seq_length": 9, "is_training": is_training}
-    record = window_records.squad_record(**kind)
-    rows = (window_records.record_values(window, **kind) for window in found)
+    record = windows.squad_record(**kind)
+    rows = (windows.record_values(window, **kind) for window in found)
     assert write_records(path, record, rows) == 3
     assert [entry.name for entry in tmp_path.iterdir()] == ["train.tf_record"]
     read = RecordFiles(path, record).read(range(3))

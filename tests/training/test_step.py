@@ -25,7 +25,7 @@ from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.modeling import losses
-from bert_tf.squad.window_records import squad_record
+from bert_tf.squad.windows import squad_record
 from bert_tf.tasks.features import classifier_record
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
