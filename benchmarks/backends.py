@@ -36,11 +36,12 @@ def main() -> None:
 
 def run(folder: str) -> None:
     """In a backend's process: loads the checkpoint (the first one writes it), saves the outputs."""
-    import bert_tf  # noqa: I001  (first)
-    import keras
-    import numpy as np
+    import bert_tf
     from bert_tf.checkpoints import tf1
     from bert_tf.modeling import models
+
+    import keras
+    import numpy as np
 
     config = bert_tf.BertConfig(
         vocab_size=997,

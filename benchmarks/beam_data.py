@@ -21,11 +21,6 @@ from collections.abc import Iterator
 
 import psutil
 
-import bert_tf  # noqa: F401  (first)
-
-# isort: split
-import tensorflow as tf
-
 ROOT = pathlib.Path(__file__).parents[1]
 SECONDS_BETWEEN_LOOKS = 0.3
 
@@ -102,6 +97,8 @@ def own_bytes(pid: int) -> Iterator[int]:
 
 def digest(paths: list[str]) -> tuple[int, int, str]:
     """The number of records; a sum that only their set decides; a hash of them in order."""
+    import tensorflow as tf
+
     number, total, in_order = 0, 0, hashlib.blake2b()
     for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
         own = hashlib.blake2b(record).digest()

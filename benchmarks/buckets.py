@@ -22,7 +22,6 @@ import statistics
 import tempfile
 import time
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.tasks.registry import get_task
@@ -32,7 +31,6 @@ from bert_tf.training.fine_tuning import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
-# isort: split
 import numpy as np
 
 KINDS = ("buckets", "plain")

@@ -92,10 +92,12 @@ def peak_bytes() -> int:
 
 def make_step(options: argparse.Namespace):
     """A function that takes one step of the shipped training loop."""
-    import bert_tf  # noqa: I001  (first)
-    import tensorflow as tf
+    import bert_tf
     from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, settings, trainer as training
+    from bert_tf.training import optimization, settings
+    from bert_tf.training import trainer as training
+
+    import tensorflow as tf
 
     config = bert_tf.BertConfig(
         vocab_size=options.vocab_size,

@@ -8,11 +8,10 @@ scored on the evaluation records: the floor for masked_lm_accuracy and next_sent
 
 import argparse
 
-import numpy as np
-
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.data.records import pretraining_record
 from bert_tf.data.shards import RecordFiles
+
+import numpy as np
 
 CHUNK = 4096
 

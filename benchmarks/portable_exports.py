@@ -12,7 +12,6 @@ import pathlib
 import tempfile
 import time
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
 from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
@@ -20,7 +19,6 @@ from bert_tf.serving.options import ServingOptions
 from bert_tf.tasks import metrics, registry
 from bert_tf.tasks.features import Features, make_features
 
-# isort: split
 import numpy as np
 
 KINDS = (

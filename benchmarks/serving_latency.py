@@ -93,12 +93,10 @@ def make_models(model: str, folder: pathlib.Path) -> None:
 
 def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """Random weights of BERT-Base's sizes, with another model's vocabulary."""
-    import bert_tf  # first: it makes settings that TensorFlow reads when it loads
-
-    # isort: split
-    import keras
-
+    import bert_tf
     from bert_tf.checkpoints.tf1 import checkpoint_name
+
+    import keras
 
     keras.utils.set_random_seed(1)
     config = bert_tf.BertConfig(**BASE)

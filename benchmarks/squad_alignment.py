@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-import bert_tf  # noqa: F401  (first: it makes settings that TensorFlow reads when it loads)
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.modeling import models

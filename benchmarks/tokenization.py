@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from importlib import util
 
-import bert_tf  # isort: skip  (first: it sets what TensorFlow reads when it loads)
+import bert_tf
+from bert_tf.cli import flags as shared_flags
+
 import tensorflow as tf
 import tensorflow_text as tf_text
 from absl import flags
-
-from bert_tf.cli import flags as shared_flags
 
 FLAGS = flags.FLAGS
 ROUNDS = 3

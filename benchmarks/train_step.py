@@ -145,10 +145,12 @@ def random_batch(seed: int = 0) -> dict:
 
 def our_step(num_layers: int, hidden_size: int):
     """Takes n steps of the shipped training loop."""
-    import bert_tf  # noqa: I001  (first)
-    import tensorflow as tf
+    import bert_tf
     from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, trainer as training
+    from bert_tf.training import optimization
+    from bert_tf.training import trainer as training
+
+    import tensorflow as tf
 
     config = bert_tf.BertConfig(
         vocab_size=VOCAB,

@@ -6,18 +6,20 @@ import pathlib
 import hypothesis
 import pytest
 
-import bert_tf  # first of all: it sets what TensorFlow reads only at import
-
-# isort: split
-import tensorflow as tf
-
+import bert_tf
 from bert_tf.training import distribution
 
-# Two devices for the tests of tf.distribute; it must be said before the first operation. What asks
-# for no device runs on the first, as if it were the only one.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+
+def pytest_configure() -> None:
+    """Two devices for the tests of tf.distribute, before the first operation.
+
+    What asks for no device runs on the first, as if it were the only one.
+    """
+    import tensorflow as tf  # after bert_tf, which makes settings that it reads when it loads
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,7 +34,7 @@ def _folder(variable: str) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def two_replicas() -> tf.distribute.Strategy:
+def two_replicas():
     """Two CPU devices, mirrored. The only one of its kind in the process.
 
     A second MirroredStrategy would number its collective operations from the start again, and

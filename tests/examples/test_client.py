@@ -25,11 +25,14 @@ from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.predictor import Predictor
 from bert_tf.tasks.features import classifier_record
 
-pytest.importorskip("tensorflow_serving.apis", reason="needs tensorflow-serving-api")
-
-# isort: split
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-from tensorflow_serving.config import model_server_config_pb2
+predict_pb2, prediction_service_pb2_grpc, model_server_config_pb2 = (
+    pytest.importorskip(f"tensorflow_serving.{module}", reason="needs tensorflow-serving-api")
+    for module in (
+        "apis.predict_pb2",
+        "apis.prediction_service_pb2_grpc",
+        "config.model_server_config_pb2",
+    )
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 LINES = [

@@ -131,10 +131,12 @@ def peak_bytes() -> int:
 
 def make_step(values: dict):
     """A function that takes so many steps of the shipped training loop."""
-    import bert_tf  # noqa: I001  (first)
     import tensorflow as tf
+
+    import bert_tf
     from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, settings, trainer as training
+    from bert_tf.training import optimization, settings
+    from bert_tf.training import trainer as training
 
     config = bert_tf.BertConfig(**values["config"])
     classes = values["num_classes"]

@@ -11,13 +11,11 @@ import pathlib
 import pickle
 import sys
 
-import bert_tf  # first of all: it sets what TensorFlow reads only at import
-
-# isort: split
 import numpy as np
 import small
 import tensorflow as tf
 
+import bert_tf
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
