@@ -1,4 +1,4 @@
-"""Orders: every row as often as it should come, however the positions are asked for."""
+"""Samplers: every row as often as it should come, however the positions are asked for."""
 
 import concurrent.futures
 import itertools
@@ -21,19 +21,19 @@ from bert_tf.data.samplers import (
     seed=st.integers(0, 2**40),
     cuts=st.lists(st.integers(0, 60), min_size=3, max_size=3).map(sorted),
 )
-def test_shuffled_order(num_rows, seed, cuts):
-    order, other = ShuffledSampler(num_rows, seed=seed), ShuffledSampler(num_rows, seed=seed)
+def test_shuffled_sampler(num_rows, seed, cuts):
+    sampler, other = ShuffledSampler(num_rows, seed=seed), ShuffledSampler(num_rows, seed=seed)
     a, b, c = cuts
-    joined = np.concatenate([order.rows(a, b), order.rows(b, c)])
-    # Another order object, asked for the later part first: no state that could tell.
+    joined = np.concatenate([sampler.rows(a, b), sampler.rows(b, c)])
+    # Another sampler, asked for the later part first: no state that could tell.
     later, earlier = other.rows(b, c), other.rows(a, b)
     assert joined.tolist() == other.rows(a, c).tolist() == [*earlier, *later]
     for epoch in range(3):
-        epoch_rows = order.rows(epoch * num_rows, (epoch + 1) * num_rows)
+        epoch_rows = sampler.rows(epoch * num_rows, (epoch + 1) * num_rows)
         assert sorted(epoch_rows) == list(range(num_rows))
 
 
-def test_shuffled_order_differs_between_epochs_and_seeds():
+def test_shuffled_sampler_differs_between_epochs_and_seeds():
     def epochs(seed):
         return {tuple(ShuffledSampler(11, seed=seed).rows(i * 11, i * 11 + 11)) for i in range(50)}
 
@@ -48,19 +48,19 @@ def test_shuffled_order_differs_between_epochs_and_seeds():
     assert np.abs(counts - 50).max() < 5 * 6.7
 
 
-def test_shuffled_order_from_many_threads():
-    order = ShuffledSampler(101, seed=7)
+def test_shuffled_sampler_from_many_threads():
+    sampler = ShuffledSampler(101, seed=7)
     expected = [ShuffledSampler(101, seed=7).rows(i * 40, i * 40 + 40).tolist() for i in range(9)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         asked = [i % 9 for i in range(900)]
         for i, rows in zip(
-            asked, pool.map(lambda i: order.rows(i * 40, i * 40 + 40), asked), strict=True
+            asked, pool.map(lambda i: sampler.rows(i * 40, i * 40 + 40), asked), strict=True
         ):
             assert rows.tolist() == expected[i]
 
 
 @given(num_rows=st.integers(1, 13), start=st.integers(0, 50), size=st.integers(0, 30))
-def test_file_order(num_rows, start, size):
+def test_sequential_sampler(num_rows, start, size):
     rows = SequentialSampler(num_rows).rows(start, start + size)
     assert rows.tolist() == [position % num_rows for position in range(start, start + size)]
 
@@ -72,10 +72,10 @@ def test_file_order(num_rows, start, size):
     cuts=st.lists(st.integers(0, 60), min_size=2, max_size=2).map(sorted),
 )
 def test_a_buffer_is_filled_from_the_files_and_left_at_random(num_rows, buffer, seed, cuts):
-    order = BufferedShuffleSampler(num_rows, seed=seed, buffer=buffer)
+    sampler = BufferedShuffleSampler(num_rows, seed=seed, buffer=buffer)
     a, b = cuts
-    later, earlier = order.rows(a, b).tolist(), order.rows(0, a).tolist()
-    assert [*earlier, *later] == order.rows(0, b).tolist()
+    later, earlier = sampler.rows(a, b).tolist(), sampler.rows(0, a).tolist()
+    assert [*earlier, *later] == sampler.rows(0, b).tolist()
     held = [position % num_rows for position in range(buffer)]
     for position, row in enumerate([*earlier, *later]):
         held.remove(row)  # it was in the buffer
@@ -96,15 +96,17 @@ def test_a_buffer_mixes_by_the_seed():
     cut=st.integers(0, 60),
     data=st.data(),
 )
-def test_each_window_has_the_rows_of_the_other_order(num_rows, batch_size, window, seed, cut, data):
+def test_each_window_has_the_rows_of_the_other_sampler(
+    num_rows, batch_size, window, seed, cut, data
+):
     lengths = np.array(data.draw(st.lists(st.integers(1, 9), min_size=num_rows, max_size=num_rows)))
     num_examples = 60
     under = ShuffledSampler(num_rows, seed=5)
-    order = ByLengthSampler(
+    sampler = ByLengthSampler(
         under, lengths, batch_size=batch_size, window=window, num_examples=num_examples, seed=seed
     )
-    all_rows = order.rows(0, num_examples)
-    assert all_rows.tolist() == [*order.rows(0, cut), *order.rows(cut, num_examples)]
+    all_rows = sampler.rows(0, num_examples)
+    assert all_rows.tolist() == [*sampler.rows(0, cut), *sampler.rows(cut, num_examples)]
     size = window * batch_size
     for start in range(0, num_examples, size):
         mine = all_rows[start : start + size]
@@ -126,10 +128,10 @@ def test_each_window_has_the_rows_of_the_other_order(num_rows, batch_size, windo
 def test_the_epochs_of_a_window_are_sorted_by_themselves():
     """Else the three copies of a row would make up a batch."""
     lengths = np.array([5, 1, 3])
-    order = ByLengthSampler(
+    sampler = ByLengthSampler(
         SequentialSampler(3), lengths, batch_size=3, window=3, num_examples=9, seed=None
     )  # up, down, up
-    assert order.rows(0, 9).tolist() == [1, 2, 0, 0, 2, 1, 1, 2, 0]
+    assert sampler.rows(0, 9).tolist() == [1, 2, 0, 0, 2, 1, 1, 2, 0]
 
 
 @pytest.mark.parametrize("num_rows", [5, 23, 150])
@@ -137,11 +139,11 @@ def test_copies_that_the_buffer_brings_together_do_not_make_up_a_batch(num_rows)
     """Of distinct lengths, a row is beside its copy only where one sorted run ends."""
     lengths = np.random.default_rng(0).permutation(num_rows)
     under = BufferedShuffleSampler(num_rows, seed=7)
-    order = ByLengthSampler(
+    sampler = ByLengthSampler(
         under, lengths, batch_size=num_rows, window=1, num_examples=10 * num_rows, seed=None
     )
     for start in range(0, 10 * num_rows, num_rows):
-        rows = order.rows(start, start + num_rows)
+        rows = sampler.rows(start, start + num_rows)
         assert sorted(rows) == sorted(under.rows(start, start + num_rows))
         num_runs = np.bincount(rows).max()
         assert np.count_nonzero(np.diff(rows) == 0) < num_runs

@@ -8,7 +8,8 @@ import small
 
 from bert_tf import BertConfig, bert_encoder, pretraining_model
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.modeling import models
+from bert_tf.config import HEADS
+from bert_tf.modeling.models import make_model
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
 RELEASED_SIZES = [
@@ -156,27 +157,46 @@ def test_first_weights():
                 assert abs(value.mean()) < 0.0005, name
 
 
-HEADS = {
-    "classes": lambda config: models.classifier_model(config, num_classes=3),
-    "choices": lambda config: models.choice_model(config, num_choices=3),
-    "tokens": lambda config: models.token_model(config, num_classes=3),
-    "spans": models.span_model,
-}
+def test_every_head_has_its_model():
+    sizes = {"num_classes": 3, "num_choices": 5}
+    outputs = {name: make_model(name, small.CONFIG, **sizes).output for name in HEADS}
+    encoder = {"sequence_output", "pooled_output"}
+    assert {name: set(by_name) - encoder for name, by_name in outputs.items()} == {
+        "pretraining": {"masked_lm_logits", "next_sentence_logits"},
+        "fill_mask": {"masked_lm_logits"},
+        "classification": {"logits"},
+        "multi_label": {"logits"},
+        "regression": {"logits"},
+        "multiple_choice": {"logits"},
+        "token_labels": {"logits"},
+        "question_answering": {"start_logits", "end_logits"},
+        "embeddings": set(),
+    }
+    shapes = {name: one["logits"].shape for name, one in outputs.items() if "logits" in one}
+    assert shapes == {
+        "classification": (None, 3),
+        "multi_label": (None, 3),
+        "regression": (None, 1),
+        "multiple_choice": (None, 5),
+        "token_labels": (None, None, 3),
+    }
 
 
-@pytest.mark.parametrize("kind", HEADS)
-def test_heads_of_tasks_are_the_originals(kind):
+@pytest.mark.parametrize(
+    "head", ["classification", "multiple_choice", "token_labels", "question_answering"]
+)
+def test_heads_of_tasks_are_the_originals(head):
     """Dropout of 0.1 (none for spans), first weights of 0.02, whatever the configuration says."""
     config = BertConfig.from_dict(
         small.CONFIG.to_dict()
         | {"initializer_range": 3.0, "hidden_dropout_prob": 0.0, "hidden_size": 60}
     )
-    model = HEADS[kind](config)
+    model = make_model(head, config, num_classes=3, num_choices=3)
     rates = [layer.rate for layer in model.layers if layer.name == "dropout"]
-    assert rates == ([] if kind == "spans" else [0.1])
+    assert rates == ([] if head == "question_answering" else [0.1])
     weights = reference.take_weights(model)
-    (head,) = (weights[name] for name in weights if name.endswith("output_weights"))
-    assert 0.03 < np.abs(head).max() <= 0.04
+    (kernel,) = (weights[name] for name in weights if name.endswith("output_weights"))
+    assert 0.03 < np.abs(kernel).max() <= 0.04
     assert np.abs(weights["bert/embeddings/word_embeddings"]).max() > 3
 
 

@@ -1,0 +1,55 @@
+"""Records of one number or two features, their bytes worked out by hand, and files of them."""
+
+import struct
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.records import Feature, Record
+from bert_tf.data.shards import RecordFiles
+
+NUMBER = Record("number", (Feature("input_ids", tf.int64, 1),))
+PAIR = Record("pair", (Feature("b", tf.int64, 2), Feature("a", tf.float32, 1)))
+# Protocol buffers: a tag (field * 8 + 2) and a length before everything that has a length.
+PAIR_BYTES = bytes.fromhex(
+    "0a 1d"  # Example.features, 29 bytes
+    "0a 0d  0a 01 61"  # a map entry, 13 bytes: the key "a", keys being sorted,
+    "       12 08  12 06  0a 04 0000c03f"  # a Feature with a FloatList of 1.5
+    "0a 0c  0a 01 62"  # the key "b",
+    "       12 07  1a 05  0a 03 03 ac02"  # a Feature with an Int64List of 3 and 300
+)
+
+
+def checksum(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as TFRecord files have it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def framed(data: bytes) -> bytes:
+    """A record as TFRecord files have it."""
+    length = struct.pack("<Q", len(data))
+    return length + checksum(length) + data + checksum(data)
+
+
+def write_numbers(path, numbers) -> str:
+    """A file of `NUMBER` records."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in numbers:
+            writer.write(NUMBER.serialize({"input_ids": [number]}))
+    return str(path)
+
+
+def open_numbers(folder, *sizes: int) -> RecordFiles:
+    """Files of the given sizes with the numbers 0, 1, 2, ... through all of them."""
+    starts = np.cumsum([0, *sizes])
+    paths = [
+        write_numbers(folder / f"{i}.tfrecord", range(starts[i], starts[i + 1]))
+        for i in range(len(sizes))
+    ]
+    return RecordFiles(paths, NUMBER)
