@@ -106,7 +106,7 @@ def progress_line(label: str, done: float, total: float, unit: str, rate: float)
     'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
     """
     left = duration((total - done) / rate)
-    amounts = f"{round(done, 1):.6g} of {round(total, 1):.6g}"
+    amounts = f"{round(done, 1):.10g} of {round(total, 1):.10g}"
     return f"{label}: {amounts} {unit}, {rate:.3g} a second, {left} left"
 
 

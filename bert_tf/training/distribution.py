@@ -1,16 +1,20 @@
-"""What a model runs on: one device, several on this machine or on several, or a TPU."""
+"""Strategies (one device, several, several hosts, a TPU), and how batches get to their devices."""
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
+from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
-# No step waits so long for another process: one that lives but does nothing ends the run.
+# A step that waits this long for another process fails: a process that hangs ends the run.
 LONGEST_WAIT = 3600.0  # seconds
 
 
@@ -26,28 +30,27 @@ def make_strategy(
 
     Args:
       name: one of `STRATEGIES`. auto is multiworker if TF_CONFIG names several processes, mirrored
-        if there are several GPUs or logical CPU devices, and else one.
-      tpu: of the strategy tpu, the TPU's name, its grpc:// address, or local, that of this machine.
-      tpu_zone: the zone of the TPU, where the metadata server does not tell.
+        if there are several GPUs or logical CPU devices, otherwise one.
+      tpu: for the strategy tpu: the TPU's name, its grpc:// address, or local, that of this
+        machine.
+      tpu_zone: the zone of the TPU, if the metadata server does not know it.
       gcp_project: the project of the TPU, likewise.
       num_cpu_devices: logical devices to split the CPU into, for mirrored.
 
     Raises:
-      InputError: the devices are not to be had, TF_CONFIG is none, or it names several processes
-        that this strategy would not make one run.
+      InputError: the devices are unavailable, TF_CONFIG is invalid, or it names several processes
+        and the strategy would not make them one run.
     """
     if name == "multiworker" or (name == "auto" and os.environ.get(CLUSTER)):
         name = "multiworker" if num_processes() > 1 else "auto"
     if name in ("one", "mirrored") and os.environ.get(CLUSTER) and num_processes() > 1:
         raise InputError(
-            received=f"--strategy={name}, and {CLUSTER} with {num_processes()} processes",
-            expected="auto or multiworker, so that they are one run: each alone would write into "
-            "the same --output_dir",
-            remedy=f"leave out --strategy, or run one process without {CLUSTER}",
+            f"--strategy={name}, and {CLUSTER} with {num_processes()} processes",
+            "auto or multiworker: otherwise each process writes into the same --output_dir",
+            f"leave out --strategy, or run one process without {CLUSTER}",
         )
     if num_cpu_devices > 1:
-        _refuse_cpu_devices(name, num_cpu_devices)
-        _split_cpu(num_cpu_devices)
+        _split_cpu(name, num_cpu_devices)
     if name == "multiworker":
         return _multi_worker_strategy()
     if name == "tpu":
@@ -58,35 +61,31 @@ def make_strategy(
     return tf.distribute.get_strategy()  # the default one: this process's first device
 
 
-def _refuse_cpu_devices(name: str, num_devices: int) -> None:
+def _split_cpu(strategy: str, num_devices: int) -> None:
+    """Splits the CPU into logical devices, if these are what the strategy will run on."""
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus or name not in ("auto", "mirrored"):
-        where = f"{len(gpus)} GPUs" if gpus else f"the strategy {name}"
+    if gpus or strategy not in ("auto", "mirrored"):
+        where = f"{len(gpus)} GPUs" if gpus else f"the strategy {strategy}"
         raise InputError(
-            received=f"--num_cpu_devices={num_devices} with {where}",
-            expected="it with mirrored and without GPUs, which go before the CPU",
-            remedy="leave out --num_cpu_devices, or use --strategy=mirrored and hide the GPUs "
+            f"--num_cpu_devices={num_devices} with {where}",
+            "it with mirrored and without GPUs, which are used before the CPU",
+            "leave out --num_cpu_devices, or use --strategy=mirrored and hide the GPUs "
             "(CUDA_VISIBLE_DEVICES=-1)",
         )
-
-
-def _split_cpu(num_devices: int) -> None:
     try:
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * num_devices,
         )
     except RuntimeError as error:
-        raise RuntimeError(
-            "make_strategy must come before the first TensorFlow operation"
-        ) from error
+        raise RuntimeError("make_strategy must precede TensorFlow's first operation") from error
 
 
 def num_processes() -> int:
-    """How many processes TF_CONFIG names.
+    """The number of processes that TF_CONFIG names.
 
     Raises:
-      InputError: it is not as it must be.
+      InputError: it is invalid.
     """
     text = os.environ.get(CLUSTER, "")
     try:
@@ -100,17 +99,17 @@ def num_processes() -> int:
         return sum(map(len, jobs.values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            received=f"{CLUSTER}={text or '(not set)'} ({type(error).__name__}: {error})",
-            expected="the cluster and this process's task in JSON, as in "
+            f"{CLUSTER}={text or '(not set)'} ({type(error).__name__}: {error})",
+            "the cluster and this process's task in JSON, as in "
             '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
             '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
-            remedy=f"set {CLUSTER} so for every process, each with its own index; for a process "
-            "alone unset it, and leave out --strategy=multiworker",
+            f"set {CLUSTER} like this for every process, each with its own index; for a single "
+            "process unset it, and leave out --strategy=multiworker",
         ) from None
 
 
 def _multi_worker_strategy() -> tf.distribute.Strategy:
-    """Waits until every process is there."""
+    """Joins the other processes; waits until all are there."""
     task = json.loads(os.environ[CLUSTER])["task"]
     logging.info(
         "%s %d of %d processes: waiting for all.", task["type"], task["index"], num_processes()
@@ -127,7 +126,7 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 def _tpu_strategy(
     tpu: str | None, *, zone: str | None, project: str | None
 ) -> tf.distribute.Strategy:
-    """What names no device runs in this process, also where the TPU is of another machine."""
+    """Connects to a TPU. Operations without a device stay in this process, wherever the TPU is."""
     resolvers = tf.distribute.cluster_resolver
     try:
         if tpu == "local":
@@ -138,17 +137,63 @@ def _tpu_strategy(
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:  # the resolver's errors have no common class
         raise InputError(
-            received=f"the TPU {tpu or '(none named)'}, which does not answer: "
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            expected="the name or grpc:// address of a TPU, or `local` on a TPU virtual machine, "
+            f"the TPU {tpu or '(none named)'}, which does not answer: "
+            f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}",
+            "the name or grpc:// address of a TPU, or `local` on a TPU virtual machine, "
             "with a TensorFlow that was built for TPUs",
-            remedy="check --tpu, --tpu_zone and --gcp_project, or leave out --tpu, --use_tpu and "
+            "check --tpu, --tpu_zone and --gcp_project, or leave out --tpu, --use_tpu and "
             "--strategy=tpu to run on this machine's other devices",
         ) from None
 
 
+# ---------------------------------------------------------------------------- batches to devices
+
+
+def distributed_batches(
+    strategy: tf.distribute.Strategy, batches: RecordBatches, *, start: int = 0
+) -> Iterator[Any]:
+    """An iterator over batches, each split evenly over the replicas.
+
+    Args:
+      strategy: the devices.
+      batches: of records.
+      start: number of the first batch.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if hosts := remote_hosts(strategy):
+        parts = batches.dataset(start=start, num_parts=replicas, first_part=0, parts_here=replicas)
+        return _sent(strategy, iter(parts), hosts)
+
+    def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        here = replicas // context.num_input_pipelines
+        parts = batches.dataset(
+            start=start,
+            num_parts=replicas,
+            first_part=context.input_pipeline_id * here,
+            parts_here=here,
+        )
+        # For several hosts TensorFlow would drop the static number of rows, as the last part of a
+        # finite dataset may be short. Ours never is, and nobody reads beyond the last.
+        endless = tf.data.experimental.INFINITE_CARDINALITY
+        return parts.apply(tf.data.experimental.assert_cardinality(endless))
+
+    return iter(strategy.distribute_datasets_from_function(dataset))
+
+
+def _sent(strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str]) -> Iterator[Any]:
+    """Batches whose parts are made in this process, each sent to the machine of its replica."""
+
+    def send(context: tf.distribute.experimental.ValueContext) -> Any:
+        part = next(parts)
+        with tf.device(hosts[context.replica_id_in_sync_group]):
+            return {name: tf.identity(value) for name, value in part.items()}
+
+    while True:
+        yield strategy.experimental_distribute_values_from_function(send)
+
+
 def remote_hosts(strategy: tf.distribute.Strategy) -> list[str]:
-    """The CPU beside each replica's device, if the devices are of other processes; else none."""
+    """The CPU beside each replica's device if the devices are of other processes, else nothing."""
     try:
         devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     except RuntimeError:  # the default strategy, this process's first device, has no such list
@@ -157,3 +202,13 @@ def remote_hosts(strategy: tf.distribute.Strategy) -> list[str]:
     if (devices[0].job, devices[0].task) == (here.job, here.task):
         return []
     return [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
+
+
+def on_remote_host(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager:
+    """A context in which operations run on the machine of the devices, if that is another one.
+
+    Their tensors must be there: that machine answers this one, but may not be able to ask it for a
+    value.
+    """
+    hosts = remote_hosts(strategy)
+    return tf.device(hosts[0]) if hosts else contextlib.nullcontext()

@@ -1,14 +1,20 @@
-"""One step: batch -> loss -> gradients -> one update of the whole batch.
+"""One training step: batch -> loss -> gradients -> one update of the whole batch.
 
-On R replicas that each hold B / R rows, which they take in K parts:
+On R replicas that each hold B / R rows of the batch and split them into K parts:
 
-    weights    summed over replicas             how many masked positions, how many examples
-    loss       of a part's rows, divided by the weights of all
-    gradients  summed over parts and replicas   now those of the whole batch's mean loss
-    clip       by their global norm
-    update     the same on every replica
+    denominators  summed over replicas             how many masked positions, how many examples
+    loss          of a part's rows, divided by the denominators of the whole batch
+    gradients     summed over parts and replicas   now those of the whole batch's mean loss
+    clip          by their global norm
+    update        the same on every replica
 
-So R replicas with K parts each compute what one does at once.
+So R replicas with K parts each compute what one does at once. The calls, from the outside in:
+
+    TrainingStep.run              num_steps steps in one call
+      _add_step                   on all replicas
+        _on_replica               on one of them
+          _loss_and_gradients     model -> losses -> gradients, of all rows at once or in parts
+          _apply                  optimizer -> weights and moments
 """
 
 import contextlib
@@ -21,17 +27,16 @@ import tensorflow as tf
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.layers import EncoderBlock
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import AdamWeightDecay, clip_by_global_norm, layer_scales
 from bert_tf.training.settings import StepConfig
 
 
 class TrainingStep:
-    """The update of a model, its optimizer's moments with it, under a strategy.
+    """Updates a model's weights and the optimizer's moments, under a strategy.
 
-    With `clip_per_replica` it is the original's on a TPU (run_pretraining.py there, and TF1's
-    CrossShardOptimizer): every replica computes the mean loss of its own rows, clips the gradients
-    of it by their norm, and what is applied is the sum of that over replicas.
+    `clip_per_replica` is what the original does on a TPU (its run_pretraining.py with TF1's
+    CrossShardOptimizer): every replica computes the mean loss of its own rows and clips the
+    gradients of that, and the update is made with the sum of the clipped gradients.
     """
 
     def __init__(
@@ -46,125 +51,124 @@ class TrainingStep:
         weights: Mapping[str, tf.Variable],
         frozen: Mapping[str, tf.Variable],
     ):
-        """Makes the optimizer's moments; in the strategy's scope.
+        """Makes the optimizer's moments; to be called in the strategy's scope.
 
         Args:
-          model: whose weights are trained.
-          objective: what is minimised.
-          optimizer: how weights are updated.
-          strategy: what it runs on.
+          model: the model to train.
+          objective: the loss to minimise.
+          optimizer: the update rule.
+          strategy: the devices.
           config: how a step is computed.
           seed: of dropout.
-          weights: of the model, by their names in checkpoints, that are trained.
-          frozen: likewise, that are not.
+          weights: the model's trained weights, by their names in checkpoints.
+          frozen: the weights that are not trained, likewise.
         """
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
-        for layer in model.layers:
-            if isinstance(layer, EncoderBlock):
-                layer.recompute = config.recompute
         self.names, self.weights = list(weights), list(weights.values())
         self._moments_m = [_zeros_like(w) for w in self.weights]
         self._moments_v = [_zeros_like(w) for w in self.weights]
         self.loss_scale = LossScale() if config.precision == "float16" else None
         self._scales = layer_scales([*weights, *frozen], optimizer.layerwise_lr_decay)
-        one_replica = strategy.num_replicas_in_sync == 1
-        # On one replica all of the step is one XLA program. On several only the part between two
-        # all-reduces can be: XLA on CPU and GPU does not know the other replicas.
-        compile_all, compile_part = config.xla and one_replica, config.xla and not one_replica
-        self._replica_fn = compiled(self._on_replica) if compile_all else self._on_replica
-        self._jit_inner = compiled if compile_part else (lambda function: function)
+        for layer in model.layers:
+            if isinstance(layer, EncoderBlock):
+                layer.recompute = config.recompute
         self.run = tf.function(self._run)
-        self.add_losses = tf.function(self._add_losses)
+        self.add_step = tf.function(self._add_step)
+        # XLA compiles the whole step of a single replica. With several replicas it compiles only
+        # loss and gradients: XLA on CPU and GPU cannot reduce over replicas.
+        is_single = strategy.num_replicas_in_sync == 1
+        self._replica_fn = with_xla(self._on_replica, config.xla and is_single)
+        compute = self._gradients if config.gradient_accumulation_steps == 1 else self._sum_of_parts
+        self._gradients_fn = with_xla(compute, config.xla and not is_single)
 
     @property
     def loss_names(self) -> list[str]:
-        """What a step tells: means over its whole batch, and the norm of its gradients."""
+        """What a step reports: means over its whole batch, and the norm of its gradients."""
         return ["loss", "gradient_norm", *(f"{term}_loss" for term in self.objective.terms)]
 
     def named_variables(self) -> Iterator[tuple[str, tf.Variable, tf.Variable, tf.Variable]]:
-        """Name, weight and both moments of whatever is trained."""
+        """Name, weight and both moments of every trained weight."""
         return zip(self.names, self.weights, self._moments_m, self._moments_v, strict=True)
 
     def _run(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
         """`num_steps` updates; the mean of each loss over them."""
-        totals = self.no_losses()
+        totals = self.no_steps()
         for i in tf.range(num_steps):
-            totals = self._add_losses(totals, next(iterator), first_step + i)
-        return self.means(totals, num_steps)
+            totals = self._add_step(totals, next(iterator), first_step + i)
+        return self.means(totals)
 
-    def no_losses(self) -> tf.Tensor:
-        """Totals of no steps: of each loss and, with float16, of steps that were not skipped."""
-        return tf.zeros([len(self.loss_names) + (self.loss_scale is not None)])
+    def no_steps(self) -> tf.Tensor:
+        """Totals of no steps: a 0 for each loss, and for the number of steps."""
+        return tf.zeros([len(self.loss_names) + 1])
 
-    def _add_losses(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """One update; `totals` with its losses."""
-        names = self.loss_names + (["kept_steps"] if self.loss_scale else [])
+    def _add_step(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        """One update on all replicas; `totals` with its losses added."""
         losses = self.strategy.run(self._replica_fn, args=(batch, step))
+        names = [*self.loss_names, "kept_steps"]
         return totals + tf.stack([first_replica(self.strategy, losses[name]) for name in names])
 
-    def means(self, totals: tf.Tensor, num_steps: tf.Tensor) -> Sums:
-        """The mean of each loss over steps.
-
-        With float16 that is over the steps that were not skipped, whose number is `kept_steps`.
-        """
-        if self.loss_scale is None:
-            means = tf.unstack(totals / tf.cast(num_steps, tf.float32))
-            return dict(zip(self.loss_names, means, strict=True))
-        means = tf.unstack(totals / tf.maximum(totals[-1], 1.0))
-        return dict(zip(self.loss_names, means[:-1], strict=True)) | {"kept_steps": totals[-1]}
+    def means(self, totals: tf.Tensor) -> Sums:
+        """The mean of each loss over the steps that were not skipped, and their number."""
+        *sums, kept_steps = tf.unstack(totals)
+        means = [total / tf.maximum(kept_steps, 1.0) for total in sums]
+        return dict(zip(self.loss_names, means, strict=True)) | {"kept_steps": kept_steps}
 
     def _on_replica(self, batch: Batch, step: tf.Tensor) -> Sums:
-        """One update; returns the losses of the whole batch and the norm of its gradients."""
-        context = tf.distribute.get_replica_context()
-        own_weights = self.objective.denominators(batch)
-        weights = sum_over_replicas(own_weights)
+        """One update; returns the losses of the whole batch and the norm of its gradients.
+
+        Args:
+          batch: the replica's rows, each value [B / R, ...].
+          step: int32 scalar, the number of updates before this one.
+        """
+        own_denominators = self.objective.denominators(batch)
+        denominators = sum_over_replicas(own_denominators)
         per_replica = self.config.clip_per_replica
         loss_sums, gradients = self._loss_and_gradients(
-            batch, own_weights if per_replica else weights, step, context
+            batch, own_denominators if per_replica else denominators, step
         )
         loss_sums = sum_over_replicas(loss_sums)
         if not per_replica:
             gradients = sum_over_replicas(gradients)
         clipped, norm = clip_by_global_norm(list(gradients.values()), self.optimizer.clip_norm)
-        clipped = dict(zip(gradients, clipped, strict=True))
-        if per_replica:  # the norm that is told is the mean of theirs
-            clipped, norm = sum_over_replicas((clipped, norm))
+        gradients = dict(zip(gradients, clipped, strict=True))
+        if per_replica:  # the norm that is reported is the mean of theirs
+            gradients, norm = sum_over_replicas((gradients, norm))
             norm /= self.strategy.num_replicas_in_sync
         is_finite = tf.math.is_finite(norm)
-        context.merge_call(self._update, args=(clipped, step, is_finite))
-        losses = {"loss": self.objective.loss(loss_sums, weights), "gradient_norm": norm}
+        context = tf.distribute.get_replica_context()
+        context.merge_call(self._apply, args=(gradients, step, is_finite))
+        losses = {"loss": self.objective.loss(loss_sums, denominators), "gradient_norm": norm}
         for term in self.objective.terms:
             one_term = {t: s if t == term else tf.zeros_like(s) for t, s in loss_sums.items()}
-            losses[f"{term}_loss"] = self.objective.loss(one_term, weights)
+            losses[f"{term}_loss"] = self.objective.loss(one_term, denominators)
         if self.loss_scale is None:
-            return losses
+            return losses | {"kept_steps": tf.constant(1.0)}
         losses = {name: tf.where(is_finite, value, 0.0) for name, value in losses.items()}
         return losses | {"kept_steps": tf.cast(is_finite, tf.float32)}
 
     # ------------------------------------------------------------------ loss and gradients
 
-    def _loss_and_gradients(self, batch: Batch, weights: Sums, step: tf.Tensor, context):
-        """Of the replica's rows: sums of losses, and gradients by name."""
+    def _loss_and_gradients(self, batch: Batch, denominators: Sums, step: tf.Tensor):
+        """Of the replica's rows: sums of losses by term, and gradients by name."""
+        context = tf.distribute.get_replica_context()
         rows = batch["is_real_example"].shape[0]
         first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        parts = self.config.gradient_accumulation_steps
-        compute = self._gradients_of_parts if parts > 1 else self._gradients
-        loss_sums, gradients = self._jit_inner(compute)(batch, weights, step, first_row, scale)
+        loss_sums, gradients = self._gradients_fn(batch, denominators, step, first_row, scale)
         if scale is not None:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
         return loss_sums, gradients
 
-    def _gradients(self, batch: Batch, weights: Sums, step, first_row, scale):
-        """Of rows that are taken at once."""
+    def _gradients(self, batch: Batch, denominators: Sums, step, first_row, scale):
+        """Of all rows at once."""
         rows = batch["is_real_example"].shape[0]
         with dropout_key(step_seed(self.seed, step), first_row, rows):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(self.weights)
                 outputs = self.model(model_inputs(self.model, batch), training=True)
                 loss_sums = self.objective.loss_sums(outputs, batch)
-                loss = self.objective.loss(loss_sums, weights)
+                loss = self.objective.loss(loss_sums, denominators)
                 if scale is not None:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
@@ -172,21 +176,21 @@ class TrainingStep:
         named = zip(self.names, gradients, strict=True)
         return loss_sums, {n: tf.convert_to_tensor(g) for n, g in named if g is not None}
 
-    def _gradients_of_parts(self, batch: Batch, weights: Sums, step, first_row, scale):
-        """Of rows that are taken in parts, one after the other, and added up."""
+    def _sum_of_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
+        """Of K parts of the rows, one after the other."""
         num_parts = self.config.gradient_accumulation_steps
         rows = batch["is_real_example"].shape[0] // num_parts
         stacked = {
             name: tf.reshape(value, tf.concat([[num_parts, rows], tf.shape(value)[1:]], axis=0))
             for name, value in batch.items()
-        }
+        }  # [B / R, ...] -> [K, B / (R K), ...]
         with_gradient: set[str] = set()
 
         def add_part(number, loss_sums, gradients):
             part = {name: tf.gather(value, number) for name, value in stacked.items()}
             for name, value in part.items():
                 value.set_shape([rows, *batch[name].shape[1:]])
-            more, new = self._gradients(part, weights, step, first_row + number * rows, scale)
+            more, new = self._gradients(part, denominators, step, first_row + number * rows, scale)
             with_gradient.update(new)
             added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
             return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
@@ -205,9 +209,9 @@ class TrainingStep:
 
     # ------------------------------------------------------------------ update
 
-    def _update(self, strategy: tf.distribute.Strategy, gradients, step, is_finite) -> None:
+    def _apply(self, strategy: tf.distribute.Strategy, gradients, step, is_finite) -> None:
         """Updates every weight and its moments, on every device; cross-replica context."""
-        skips = self.loss_scale is not None  # else what is not finite ends the run
+        skips = self.loss_scale is not None  # otherwise NaN or infinity ends the run
         skipped = self.loss_scale.skipped_steps if skips else 0
         for name, weight, m, v in self.named_variables():
             if name not in gradients:
@@ -228,6 +232,61 @@ class TrainingStep:
             self.loss_scale.update(strategy, is_finite)
 
 
+class LossScale:
+    """The scale of the loss with which float16 can hold gradients (Micikevicius et al., 2018).
+
+    Most gradients are below what float16 resolves, 6e-8; so the loss is multiplied by the scale,
+    and the gradients are divided by it in float32. A step whose gradients are beyond float16's
+    range is skipped, and the scale halved; after many steps without one it is doubled.
+    """
+
+    FIRST, LEAST = 2.0**15, 1.0
+    GROWS_AFTER = 2000  # steps
+
+    def __init__(self):
+        """Makes the scale and its counters, on every device; in a strategy's scope."""
+        self.scale = tf.Variable(self.FIRST, trainable=False)
+        # int64: int32 variables are kept from GPUs.
+        self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # in a row
+        self.skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the whole run
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """The variables by their names in checkpoints."""
+        return {
+            "bert_tf/loss_scale": self.scale,
+            "bert_tf/loss_scale_good_steps": self.good_steps,
+            "bert_tf/loss_scale_skipped_steps": self.skipped_steps,
+        }
+
+    @property
+    def is_least(self) -> bool:
+        """Whether it cannot be made smaller."""
+        return float(self.scale.numpy()) <= self.LEAST
+
+    def update(self, strategy: tf.distribute.Strategy, is_finite: tf.Tensor) -> None:
+        """After a step whose gradients were finite or not; in cross-replica context."""
+
+        def assign(scale, good_steps, skipped_steps, is_finite):
+            good = good_steps + 1
+            grows = good >= self.GROWS_AFTER
+            kept = tf.where(grows, scale * 2.0, scale)
+            skipped_steps.assign_add(tf.cast(~is_finite, tf.int64))
+            good_steps.assign(good * tf.cast(is_finite & ~grows, tf.int64))
+            scale.assign(tf.where(is_finite, kept, tf.maximum(scale / 2.0, self.LEAST)))
+
+        args = (self.good_steps, self.skipped_steps, is_finite)
+        strategy.extended.update(self.scale, assign, args=args)
+
+    def restore(self, values: Mapping[str, object]) -> None:
+        """Assigns what a checkpoint has of `variables`; the others start anew."""
+        for name, variable in self.variables.items():
+            variable.assign(values.get(name, self.FIRST if variable is self.scale else 0))
+
+
+# ------------------------------------------------------------------ functions
+
+
 @contextlib.contextmanager
 def layer_precision(precision: str) -> Iterator[None]:
     """Layers that are made within this context compute in `precision`."""
@@ -239,29 +298,31 @@ def layer_precision(precision: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def compiled(function: Callable) -> Callable:
-    """The function as one XLA program."""
+def with_xla(function: Callable, compiles: bool) -> Callable:
+    """The function as one XLA program if `compiles`, otherwise as it is."""
+    if not compiles:
+        return function
     return tf.function(function, jit_compile=True, autograph=False)
 
 
 def model_inputs(model: keras.Model, batch: Batch) -> Batch:
-    """What of a batch the model takes."""
+    """The model's inputs in a batch."""
     return {name: batch[name] for name in model.input}
 
 
 def first_replica(strategy: tf.distribute.Strategy, value):
-    """What the first replica of this process has."""
+    """The value of this process's first replica."""
     return strategy.experimental_local_results(value)[0]
 
 
 def sum_over_replicas(values):
-    """The sum of what every replica has; in replica context."""
+    """The values, each summed over all replicas; in replica context."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 def step_seed(seed: int, step: tf.Tensor):
-    """int32 scalar: another one for each (seed, step)."""
+    """int32 scalar, different for each (seed, step)."""
     seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
     return mix(tf.cast(step, tf.int32) * GOLDEN_RATIO ^ mix(tf.constant(seed)))
 

@@ -132,7 +132,7 @@ class Batches:
 
 def take_steps(trainer: Trainer, batch: dict[str, np.ndarray], steps: int = 3) -> dict[str, float]:
     """Updates over a batch whose rows change places; the mean losses."""
-    iterator = iter(trainer._distributed(Batches(batch, steps), start=0))
+    iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, steps))
     return trainer.run_steps(iterator, 0, steps)
 
 

@@ -83,7 +83,7 @@ def test_a_model_that_gives_no_numbers_is_refused(trainer, questions):
     before = bias.numpy()
     bias.assign([np.nan, 0.0])
     try:
-        with pytest.raises(InputError, match="start_logits that are infinite or no numbers for"):
+        with pytest.raises(InputError, match="start_logits are NaN or infinite for"):
             logits_of(trainer, questions)
     finally:
         bias.assign(before)

@@ -228,7 +228,7 @@ def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
 
     monkeypatch.setattr(run.trainer, "predict", broken)
     data = SplitData(task.split("dev"), examples)
-    with pytest.raises(InputError, match=f"logits that are infinite .* {ROWS} of {ROWS} records"):
+    with pytest.raises(InputError, match=f"logits are NaN or infinite .* {ROWS} of {ROWS} records"):
         run.predict(data, batch_size=4)
 
 

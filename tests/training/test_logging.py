@@ -36,11 +36,11 @@ def test_means_over_steps_and_read_back(tmp_path, clock):
     run.add({"loss": 7.0, "masked_lm_loss": 6.0}, 3)
     run.add({"loss": 3.0, "masked_lm_loss": 2.0}, 1)
     clock.now += 2
-    run.report(14, learning_rate=0.25)
+    run.write(14, learning_rate=0.25)
     run.add({"loss": 1.5, "masked_lm_loss": 0.5}, 5)
     clock.now += 10
-    run.report(19, learning_rate=0.125)
-    run.report_evaluation(19, {"loss": 2.25, "masked_lm_accuracy": 0.5})
+    run.write(19, learning_rate=0.125)
+    run.write_evaluation(19, {"loss": 2.25, "masked_lm_accuracy": 0.5})
     assert read_curves(str(tmp_path)) == {
         "loss": {14: 6.0, 19: 1.5},
         "masked_lm_loss": {14: 5.0, 19: 0.5},
@@ -56,23 +56,23 @@ def test_the_line(tmp_path, clock, caplog):
     run.add({"loss": 7.0, "masked_lm_loss": 6.25, "next_sentence_loss": 0.75}, 10)
     clock.now += 20
     with caplog.at_level("INFO", logger="absl"):
-        run.report(10, learning_rate=2e-5)
-        run.report_evaluation(10, {"loss": 2.0, "accuracy": 0.5})
+        run.write(10, learning_rate=2e-5)
+        run.write_evaluation(10, {"loss": 2.0, "accuracy": 0.5})
     # 3,990 steps of 2 s are 2 h 13 min.
     assert [record.getMessage() for record in caplog.records] == [
-        "step 10/4000  loss 7.0000 (masked_lm 6.2500, next_sentence 0.7500)  learning rate 2e-05  "
-        "4.0 examples/s  2:13:00 left",
-        "evaluation at step 10  accuracy 0.5000  loss 2.0000",
+        "train: 10 of 4000 steps, 0.5 a second, 2 h 13 min left; 4.0 examples a second, "
+        "loss 7.0000 (masked_lm 6.2500, next_sentence 0.7500), learning rate 2e-05",
+        "evaluation at step 10: accuracy 0.5000, loss 2.0000",
     ]
 
 
 def test_the_time_of_an_evaluation_does_not_count(tmp_path, clock):
     run = TrainingLog(str(tmp_path), 8, 100, step=0)
     clock.now += 50
-    run.report_evaluation(0, {"loss": 2.0})
+    run.write_evaluation(0, {"loss": 2.0})
     run.add({"loss": 1.0}, 1)
     clock.now += 2
-    run.report(1, learning_rate=0.1)
+    run.write(1, learning_rate=0.1)
     assert read_curves(str(tmp_path))["examples_per_second"] == {1: 4.0}
 
 
@@ -81,7 +81,7 @@ def report(folder, clock, step: int, loss: float, *, first: int = 0) -> None:
     run = TrainingLog(str(folder), 1, 100, first)
     run.add({"loss": loss}, step - first)
     clock.now += 1
-    run.report(step, 0.1)
+    run.write(step, 0.1)
 
 
 def test_of_a_resumed_run_the_later_value_counts(tmp_path, clock):
@@ -105,7 +105,7 @@ def test_a_killed_run_leaves_a_cut_off_file(tmp_path, clock, cut):
     for step in (1, 2):
         run.add({"loss": 10.0 * step}, 1)
         clock.now += 1
-        run.report(step, 0.1)
+        run.write(step, 0.1)
     (path,) = event_files(tmp_path)
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
@@ -133,10 +133,3 @@ def test_summaries_are_as_tensorboard_wants_them(tmp_path, clock):
     assert value.tensor.dtype == tf.float32.as_datatype_enum
     assert value.tensor.tensor_content in (b"", struct.pack("<f", 0.5))
     assert tf.make_ndarray(value.tensor) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00:00"), (59.6, "0:01:00"), (3599, "0:59:59"), (90061, "25:01:01")]
-)
-def test_durations(seconds, text):
-    assert progress._duration(seconds) == text

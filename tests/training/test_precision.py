@@ -15,12 +15,11 @@ from bert_tf.data.batches import RecordBatches
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
-from bert_tf.training import distribution, loss_scaling
+from bert_tf.training import distribution
 from bert_tf.training.intervals import Intervals
-from bert_tf.training.loss_scaling import LossScale
 from bert_tf.training.optimization import Schedule
 from bert_tf.training.settings import StepConfig
-from bert_tf.training.step import layer_precision
+from bert_tf.training.step import LossScale, layer_precision
 
 LOW = ("bfloat16", "float16")
 ROWS = 6
@@ -118,7 +117,7 @@ def test_a_run_ends_where_float32_does(final_losses, precision):
 
 
 def test_the_scale_looks_after_itself(monkeypatch):
-    monkeypatch.setattr(loss_scaling, "GROWS_AFTER", 3)
+    monkeypatch.setattr(LossScale, "GROWS_AFTER", 3)
     scale, strategy = LossScale(), distribution.make_strategy("one")
     seen = []
     for is_finite in (1, 1, 1, 1, 0, 1, 1, 1):
@@ -205,7 +204,7 @@ def test_skipped_steps_do_not_count_in_the_bias_correction():
     assert take_steps(trainer, batch, 3)["kept_steps"] == 0
     trainer.step.loss_scale.scale.assign(WITHIN)
     assert not tensors(trainer)["output_bias"].any()
-    iterator = iter(trainer._distributed(Batches(batch, 1), start=0))
+    iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, 1))
     assert trainer.run_steps(iterator, 3, 4)["kept_steps"] == 1
     rate = float(optimizer.schedule(3))
     assert np.abs(tensors(trainer)["output_bias"]) == pytest.approx(rate, rel=1e-3)

@@ -111,7 +111,7 @@ def two(given, tmp_path_factory) -> pathlib.Path:
     flags = pretraining_flags(given) | {"output_dir": folder / "run"}
     with Processes(2, folder, "run_pretraining.py", **flags) as processes:
         assert processes.wait() == [0, 0], processes.all_said()
-        assert " step 160/160 " in processes.said(1)  # they all say how it goes
+        assert "train: 160 of 160 steps" in processes.said(1)  # they all say how it goes
     return folder / "run"
 
 
@@ -140,14 +140,14 @@ def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
     """kill -9 of one process, which a supervisor starts again; SIGTERM to the other one."""
     flags = pretraining_flags(given) | {"output_dir": tmp_path / "run"}
     with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
-        processes.wait_until_said(0, " step 20/")
+        processes.wait_until_said(0, "train: 20 of")
         processes.signal(1, signal.SIGKILL)
         processes.start_again(1)
         processes.wait_until_said(0, "Going on from")
         assert "another process of this run was lost" in processes.said(0)
-        processes.wait_until_said(1, " step 60/")
+        processes.wait_until_said(1, "train: 60 of")
         processes.signal(1, signal.SIGTERM)
-        last = re.findall(r" step (\d+)/", processes.said(1))[-1]
+        last = re.findall(r"train: (\d+) of", processes.said(1))[-1]
         assert processes.wait() == [0, 0], processes.all_said()
         for index in range(2):
             assert "ended by SIGTERM, with a checkpoint of step" in processes.said(index)
@@ -169,7 +169,7 @@ def test_without_restarts_a_lost_process_ends_the_others(given, tmp_path):
     """Promptly, with a message, and not as if all had gone well."""
     flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "max_restarts": 0}
     with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
-        processes.wait_until_said(1, " step 6/")
+        processes.wait_until_said(1, "train: 6 of")
         processes.signal(0, signal.SIGKILL)  # the chief
         assert processes.wait() == [-signal.SIGKILL, 1], processes.all_said()
         assert "another process of this run was lost" in processes.said(1)

@@ -81,7 +81,7 @@ def kill_after(process: subprocess.Popen, step: int, seconds: float) -> str:
     said = ""
     for line in process.stderr:
         said += line
-        if f" step {step}/" in line:
+        if f"train: {step} of" in line:
             time.sleep(seconds)
             process.kill()
             break
@@ -99,7 +99,7 @@ def finish(process: subprocess.Popen) -> str:
 
 def last_step(said: str) -> int:
     """The last step that a run told of."""
-    return int(said.rpartition(" step ")[2].partition("/")[0])
+    return int(said.rpartition("train: ")[2].partition(" of")[0])
 
 
 def check_what_is_left(folder: pathlib.Path) -> int:
