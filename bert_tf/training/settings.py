@@ -1,7 +1,6 @@
 """The settings of training, named as the flags. Loads no TensorFlow: flags are parsed before it."""
 
 import dataclasses
-from typing import Any
 
 from bert_tf.errors import InputError
 
@@ -26,12 +25,6 @@ class StepConfig:
     def __post_init__(self):
         if self.precision not in PRECISIONS:
             raise ValueError(f"received precision {self.precision!r}, expected one of {PRECISIONS}")
-
-    def run_settings(self, num_replicas: int) -> dict[str, Any]:
-        """The settings that affect the trained weights, as recorded in checkpoints."""
-        names = ["precision", "clip_per_replica"]
-        found = {name: getattr(self, name) for name in names}
-        return found | ({"num_replicas": num_replicas} if self.clip_per_replica else {})
 
     def check_batch_size(self, size: int, num_replicas: int, *, name: str = "batch_size") -> None:
         """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
