@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 from bert_tf.errors import InputError
@@ -62,16 +63,16 @@ class BertConfig:
             self._check_value(field, getattr(self, field.name))
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                received=f"hidden_size {self.hidden_size} with num_attention_heads "
+                f"hidden_size {self.hidden_size} with num_attention_heads "
                 f"{self.num_attention_heads}",
-                expected="a hidden size that is a multiple of the number of heads",
-                remedy="change one of the two in the configuration",
+                "a hidden size that is a multiple of the number of heads",
+                "change one of the two in the configuration",
             )
         if self.hidden_act not in ACTIVATIONS:
             raise InputError(
-                received=f"hidden_act {self.hidden_act!r}",
-                expected=f"one of {', '.join(ACTIVATIONS)}",
-                remedy="change hidden_act in the configuration",
+                f"hidden_act {self.hidden_act!r}",
+                f"one of {', '.join(ACTIVATIONS)}",
+                "change hidden_act in the configuration",
             )
 
     def _check_value(self, field: dataclasses.Field, value: Any) -> None:
@@ -85,37 +86,31 @@ class BertConfig:
         else:
             return
         raise InputError(
-            received=f"{field.name} {value!r}",
-            expected=expected,
-            remedy=f"correct {field.name} in the configuration",
+            f"{field.name} {value!r}", expected, f"correct {field.name} in the configuration"
         )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, source: str = "the given dict") -> "BertConfig":
-        """Builds a configuration; an unknown key is an `InputError`, so is a missing vocab_size."""
+        """Builds a configuration; `source` names it in messages.
+
+        Raises:
+          InputError: a key is unknown, vocab_size is missing, or a value is wrong.
+        """
         known = {field.name for field in dataclasses.fields(cls)}
         # null is how the original spells "no activation".
         values = {k: "linear" if k == "hidden_act" and not v else v for k, v in values.items()}
-        unknown = sorted(set(values) - known - UNUSED_KEYS)
-        if unknown:
-            raise InputError(
-                received=f"{source} with the unknown keys {', '.join(unknown)}",
-                expected=f"only {', '.join(sorted(known))}",
-                remedy="correct the spelling, or remove keys of another kind of model",
-            )
+        refuse_unknown_keys(values.keys() - UNUSED_KEYS, known, source=source)
         if "vocab_size" not in values:
             raise InputError(
-                received=f"{source} without vocab_size",
-                expected="vocab_size, the number of lines of the vocabulary",
-                remedy="add vocab_size",
+                f"{source} without vocab_size",
+                "vocab_size, the number of lines of the vocabulary",
+                "add vocab_size",
             )
         try:
             return cls(**{k: v for k, v in values.items() if k in known})
         except InputError as error:
             raise InputError(
-                received=f"{error.received} in {source}",
-                expected=error.expected,
-                remedy=error.remedy,
+                f"{error.received} in {source}", error.expected, error.remedy
             ) from None
 
     @classmethod
@@ -138,21 +133,30 @@ class BertConfig:
 
     def check_sequence_length(self, max_seq_length: int) -> None:
         """Raises `InputError` if sequences of that length have no position embeddings."""
-        if not 0 < max_seq_length <= self.max_position_embeddings:
+        longest = self.max_position_embeddings
+        if not 0 < max_seq_length <= longest:
             raise InputError(
-                received=f"max_seq_length {max_seq_length}",
-                expected=f"1 to {self.max_position_embeddings}, the max_position_embeddings of "
-                "the model",
-                remedy=f"use --max_seq_length={self.max_position_embeddings} or less, with data "
-                "made for it",
+                f"max_seq_length {max_seq_length}",
+                f"1 to {longest}, the max_position_embeddings of the model",
+                f"use --max_seq_length={longest} or less, with data made for it",
             )
 
     def check_vocabulary_size(self, num_pieces: int, *, vocab_file: str) -> None:
-        """Raises `InputError` if the vocabulary has more pieces than the embedding table rows."""
+        """Raises `InputError` if the vocabulary is longer than the word-embedding table."""
         if num_pieces > self.vocab_size:
             raise InputError(
-                received=f"{vocab_file} with {num_pieces} pieces",
-                expected=f"at most {self.vocab_size}, the vocab_size of the model",
-                remedy="give the vocabulary that belongs to the model, or set vocab_size in the "
+                f"{vocab_file} with {num_pieces} pieces",
+                f"at most {self.vocab_size}, the vocab_size of the model",
+                "give the vocabulary that belongs to the model, or set vocab_size in the "
                 "configuration",
             )
+
+
+def refuse_unknown_keys(keys: Iterable[str], known: Iterable[str], *, source: str) -> None:
+    """Raises `InputError` naming the keys of a JSON object that are not known."""
+    if unknown := sorted(set(keys) - set(known)):
+        raise InputError(
+            f"{source} with the unknown keys {', '.join(unknown)}",
+            f"only {', '.join(sorted(known))}",
+            "correct the spelling, or remove keys of another kind of model",
+        )

@@ -10,6 +10,8 @@ What is named differently there:
     "hidden_act": "gelu_new"                              "hidden_act": "gelu"
 """
 
+import dataclasses
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,37 +20,37 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.checkpoints.hugging_face_tokenizer import read_case, read_pieces
+from bert_tf.checkpoints.hugging_face_tokenizer import read_case, read_pieces, write_tokenizer
+from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
+    SAFETENSORS,
+    WEIGHT_FILES,
     ModelMetadata,
     Weights,
-    first_of,
-    folder_of,
-    join,
+    json_text,
     refused_model,
 )
-from bert_tf.checkpoints.tensor_files import INDEX, PICKLE, SAFETENSORS, open_tensors
-from bert_tf.config import BertConfig
+from bert_tf.checkpoints.tensor_files import open_tensors
+from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
 CONFIG = "config.json"
-NULL_THRESHOLD = "null_score_diff_threshold"
-# transformers keeps what it does not know, so what only we know is in a config.json under this key.
-OWN_FACTS_KEY = "bert_tf"
 SENTENCE_CONFIG = "sentence_bert_config.json"  # of a folder of sentence-transformers
-KIND_KEY = "of"  # in it: the kind of model that it was said of
-OWN_FACTS = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
-             "version_2_with_negative")  # fmt: skip
+NULL_THRESHOLD = "null_score_diff_threshold"
+# transformers keeps what it does not know, so metadata that it has no name for are in a config.json
+# under this key.
+OWN_KEY = "bert_tf"
+OWN_METADATA = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
+                "version_2_with_negative")  # fmt: skip
+MODEL_KEY = "of"  # under it: the architecture and problem type that the metadata belong to
 # Heads for one label, a score and any number of labels have one class, and this beside it.
-SEQUENCE_CLASSIFIER = "BertForSequenceClassification"
 PROBLEM_TYPE = "problem_type"
-PROBLEM_TYPES = {  # of our tasks
+PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "regression": "regression",
     "multi_label": "multi_label_classification",
 }
-WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLE, f"{PICKLE}{INDEX}")
 
 # ---------------------------------------------------------------------------- names
 
@@ -61,8 +63,12 @@ _OTHER_NAMES = {
     "qa_outputs.weight": "cls/squad/output_weights",
     "qa_outputs.bias": "cls/squad/output_bias",
 }
-# Copies: of the word table, of the output bias, and a constant.
-TIED_TABLE, TIED_BIAS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
+_THEIR_NAMES = {ours: theirs for theirs, ours in _OTHER_NAMES.items()}
+# Copies: of the word table and of the output bias; and a constant.
+TIED = {
+    "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
+    "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+}
 _POSITIONS = re.compile(r"^(bert\.)?embeddings\.position_ids$")
 _PLACES = r"(embeddings\.|encoder\.layer\.\d+\.(?:attention|intermediate|output)\.|pooler\.)"
 
@@ -72,7 +78,7 @@ def original_name(name: str) -> str | None:
     if name in _OTHER_NAMES:
         return _OTHER_NAMES[name]
     inside = name.removeprefix("bert.")
-    if not re.match(_PLACES, inside) and not inside.startswith("cls.predictions.transform."):
+    if not re.match(rf"{_PLACES}|cls\.predictions\.transform\.", inside):
         return None
     scope = "" if inside.startswith("cls.") else "bert/"
     path = re.sub(r"^encoder/layer/(\d+)", r"encoder/layer_\1", inside.replace(".", "/"))
@@ -84,11 +90,8 @@ def original_name(name: str) -> str | None:
 
 def hugging_face_name(name: str) -> str | None:
     """Hugging Face's name for one of the original's; None for one that is not there."""
-    for theirs, ours in _OTHER_NAMES.items():
-        if name == ours:
-            return theirs
-    if not re.match(r"bert/|cls/predictions/transform/", name):
-        return None
+    if name in _THEIR_NAMES or not re.match(r"bert/|cls/predictions/transform/", name):
+        return _THEIR_NAMES.get(name)
     path = re.sub(r"/encoder/layer_(\d+)/", r"/encoder/layer/\1/", name)
     path = re.sub(r"/(kernel|gamma)$", "/weight", re.sub(r"/beta$", "/bias", path))
     path = re.sub(r"_embeddings$", "_embeddings/weight", path)
@@ -102,23 +105,18 @@ def is_transposed(name: str) -> bool:
 
 # ---------------------------------------------------------------------------- configuration
 
-_ACTIVATIONS = {  # theirs -> ours
-    "gelu": "gelu_erf",
+_ACTIVATIONS = {  # theirs -> ours; of several of theirs the last is written
     "gelu_python": "gelu_erf",
-    "gelu_new": "gelu",
+    "gelu": "gelu_erf",
     "gelu_pytorch_tanh": "gelu",
+    "gelu_new": "gelu",
     "relu": "relu",
     "tanh": "tanh",
     "linear": "linear",
 }
-_THEIR_ACTIVATION = {"gelu_erf": "gelu", "gelu": "gelu_new", "relu": "relu", "tanh": "tanh",
-                     "linear": "linear"}  # fmt: skip
-_DEFAULTS = {  # of a BertConfig in transformers, for files that leave them out
-    "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-    "intermediate_size": 3072, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512, "type_vocab_size": 2,
-    "initializer_range": 0.02, "layer_norm_eps": 1e-12,
-}  # fmt: skip
+_THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
+# Of a BertConfig in transformers, where it differs from ours, for files that leave them out.
+_DEFAULTS = {"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"}
 _ONLY = {  # keys that change what is computed, and the one value that BERT has
     "model_type": "bert",
     "position_embedding_type": "absolute",
@@ -137,10 +135,11 @@ def read_config(values: Mapping[str, Any], *, source: str) -> BertConfig:
         value = values.get(key, only)
         if value is not None and value != only:
             raise refused_model(source, f"{key} {value!r}", f"{key} {only!r}")
-    act = values.get("hidden_act", _DEFAULTS["hidden_act"])
+    names = {field.name for field in dataclasses.fields(BertConfig)}
+    sizes = _DEFAULTS | {key: value for key, value in values.items() if key in names}
+    act = sizes["hidden_act"]
     if act not in _ACTIVATIONS:
         raise refused_model(source, f"hidden_act {act!r}", f"one of {', '.join(_ACTIVATIONS)}")
-    sizes = {key: values.get(key, default) for key, default in _DEFAULTS.items()}
     return BertConfig.from_dict(sizes | {"hidden_act": _ACTIVATIONS[act]}, source=source)
 
 
@@ -148,15 +147,15 @@ def architecture_of(names: Iterable[str]) -> str:
     """The class that has just the heads among these original names."""
     names = set(names)
     if "cls/squad/output_weights" in names:
-        return "BertForQuestionAnswering"
+        return HEADS["question_answering"]
     if "output_weights" in names:
-        return SEQUENCE_CLASSIFIER
+        return HEADS["classification"]
     if "cls/predictions/output_bias" in names:
         both = "cls/seq_relationship/output_weights" in names
-        return "BertForPreTraining" if both else "BertForMaskedLM"
+        return HEADS["pretraining" if both else "fill_mask"]
     if "cls/seq_relationship/output_weights" in names:
         return "BertForNextSentencePrediction"
-    return "BertModel"
+    return HEADS["embeddings"]
 
 
 def write_config(
@@ -166,7 +165,7 @@ def write_config(
     values = config.to_dict() | {
         "architectures": [metadata.architecture or architecture_of(shapes)],
         "model_type": "bert",
-        "hidden_act": _THEIR_ACTIVATION[config.hidden_act],
+        "hidden_act": _THEIR_ACTIVATIONS[config.hidden_act],
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
@@ -178,18 +177,18 @@ def write_config(
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if metadata.null_score_diff_threshold is not None:  # ours; transformers keeps what it knows not
+    if metadata.null_score_diff_threshold is not None:
         values[NULL_THRESHOLD] = metadata.null_score_diff_threshold
     if metadata.task in PROBLEM_TYPES:
         values[PROBLEM_TYPE] = PROBLEM_TYPES[metadata.task]
-    own = {name: getattr(metadata, name) for name in OWN_FACTS}
+    own = {name: getattr(metadata, name) for name in OWN_METADATA}
     if known := {name: value for name, value in own.items() if value is not None}:
-        values[OWN_FACTS_KEY] = known | {KIND_KEY: _kind(values)}
+        values[OWN_KEY] = known | {MODEL_KEY: _model(values)}
     return values
 
 
-def _kind(values: Mapping[str, Any]) -> list[str | None]:
-    """What a model is, as transformers says it."""
+def _model(values: Mapping[str, Any]) -> list[str | None]:
+    """Architecture and problem type, which tell models apart in transformers."""
     return [(values.get("architectures") or [None])[0], values.get(PROBLEM_TYPE)]
 
 
@@ -198,104 +197,85 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(num_labels))
 
 
-def _read_facts(values: Mapping[str, Any], folder: str, source: str) -> ModelMetadata:
-    by_id = values.get("id2label") or {}
-    if not isinstance(by_id, dict) or sorted(by_id, key=_number) != [
-        str(i) for i in range(len(by_id))
-    ]:
-        raise InputError(
-            received=f"{source} with id2label {by_id!r:.80}",
-            expected='a name for each label from "0" on, without gaps',
-            remedy="correct id2label",
-        )
-    labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
-    if labels == _nameless(len(labels)):
-        labels = ()
-    architecture = (values.get("architectures") or [None])[0]
-    own = _read_own_facts(values, source)
+def _read_metadata(values: Mapping[str, Any], folder: str, source: str) -> ModelMetadata:
+    architecture, problem_type = _model(values)
+    found: dict[str, Any] = {"max_seq_length": _sentence_length(folder)}
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
-    if architecture in (None, SEQUENCE_CLASSIFIER) and (
-        task := tasks.get(values.get(PROBLEM_TYPE))
-    ):
-        own = {"task": task} | own
-    length = _sentence_length(folder)
-    own = ({} if length is None else {"max_seq_length": length}) | own
+    if architecture in (None, HEADS["classification"]):
+        found["task"] = tasks.get(problem_type)
+    threshold = values.get(NULL_THRESHOLD)
+    if threshold is not None and not isinstance(threshold, (int, float)):
+        raise InputError(
+            f"{source} with {NULL_THRESHOLD} {threshold!r:.80}",
+            "a number",
+            "correct it, or take it out",
+        )
     return ModelMetadata(
         do_lower_case=read_case(folder),
         architecture=architecture,
-        labels=labels or None,
-        null_score_diff_threshold=_read_threshold(values, source),
-        **own,
+        labels=_read_labels(values, source),
+        null_score_diff_threshold=threshold,
+        **found | _read_own_metadata(values, source),
     )
 
 
+def _read_labels(values: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
+    by_id = values.get("id2label") or {}
+    if not isinstance(by_id, dict) or by_id.keys() != {str(i) for i in range(len(by_id))}:
+        raise InputError(
+            f"{source} with id2label {by_id!r:.80}",
+            'a name for each label from "0" on, without gaps',
+            "correct id2label",
+        )
+    labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
+    return None if labels == _nameless(len(labels)) else labels
+
+
 def _sentence_length(folder: str) -> int | None:
-    """Most pieces of a text, as sentence-transformers notes it."""
-    path = join(folder, SENTENCE_CONFIG)
+    """Most word pieces of a text, as sentence-transformers stores it."""
+    path = os.path.join(folder, SENTENCE_CONFIG)
     values = read_json(path) if tf.io.gfile.exists(path) else {}
     found = values.get("max_seq_length")
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def _read_own_facts(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What `write_config` has put there."""
-    own = values.get(OWN_FACTS_KEY, {})
-    if not isinstance(own, dict) or not own.keys() <= {KIND_KEY, *OWN_FACTS}:
+def _read_own_metadata(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What `write_config` has stored for this model."""
+    own = values.get(OWN_KEY, {})
+    if not isinstance(own, dict) or not own.keys() <= {MODEL_KEY, *OWN_METADATA}:
         raise InputError(
-            received=f"{source} with {OWN_FACTS_KEY} {own!r:.80}",
-            expected=f"an object with no other keys than {', '.join(OWN_FACTS)}",
-            remedy=f"correct {OWN_FACTS_KEY}, or take it out",
+            f"{source} with {OWN_KEY} {own!r:.80}",
+            f"an object with no other keys than {', '.join(OWN_METADATA)}",
+            f"correct {OWN_KEY}, or take it out",
         )
-    if own.get(KIND_KEY) != _kind(values):
+    if own.get(MODEL_KEY) != _model(values):
         return {}  # transformers has made another model of it since
-    return {name: value for name, value in own.items() if name != KIND_KEY}
+    return {name: value for name, value in own.items() if name != MODEL_KEY}
 
 
-def _read_threshold(values: Mapping[str, Any], source: str) -> float | None:
-    threshold = values.get(NULL_THRESHOLD)
-    if threshold is not None and not isinstance(threshold, (int, float)):
-        raise InputError(
-            received=f"{source} with {NULL_THRESHOLD} {threshold!r:.80}",
-            expected="a number",
-            remedy="correct it, or take it out",
-        )
-    return threshold
+# ---------------------------------------------------------------------------- reading
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else -1
-
-
-# ---------------------------------------------------------------------------- files
-
-
-def is_hugging_face(path: str) -> bool:
-    """Whether a path is one of these folders, or a file of weights in one."""
-    if path.endswith((".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")):
-        return True
-    return any(tf.io.gfile.exists(join(path, name)) for name in WEIGHT_FILES)
-
-
-def open_hugging_face(path: str) -> Weights:
+def open_weights(path: str) -> Weights:
     """Opens a folder, or a file of weights in one.
 
     Raises:
       InputError: a file is missing or damaged, would run code, or is not of a BERT.
     """
-    folder = path if tf.io.gfile.isdir(path) else folder_of(path)
-    weight_file = path if path != folder else first_of(*(join(folder, n) for n in WEIGHT_FILES))
+    folder, weight_file = os.path.dirname(path), path
+    if tf.io.gfile.isdir(path):
+        files = (os.path.join(path, name) for name in WEIGHT_FILES)
+        folder, weight_file = path, next(filter(tf.io.gfile.exists, files))
     if not tf.io.gfile.exists(weight_file):
         raise InputError(
-            received=f"{weight_file}, which is not there",
-            expected="a file of weights",
-            remedy="check the path",
+            f"{weight_file}, which is not there", "a file of weights", "check the path"
         )
-    config_file = join(folder, CONFIG)
+    config_file = os.path.join(folder, CONFIG)
     if not tf.io.gfile.exists(config_file):
         raise InputError(
-            received=f"{weight_file} without a {CONFIG} beside it",
-            expected=f"{config_file}, which says what kind of model it is",
-            remedy="copy the whole folder",
+            f"{weight_file} without a {CONFIG} beside it",
+            f"{config_file}, which says what kind of model it is",
+            "copy the whole folder",
         )
     values = read_json(config_file)
     config = read_config(values, source=config_file)
@@ -320,14 +300,14 @@ def open_hugging_face(path: str) -> Weights:
         config=config,
         pieces=pieces,
         vocab_file=vocab_file,
-        metadata=_read_facts(values, folder, config_file),
+        metadata=_read_metadata(values, folder, config_file),
         ignored=ignored,
     )
 
 
 def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Original name -> name in the file; and the names that are copies of another."""
-    copies = [name for name in shapes if name in (TIED_TABLE, TIED_BIAS) or _POSITIONS.match(name)]
+    copies = [name for name in shapes if name in TIED or _POSITIONS.match(name)]
     names: dict[str, str] = {}
     for theirs in shapes:
         if theirs in copies:
@@ -335,31 +315,48 @@ def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
         ours = original_name(theirs) or theirs.replace(".", "/")
         if ours in names:
             raise InputError(
-                received=f"{path} with both {names[ours]} and {theirs}",
-                expected="one of them: both are names of the same weight",
-                remedy="take out the one that is not the model's",
+                f"{path} with both {names[ours]} and {theirs}",
+                "one of them: both are names of the same weight",
+                "take out the one that is not the model's",
             )
         names[ours] = theirs
-    if TIED_BIAS in copies and "cls/predictions/output_bias" not in names:  # newer files
-        names["cls/predictions/output_bias"] = TIED_BIAS
-        copies.remove(TIED_BIAS)
-    for copy, ours in ((TIED_TABLE, "bert/embeddings/word_embeddings"),
-                       (TIED_BIAS, "cls/predictions/output_bias")):  # fmt: skip
+    newer_bias = "cls.predictions.decoder.bias"
+    if newer_bias in copies and TIED[newer_bias] not in names:
+        names[TIED[newer_bias]] = newer_bias
+        copies.remove(newer_bias)
+    for copy, ours in TIED.items():
         if copy in copies and ours in names and not np.array_equal(read(copy), read(names[ours])):
             raise InputError(
-                received=f"{path}, whose {copy} differs from {names[ours]}",
-                expected="one table for input and output, as BERT has",
-                remedy="give a model with tied embeddings; this one cannot be represented",
+                f"{path}, whose {copy} differs from {names[ours]}",
+                "one table for input and output, as BERT has",
+                "give a model with tied embeddings; this one cannot be represented",
             )
     return names, tuple(copies)
 
 
-def write_tensors(weights: Weights, names: Iterable[str]) -> bytes:
-    """The bytes of a model.safetensors with these weights."""
+# ---------------------------------------------------------------------------- writing
+
+
+def texts_of(weights: Weights) -> dict[str, str]:
+    """The files beside the weights, text by name.
+
+    Raises:
+      InputError: vocabulary and configuration do not fit, or the vocabulary is no text.
+    """
+    config = weights.config
+    texts = {CONFIG: json_text(write_config(config, weights.metadata, weights.shapes))}
+    if weights.pieces is not None:
+        lower = tokenizer_of(weights, config).do_lower_case
+        texts |= write_tokenizer(weights.pieces, lower, config.max_position_embeddings)
+    return texts
+
+
+def write_tensors(folder: str, weights: Weights) -> None:
+    """Writes the model.safetensors, with the weights that have a name there."""
     tensors = {}
-    for name in names:
-        value = weights.read(name)
-        tensors[hugging_face_name(name)] = np.ascontiguousarray(
-            value.T if is_transposed(name) else value
-        )
-    return safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    for name in weights.names:
+        if theirs := hugging_face_name(name):
+            value = weights.read(name)
+            tensors[theirs] = np.ascontiguousarray(value.T if is_transposed(name) else value)
+    with tf.io.gfile.GFile(os.path.join(folder, SAFETENSORS), "wb") as file:
+        file.write(safetensors.numpy.save(tensors, metadata={"format": "pt"}))

@@ -1,13 +1,15 @@
-"""Weights in and out, of every format that a BERT comes in.
+"""Weights in, from every format that a BERT comes in.
 
-    open_weights(path)             what is there: names, shapes, configuration, vocabulary
+    open_weights(path)             names, shapes, configuration, vocabulary; tensors when read
     load_checkpoint(model, path)   into a model, with a report of every name
-    save_weights(path, weights)    as an original checkpoint, ours, or Hugging Face's folder
+    config_of, tokenizer_of        what belongs to weights, checked against what the user gives
 
-Everything has the original's names and shapes in between (`formats.base.Weights`).
+Everything has the original's names and shapes in between (`metadata.Weights`).
 """
 
 import dataclasses
+import importlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 
@@ -15,10 +17,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import hugging_face, keras_files, tf1, tf2
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
+    PARTS_INDEX,
     VOCAB_FILE,
+    WEIGHT_FILES,
     ModelMetadata,
     Weights,
     read_model_files,
@@ -30,12 +34,35 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
 HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
-SAME_FACTS = ("do_lower_case", "architecture", "labels", "task")  # as long as a run goes on
 
 # ---------------------------------------------------------------------------- opening
 
 
-def open_weights(path: str) -> Weights:
+def _is_keras_file(path: str) -> bool:
+    return path.endswith((".keras", ".weights.h5")) and tf.io.gfile.exists(path)
+
+
+def _is_hugging_face(path: str) -> bool:
+    """Whether it is one of their folders, or a file of weights in one."""
+    if path.removesuffix(PARTS_INDEX).endswith((".safetensors", ".bin")):
+        return True
+    return any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHT_FILES)
+
+
+def _is_object_graph(path: str) -> bool:
+    return "_CHECKPOINTABLE_OBJECT_GRAPH" in tf1.CheckpointReader(path).shapes
+
+
+# The formats beside TF1: how a path of one is recognised, and the module whose `open_weights` reads
+# it. It is imported only then.
+READERS = {
+    "keras": (_is_keras_file, "bert_tf.checkpoints.keras_files"),
+    "hugging_face": (_is_hugging_face, "bert_tf.checkpoints.hugging_face"),
+    "tf2": (_is_object_graph, "bert_tf.checkpoints.tf2"),
+}
+
+
+def open_weights(path: str | os.PathLike) -> Weights:
     """Opens weights of any format; tensors are read when they are asked for.
 
     Args:
@@ -47,27 +74,10 @@ def open_weights(path: str) -> Weights:
     """
     path = str(path)
     with path_errors(path):
-        if path.endswith(keras_files.ENDINGS) and tf.io.gfile.exists(path):
-            return keras_files.open_keras_file(path)
-        if hugging_face.is_hugging_face(path):
-            return hugging_face.open_hugging_face(path)
-        if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
-            _refuse_archive(path)
-    weights = tf1.open_weights(path)
-    if tf2.is_object_graph(weights.shapes):
-        return tf2.open_object_graph(path)
-    return weights
-
-
-def _refuse_archive(path: str) -> None:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        start = file.read(4)
-    if start[:2] in (b"PK", b"\x1f\x8b"):
-        raise InputError(
-            received=f"{path}, an archive",
-            expected="the folder or checkpoint that is in it",
-            remedy="unpack it, and give the path of what was in it",
-        )
+        for is_format, module in READERS.values():
+            if is_format(path):
+                return importlib.import_module(module).open_weights(path)
+        return tf1.open_weights(path)
 
 
 # ---------------------------------------------------------------------------- loading
@@ -93,7 +103,7 @@ class LoadReport:
 
 def load_checkpoint(
     model: keras.Model,
-    path: "str | Weights",
+    path: "str | os.PathLike | Weights",
     *,
     required: str = ENCODER,
     skip: str | None = None,
@@ -101,7 +111,7 @@ def load_checkpoint(
     """Puts weights into a model, by name.
 
     Args:
-      model: one of `bert_tf.models`, or any whose layers are named alike.
+      model: one of `bert_tf.modeling.models`, or any whose layers are named alike.
       path: as for `open_weights`, or what that gave.
       required: a pattern of the names that must be there; by default the encoder's, without its
         pooler, which many models leave out.
@@ -131,27 +141,46 @@ def load_checkpoint(
     return report
 
 
+_PARTS = {  # of a model, by the names of its weights
+    "BERT encoder": ENCODER,
+    "pooler": "bert/pooler/",
+    "masked-LM head": "cls/predictions/",
+    "next-sentence head": "cls/seq_relationship/",
+    "question-answering head": "cls/squad/",
+    "classifier": HEAD,
+}
+
+
 def _check_report(
     report: LoadReport,
     variables: Mapping[str, keras.Variable],
     shapes: Mapping[str, Sequence[int]],
     required: str,
 ) -> None:
-    lacking = [name for name in report.missing if re.match(required, name)]
+    lacking = {name for name in report.missing if re.match(required, name)}
+    for part, pattern in _PARTS.items():
+        needed = {name for name in variables if re.match(pattern, name)}
+        if needed and needed <= lacking:
+            unused = f"; it has {', '.join(report.unused[:3])}" if report.unused else ""
+            raise InputError(
+                f"{report.path}, a model without a {part}{unused}",
+                f"a model with a {part}",
+                "give the checkpoint of such a model",
+            )
+    remedy = "check that the checkpoint and --bert_config_file belong together"
     if lacking or not report.matched:
         raise InputError(
-            received=f"{report.path}, which lacks {len(lacking)} of the model's weights, such as "
-            f"{', '.join(lacking[:3])}; it has {len(report.unused)} others, such as "
-            f"{', '.join(report.unused[:3]) or 'none'}",
-            expected=f"a checkpoint with every weight whose name begins with {required}",
-            remedy="check that the checkpoint and --bert_config_file belong together",
+            f"{report.path}, which lacks {len(lacking) or 'all'} of the model's weights, such as "
+            + ", ".join(sorted(lacking or report.missing)[:3]),
+            "a checkpoint with the weights of this model",
+            remedy,
         )
     for name in report.matched:
         if tuple(shapes[name]) != tuple(variables[name].shape):
             raise InputError(
-                received=f"{report.path}, whose {name} has the shape {tuple(shapes[name])}",
-                expected=f"{tuple(variables[name].shape)}, as the configuration says",
-                remedy="check that the checkpoint and --bert_config_file belong together",
+                f"{report.path}, whose {name} has the shape {tuple(shapes[name])}",
+                f"{tuple(variables[name].shape)}, as the configuration says",
+                remedy,
             )
 
 
@@ -159,32 +188,50 @@ def _check_report(
 
 # What no shape shows; with another value the same weights compute something else.
 _SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
+# The released models by the case of their text, as the original knows them.
+_RELEASED = {
+    True: r"(?:wwm_)?uncased_L-\d+_H-\d+_A-\d+|(?:multilingual|chinese)_L-12_H-768_A-12",
+    False: r"(?:wwm_)?cased_L-\d+_H-\d+_A-\d+|multi_cased_L-12_H-768_A-12",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedModel:
+    """What fine-tuning and prediction begin with.
+
+    Attributes:
+      source: the checkpoint.
+      config: of its model.
+      tokenizer: with its vocabulary.
+    """
+
+    source: Weights
+    config: BertConfig
+    tokenizer: FullTokenizer
 
 
 def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:
-    """The configuration of weights: that given, else their own.
+    """The configuration of weights: the one given, else their own.
 
     Raises:
       InputError: there is none, or the two differ in what would silently change the results.
     """
     if bert_config_file is None:
         if weights.config is None:
-            raise InputError(
-                received=f"{weights.path} without a {CONFIG_FILE} beside it",
-                expected="the configuration of the model",
-                remedy="name it with --bert_config_file",
-            )
+            raise _not_beside(weights, CONFIG_FILE, "configuration", "--bert_config_file")
         return weights.config
     given = BertConfig.from_json_file(bert_config_file)
     own = weights.config or given
     other = [key for key in _SILENT if getattr(own, key) != getattr(given, key)]
     if other:
+        mine, theirs = (
+            ", ".join(f"{key} {getattr(config, key)}" for key in other) for config in (given, own)
+        )
         raise InputError(
-            received=f"{bert_config_file} with "
-            + ", ".join(f"{key} {getattr(given, key)}" for key in other),
-            expected=", ".join(f"{key} {getattr(own, key)}" for key in other)
-            + f", as beside {weights.path}",
-            remedy="leave out --bert_config_file, or correct it",
+            f"{bert_config_file} with {mine}",
+            f"{theirs}, as beside {weights.path}",
+            "leave out --bert_config_file, or correct it",
         )
     return given
 
@@ -201,81 +248,72 @@ def tokenizer_of(
       weights: whose it is.
       config: their configuration; its table must fit the vocabulary.
       vocab_file: the vocabulary, or None for the one beside the weights.
-      do_lower_case: as the user said, or None for what the model says, else true.
+      do_lower_case: as the user said, or None for what the metadata say, else true.
 
     Raises:
       InputError: there is no vocabulary, it is not of the table's size, or the case is not that of
         the model or of the vocabulary.
     """
-    if vocab_file is None and weights.pieces is None:
-        raise InputError(
-            received=f"{weights.path} without a {VOCAB_FILE} beside it",
-            expected="the vocabulary of the model",
-            remedy="name it with --vocab_file",
-        )
     lower = do_lower_case
     if lower is None:
-        lower = True if weights.metadata.do_lower_case is None else weights.metadata.do_lower_case
-    if vocab_file is None:
+        lower = weights.metadata.do_lower_case is not False
+    if vocab_file is not None:
+        tokenizer = FullTokenizer(vocab_file, lower)
+    elif weights.pieces is not None:
         tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces)
     else:
-        tokenizer = FullTokenizer(vocab_file, lower)
+        raise _not_beside(weights, VOCAB_FILE, "vocabulary", "--vocab_file")
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
     check_spare_rows(tokenizer, config)
-    check_case(weights, tokenizer)
+    _check_case(weights, tokenizer)
     return tokenizer
 
 
-MOST_SPARE_ROWS = 1023  # of a table that was padded to a round number
+def _not_beside(weights: Weights, file: str, what: str, flag: str) -> InputError:
+    return InputError(
+        f"{weights.path} without a {file} beside it",
+        f"the {what} of the model",
+        f"name it with {flag}",
+    )
 
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
-    """Raises `InputError` where the table has far more rows than there are pieces; warns of few."""
-    spare = config.vocab_size - tokenizer.vocab_size
-    if spare > MOST_SPARE_ROWS:
+    """Warns if the word table is longer than the vocabulary; `InputError` if it is far longer."""
+    num_pieces, rows = tokenizer.vocab_size, config.vocab_size
+    if rows - num_pieces > MOST_SPARE_ROWS:
         raise InputError(
-            received=f"{tokenizer.vocab_file} with {tokenizer.vocab_size} pieces",
-            expected=f"{config.vocab_size}, the rows of the model's table, or a few less",
-            remedy="give the vocabulary that belongs to the model",
+            f"{tokenizer.vocab_file} with {num_pieces} word pieces",
+            f"{rows}, the rows of the model's table, or a few less",
+            "give the vocabulary that belongs to the model",
         )
-    if spare:
+    if rows > num_pieces:
         logging.warning(
-            "%s has %d pieces, the model's table %d rows; the last %d are not used.",
-            tokenizer.vocab_file,
-            tokenizer.vocab_size,
-            config.vocab_size,
-            spare,
+            "%s has %d word pieces, the model's table %d rows; the last %d are not used.",
+            *(tokenizer.vocab_file, num_pieces, rows, rows - num_pieces),
         )
 
 
-# The released models by the case of their text, as the original knows them.
-_RELEASED = {
-    True: r"(?:wwm_)?uncased_L-\d+_H-\d+_A-\d+|(?:multilingual|chinese)_L-12_H-768_A-12",
-    False: r"(?:wwm_)?cased_L-\d+_H-\d+_A-\d+|multi_cased_L-12_H-768_A-12",
-}
-
-
-def check_case(weights: Weights, tokenizer: FullTokenizer) -> None:
-    """Raises `InputError` where metadata, folder or vocabulary say another do_lower_case.
+def _check_case(weights: Weights, tokenizer: FullTokenizer) -> None:
+    """Raises `InputError` if metadata, folder or vocabulary contradict `do_lower_case`.
 
     Original: `validate_case_matches_checkpoint`, which knows the folder's name only.
     """
     lower = tokenizer.do_lower_case
-    folder = weights.path.rpartition("/")[0].rpartition("/")[2]
-    says = None
+    folder = os.path.basename(os.path.dirname(weights.path))
     if weights.metadata.do_lower_case not in (None, lower):
-        says = f"{weights.path}, whose model says do_lower_case {weights.metadata.do_lower_case}"
+        reason = f"{weights.path}, whose model says do_lower_case {weights.metadata.do_lower_case}"
     elif re.fullmatch(_RELEASED[not lower], folder):
-        says = f"{weights.path}, by its name a model with do_lower_case {not lower}"
+        reason = f"{weights.path}, by its name a model with do_lower_case {not lower}"
     elif (cased := is_cased(tokenizer.vocab)) not in (None, not lower):
         kind = "with capital letters" if cased else "without one capital letter"
-        says = f"{tokenizer.vocab_file}, a vocabulary {kind}"
-    if says:
-        raise InputError(
-            received=f"do_lower_case {lower} with {says}",
-            expected="text in the case that the model was trained with",
-            remedy=f"use --{'no' if lower else ''}do_lower_case",
-        )
+        reason = f"{tokenizer.vocab_file}, a vocabulary {kind}"
+    else:
+        return
+    raise InputError(
+        f"do_lower_case {lower} with {reason}",
+        "text in the case that the model was trained with",
+        f"use --{'no' if lower else ''}do_lower_case",
+    )
 
 
 def is_cased(vocab: Mapping[str, int]) -> bool | None:
@@ -290,49 +328,30 @@ def is_cased(vocab: Mapping[str, int]) -> bool | None:
     return True if capital > small / 50 else None
 
 
-@dataclasses.dataclass(frozen=True)
-class PretrainedModel:
-    """What fine-tuning and answering begin with.
-
-    Attributes:
-      source: the checkpoint.
-      config: of its model.
-      tokenizer: with its vocabulary.
-    """
-
-    source: Weights
-    config: BertConfig
-    tokenizer: FullTokenizer
-
-
-# ---------------------------------------------------------------------------- saving
-
-
 def refuse_other_model(
     folder: tf1.CheckpointFolder, model: PretrainedModel, metadata: ModelMetadata
 ) -> None:
-    """Refuses to train on in a folder whose checkpoints are of another model or other labels.
+    """Raises `InputError` if the checkpoints of a folder are of another model or other labels.
 
     Args:
-      folder: of the run; one without checkpoints is right for any.
+      folder: of the run; one without checkpoints is right for any. Nothing is written.
       model: what training begins with.
-      metadata: what is to be noted of what it makes.
-
-    Raises:
-      InputError: naming what differs. Nothing has been written.
+      metadata: of the model that it will write.
     """
     if folder.latest() is None:
         return
-    found, tokenizer = read_model_files(folder.path), model.tokenizer
+    saved, tokenizer = read_model_files(folder.path), model.tokenizer
     pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
-    old = {"configuration": found["config"], "vocabulary": found["pieces"]}
-    new = {"configuration": model.config, "vocabulary": pieces}
-    old |= {name: getattr(found["metadata"], name) for name in SAME_FACTS}
-    new |= {name: getattr(metadata, name) for name in SAME_FACTS}
-    other = [n for n, value in new.items() if None not in (old[n], value) and old[n] != value]
+    pairs = {
+        "configuration": (saved["config"], model.config),
+        "vocabulary": (saved["pieces"], pieces),
+    }
+    for name in ("do_lower_case", "architecture", "labels", "task"):
+        pairs[name] = (getattr(saved["metadata"], name), getattr(metadata, name))
+    other = [name for name, (old, new) in pairs.items() if None not in (old, new) and old != new]
     if other:
         raise InputError(
-            received=f"{folder.path}, where a model with another {' and '.join(other)} was trained",
-            expected="the folder of this run, or an empty one",
-            remedy="choose another --output_dir, or remove the folder to start again",
+            f"{folder.path}, where a model with another {' and '.join(other)} was trained",
+            "the folder of this run, or an empty one",
+            "choose another --output_dir, or remove the folder to start again",
         )

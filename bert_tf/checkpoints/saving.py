@@ -1,19 +1,21 @@
 """Weights out: as an original checkpoint, ours, or a folder of Hugging Face."""
 
-import json
+import importlib
+import os
 from collections.abc import Mapping
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, tf1
-from bert_tf.checkpoints.loading import config_of, tokenizer_of
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.loading import config_of
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
     METADATA_FILE,
+    SAFETENSORS,
     VOCAB_FILE,
     ModelMetadata,
     Weights,
-    join,
+    json_text,
     vocabulary_text,
 )
 from bert_tf.config import BertConfig
@@ -21,20 +23,18 @@ from bert_tf.errors import InputError
 from bert_tf.files import copy_folder, is_remote, path_errors, write_text
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
-FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
-
-
 CHECKPOINT_NAME = "bert_model.ckpt"
-
-
-_LAST_FILES = {  # without which a folder is no model
-    "tf1": f"{CHECKPOINT_NAME}.index",
-    "bert_tf": f"{CHECKPOINT_NAME}.index",
-    "hugging_face": hugging_face.SAFETENSORS,
+ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
+# The formats: the module whose `texts_of` and `write_tensors` write one, imported only then, and
+# the file without which a folder is no model.
+WRITERS = {
+    "tf1": (__name__, f"{CHECKPOINT_NAME}{tf1.INDEX}"),
+    "bert_tf": (__name__, f"{CHECKPOINT_NAME}{tf1.INDEX}"),
+    "hugging_face": ("bert_tf.checkpoints.hugging_face", SAFETENSORS),
 }
 
 
-def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
+def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -> str:
     """Writes weights and all that belongs to them; nothing appears before it is whole.
 
     Args:
@@ -49,109 +49,93 @@ def save_weights(path: str, weights: Weights, *, to_format: str) -> str:
     Raises:
       InputError: the folder is there, cannot be written, or the format cannot hold the model.
     """
-    path = path.rstrip("/")
+    path = str(path).rstrip("/")
     with path_errors(path):
         taken = tf.io.gfile.exists(path)
     if taken:
         raise InputError(
-            received=f"{path}, which is there already",
-            expected="a folder that is still to be made",
-            remedy="choose another path, or remove the folder",
+            f"{path}, which is there already",
+            "a folder that is still to be made",
+            "choose another path, or remove the folder",
         )
-    if weights.config is None:
-        config_of(weights)  # says what is missing
-    if to_format == "hugging_face":
-        files = _hugging_face_files(weights)
-    else:
-        files = _our_files(weights, to_format)
-    temporary = f"{path}.incomplete"
-    try:
-        _write_folder(temporary, files, weights, to_format)
-        if is_remote(path):  # where a folder is renamed file by file
-            copy_folder(temporary, path, last=_LAST_FILES[to_format])
-        else:
-            tf.io.gfile.rename(temporary, path)
-    except (tf.errors.OpError, OSError) as error:
-        raise InputError(
-            received=f"{path}, which cannot be written ({str(error).splitlines()[0]})",
-            expected="a path where a folder can be made, with space for the weights",
-            remedy="choose another path, or change its permissions",
-        ) from None
-    finally:
-        with path_errors(path):
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.rmtree(temporary)
-    return path if to_format == "hugging_face" else join(path, CHECKPOINT_NAME)
-
-
-def _write_folder(folder: str, files: Mapping[str, str], weights: Weights, to_format: str) -> None:
-    if tf.io.gfile.exists(folder):  # of a process that was killed
-        tf.io.gfile.rmtree(folder)
-    tf.io.gfile.makedirs(folder)
-    for name, text in files.items():
-        with tf.io.gfile.GFile(join(folder, name), "w") as file:
-            file.write(text)
-    if to_format == "hugging_face":
-        names = [n for n in weights.names if hugging_face.hugging_face_name(n)]
-        with tf.io.gfile.GFile(join(folder, hugging_face.SAFETENSORS), "wb") as file:
-            file.write(hugging_face.write_tensors(weights, names))
-    else:
-        tf1.write_checkpoint(
-            join(folder, CHECKPOINT_NAME),
-            {name: weights.read(name) for name in weights.shapes},
-            temporary=join(folder, "incomplete"),
-        )
-
-
-def _our_files(weights: Weights, to_format: str) -> dict[str, str]:
-    config = weights.config
+    config = config_of(weights)
     if to_format == "tf1":
-        _check_original_can(config, weights.path)
-    values = config.to_dict()
-    if to_format == "tf1":  # the original takes any key, but has this number in its code
-        del values["layer_norm_eps"]
-    files = {CONFIG_FILE: json.dumps(values, indent=2, sort_keys=True) + "\n"}
+        _check_original_can_compute(config, weights.path)
+    module, last_file = WRITERS[to_format]
+    writer = importlib.import_module(module)
+    texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
+    temporary = f"{path}.incomplete"
+    with path_errors(path, "written"):
+        try:
+            _remove(temporary)  # of a process that was killed
+            tf.io.gfile.makedirs(temporary)
+            for name, text in texts.items():
+                with tf.io.gfile.GFile(os.path.join(temporary, name), "w") as file:
+                    file.write(text)
+            writer.write_tensors(temporary, weights)
+            if is_remote(path):  # where a folder is renamed file by file
+                copy_folder(temporary, path, last=last_file)
+            else:
+                tf.io.gfile.rename(temporary, path)
+        finally:
+            _remove(temporary)
+    return path if to_format == "hugging_face" else os.path.join(path, CHECKPOINT_NAME)
+
+
+def _remove(folder: str) -> None:
+    if tf.io.gfile.exists(folder):
+        tf.io.gfile.rmtree(folder)
+
+
+def texts_of(weights: Weights) -> dict[str, str]:
+    """The files beside a TF1 checkpoint, text by name.
+
+    Raises:
+      InputError: a word piece cannot stand on a line of its own.
+    """
+    config = weights.config.to_dict()
+    if config["layer_norm_eps"] == ORIGINAL_EPS:
+        del config["layer_norm_eps"]  # the original does not know the key
+    texts = {CONFIG_FILE: json_text(config)}
     if weights.pieces is not None:
-        files[VOCAB_FILE] = vocabulary_text(weights.pieces)
+        texts[VOCAB_FILE] = vocabulary_text(weights.pieces)
     if weights.metadata != ModelMetadata():
-        files[METADATA_FILE] = weights.metadata.to_json_string()
-    return files
+        texts[METADATA_FILE] = weights.metadata.to_json_string()
+    return texts
 
 
-def _check_original_can(config: BertConfig, path: str) -> None:
+def _check_original_can_compute(config: BertConfig, path: str) -> None:
     lacks = []
     if config.hidden_act == "gelu_erf":
         lacks.append("the exact gelu; its own is the tanh form")
-    if config.layer_norm_eps != 1e-12:
-        lacks.append(f"layer_norm_eps {config.layer_norm_eps}; its own is 1e-12")
+    if config.layer_norm_eps != ORIGINAL_EPS:
+        lacks.append(f"layer_norm_eps {config.layer_norm_eps}; its own is {ORIGINAL_EPS}")
     if lacks:
         raise InputError(
-            received=f"{path} to be written as tf1",
-            expected=f"a model that the original can compute; it lacks {' and '.join(lacks)}",
-            remedy="use --to_format=bert_tf, the same file format for this package alone",
+            f"{path} to be written as tf1",
+            f"a model that the original can compute; it lacks {' and '.join(lacks)}",
+            "use --to_format=bert_tf, the same file format for this package alone",
         )
 
 
-def _hugging_face_files(weights: Weights) -> dict[str, str]:
-    values = hugging_face.write_config(weights.config, weights.metadata, weights.shapes)
-    files = {hugging_face.CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n"}
-    if weights.pieces is not None:
-        tokenizer = tokenizer_of(weights, weights.config)
-        files |= hugging_face_tokenizer.write_tokenizer(
-            weights.pieces, tokenizer.do_lower_case, weights.config.max_position_embeddings
-        )
-    return files
+def write_tensors(folder: str, weights: Weights) -> None:
+    """Writes all tensors, an optimizer's too, as a TF1 checkpoint."""
+    tf1.write_checkpoint(
+        os.path.join(folder, CHECKPOINT_NAME),
+        {name: weights.read(name) for name in weights.shapes},
+        temporary=os.path.join(folder, "incomplete"),
+    )
 
 
 def write_model_files(
     folder: str, config: BertConfig, tokenizer: FullTokenizer, metadata: ModelMetadata
 ) -> None:
-    """What makes a run's folder a whole model, beside its checkpoints."""
+    """Writes what makes a run's folder a whole model, beside its checkpoints."""
     pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
-    texts = {
+    texts: Mapping[str, str] = {
         CONFIG_FILE: config.to_json_string(),
         VOCAB_FILE: vocabulary_text(pieces),
         METADATA_FILE: metadata.to_json_string(),
     }
     for name, text in texts.items():
-        write_text(join(folder, name), text)
+        write_text(os.path.join(folder, name), text)

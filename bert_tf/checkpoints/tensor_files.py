@@ -1,35 +1,33 @@
 """Files of tensors by name: safetensors, and PyTorch's pickles without running what is in them."""
 
-import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.checkpoints.metadata import folder_of, join
+from bert_tf.checkpoints.metadata import PARTS_INDEX, SAFETENSORS, damage_errors
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, read_json
 from bert_tf.runtime import import_extra
 
-SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
-INDEX = ".index.json"  # behind the name of a file that is cut into several
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")  # what they hold is computed with in float32
 
 Tensors = tuple[Mapping[str, tuple[int, ...]], Callable[[str], np.ndarray]]
 
 
 def open_tensors(path: str) -> Tensors:
-    """Shapes by name, and what reads a tensor; of one file or of several with an index.
+    """Shapes by name, and a function that reads a tensor; of one file or of several with an index.
 
     Floating-point numbers of any width are read as float32.
 
     Raises:
       InputError: a file is missing or damaged, or is a pickle that holds more than tensors.
     """
-    if path.endswith(INDEX):
+    if path.endswith(PARTS_INDEX):
         return _open_parts(path)
     shapes, read = _open_safetensors(path) if path.endswith(".safetensors") else _open_pickle(path)
 
@@ -47,24 +45,26 @@ def _open_parts(path: str) -> Tensors:
         isinstance(name, str) and name.endswith(endings) for name in weight_map.values()
     ):
         raise InputError(
-            received=f"{path} without a weight_map of tensors to files",
-            expected=f"the index of files that end with {' or '.join(endings)}",
-            remedy="copy the file again",
+            f"{path} without a weight_map of tensors to files",
+            f"the index of files that end with {' or '.join(endings)}",
+            "copy the file again",
         )
-    parts = {n: open_tensors(join(folder_of(path), n)) for n in sorted(set(weight_map.values()))}
-    missing = [tensor for tensor, part in weight_map.items() if tensor not in parts[part][0]]
-    if missing:
-        raise InputError(
-            received=f"{path}, which says that {weight_map[missing[0]]} has {missing[0]}",
-            expected="every tensor in the file that the index names",
-            remedy="copy the index and all its files again",
-        )
+    folder = os.path.dirname(path)
+    parts = {n: open_tensors(os.path.join(folder, n)) for n in sorted(set(weight_map.values()))}
+    for tensor, part in weight_map.items():
+        if tensor not in parts[part][0]:
+            raise InputError(
+                f"{path}, which says that {part} has {tensor}",
+                "every tensor in the file that the index names",
+                "copy the index and all its files again",
+            )
     shapes = {tensor: parts[part][0][tensor] for tensor, part in weight_map.items()}
     return shapes, lambda name: parts[weight_map[name]][1](name)
 
 
 def _open_safetensors(path: str) -> Tensors:
-    with _damage_named(path):
+    expected = "a whole safetensors file"
+    with damage_errors(path, expected):
         if is_remote(path):
             with tf.io.gfile.GFile(path, "rb") as file:
                 tensors = safetensors.numpy.load(file.read())
@@ -73,28 +73,10 @@ def _open_safetensors(path: str) -> Tensors:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
     def read(name: str) -> np.ndarray:
-        with _damage_named(path):
+        with damage_errors(path, expected):
             return file.get_tensor(name)
 
     return shapes, read
-
-
-@contextlib.contextmanager
-def _damage_named(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (
-        safetensors.SafetensorError,
-        OSError,
-        ValueError,
-        TypeError,  # of a kind of number that NumPy does not have
-        tf.errors.OpError,
-    ) as error:
-        raise InputError(
-            received=f"{path}, which cannot be read ({_first_line(error)})",
-            expected="a whole safetensors file",
-            remedy="copy the file again",
-        ) from None
 
 
 def _open_pickle(path: str) -> Tensors:
@@ -111,17 +93,18 @@ def _open_pickle(path: str) -> Tensors:
             content = io.BytesIO(file.read())
         tensors = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can raise anything
+        # Its second sentence says how to load the file all the same.
+        says = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise InputError(
-            received=f"{path}, which torch.load(weights_only=True) refuses "
-            f"({_first_line(error).split('. ')[0]})",  # then it says how to load it all the same
-            expected="a file of tensors by name, and nothing that runs code",
-            remedy="do not load it elsewhere; get the model's safetensors file",
+            f"{path}, which torch.load(weights_only=True) refuses ({says})",
+            "a file of tensors by name, and nothing that runs code",
+            "do not load it elsewhere; get the model's safetensors file",
         ) from None
     if not isinstance(tensors, dict) or not all(torch.is_tensor(t) for t in tensors.values()):
         raise InputError(
-            received=f"{path}, which holds something else than tensors by name",
-            expected="the state_dict of a model",
-            remedy="save model.state_dict(), not the model",
+            f"{path}, which holds something else than tensors by name",
+            "the state_dict of a model",
+            "save model.state_dict(), not the model",
         )
 
     def read(name: str) -> np.ndarray:
@@ -129,7 +112,3 @@ def _open_pickle(path: str) -> Tensors:
         return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}, read
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -60,12 +60,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         if tf.io.gfile.exists(prefix + INDEX):
             return prefix
         if not tf.io.gfile.isdir(path):
-            raise InputError(
-                f"{path}, where there is no checkpoint",
-                "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files",
-                "check the path; models are not downloaded by name: download one, and give its "
-                "folder",
-            )
+            raise _no_checkpoint(path)
     for folder in (os.path.join(path, BEST), path):
         state = _read_state(folder)
         if state and tf.io.gfile.exists(state.model_checkpoint_path + INDEX):
@@ -78,6 +73,23 @@ def find_checkpoint(path: str | os.PathLike) -> str:
             "give the checkpoint's own path, such as bert_model.ckpt in that folder",
         )
     return found[0]
+
+
+def _no_checkpoint(path: str) -> InputError:
+    if tf.io.gfile.exists(path):
+        with tf.io.gfile.GFile(path, "rb") as file:
+            start = file.read(2)
+        if start in (b"PK", b"\x1f\x8b"):
+            return InputError(
+                f"{path}, an archive",
+                "the folder or checkpoint that is in it",
+                "unpack it, and give the path of what was in it",
+            )
+    return InputError(
+        f"{path}, where there is no checkpoint",
+        "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files",
+        "check the path; models are not downloaded by name: download one, and give its folder",
+    )
 
 
 def has_checkpoints(folder: str) -> bool:

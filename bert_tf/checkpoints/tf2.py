@@ -14,82 +14,84 @@ is masked_lm/embedding_table. Next-sentence prediction has a pooler of its own t
 next_sentence..pooler_dense; the encoder's is then untrained.
 """
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.metadata import Weights, folder_of, read_model_files
-from bert_tf.config import BertConfig
+from bert_tf.checkpoints.metadata import Weights, read_model_files
+from bert_tf.checkpoints.tf1 import CheckpointReader
 from bert_tf.errors import InputError
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _NORM, _DENSE = r"/(gamma|beta)", r"/(kernel|bias)"
-_ROOT = r"^(?:model/encoder_network|model/encoder|encoder_network|encoder|model)"
-_HEADS_POOLER = r"^next_sentence\.\.|classification_heads/0/dense"
+_ENCODER = r"(?:model/encoder_network|model/encoder|encoder_network|encoder|model)/"
+_BLOCK, _LAYER = _ENCODER + r"_transformer_layers/(\d+)/", r"bert/encoder/layer_\1/"
+_MASKED_LM = r"(?:model/)?masked_lm/"
+_CLASSIFIER = r"(?:model/)?classification_heads/0/"
+_NEXT_SENTENCE = rf"(?:next_sentence/|{_CLASSIFIER})out_proj/"
+_HEADS_POOLER = rf"(?:next_sentence\.\.pooler_|{_CLASSIFIER})dense"
 
-# In order: the place in the object graph, and the original's name.
-_EMBEDDINGS = (
-    (r"_embedding_layer/embeddings", "bert/embeddings/word_embeddings"),
-    (r"_position_embedding_layer/embeddings", "bert/embeddings/position_embeddings"),
-    (r"_type_embedding_layer/embeddings", "bert/embeddings/token_type_embeddings"),
-    (r"_embedding_norm_layer" + _NORM, r"bert/embeddings/LayerNorm/\1"),
-    (r"_pooler_layer" + _DENSE, r"bert/pooler/dense/\1"),
-)
-_BLOCK = (
-    (r"_attention_layer/_(query|key|value)_dense" + _DENSE, r"attention/self/\1/\2"),
-    (r"(?:_attention_layer/_output_dense|_attention_output_dense)" + _DENSE,
-     r"attention/output/dense/\1"),
-    (r"_attention_layer_norm" + _NORM, r"attention/output/LayerNorm/\1"),
-    (r"_intermediate_dense" + _DENSE, r"intermediate/dense/\1"),
-    (r"_output_dense" + _DENSE, r"output/dense/\1"),
-    (r"_output_layer_norm" + _NORM, r"output/LayerNorm/\1"),
+# The place in the object graph, with the layers of a functional model under their attributes'
+# names, and the original's name.
+_NAMES = (
+    (_ENCODER + r"_embedding_layer/embeddings", "bert/embeddings/word_embeddings"),
+    (_ENCODER + r"_position_embedding_layer/embeddings", "bert/embeddings/position_embeddings"),
+    (_ENCODER + r"_type_embedding_layer/embeddings", "bert/embeddings/token_type_embeddings"),
+    (_ENCODER + r"_embedding_norm_layer" + _NORM, r"bert/embeddings/LayerNorm/\1"),
+    (_ENCODER + r"_pooler_layer" + _DENSE, r"bert/pooler/dense/\1"),
+    (_BLOCK + r"_attention_layer/_(query|key|value)_dense" + _DENSE,
+     _LAYER + r"attention/self/\2/\3"),
+    (_BLOCK + r"(?:_attention_layer/_output_dense|_attention_output_dense)" + _DENSE,
+     _LAYER + r"attention/output/dense/\2"),
+    (_BLOCK + r"_attention_layer_norm" + _NORM, _LAYER + r"attention/output/LayerNorm/\2"),
+    (_BLOCK + r"_intermediate_dense" + _DENSE, _LAYER + r"intermediate/dense/\2"),
+    (_BLOCK + r"_output_dense" + _DENSE, _LAYER + r"output/dense/\2"),
+    (_BLOCK + r"_output_layer_norm" + _NORM, _LAYER + r"output/LayerNorm/\2"),
+    (_MASKED_LM + r"dense" + _DENSE, r"cls/predictions/transform/dense/\1"),
+    (_MASKED_LM + r"layer_norm" + _NORM, r"cls/predictions/transform/LayerNorm/\1"),
+    (_MASKED_LM + r"(?:output_bias\.Sbias|bias)", "cls/predictions/output_bias"),
+    (_MASKED_LM + r"embedding_table", "bert/embeddings/word_embeddings"),
+    (_HEADS_POOLER + _DENSE, r"bert/pooler/dense/\1"),
+    (_NEXT_SENTENCE + "kernel", "cls/seq_relationship/output_weights"),
+    (_NEXT_SENTENCE + "bias", "cls/seq_relationship/output_bias"),
 )  # fmt: skip
-_OUT_PROJ = r"^(?:next_sentence|(?:model/)?classification_heads/0)/out_proj/"
-_HEADS = (
-    (r"^(?:model/)?masked_lm/dense" + _DENSE, r"cls/predictions/transform/dense/\1"),
-    (r"^(?:model/)?masked_lm/layer_norm" + _NORM, r"cls/predictions/transform/LayerNorm/\1"),
-    (r"^(?:model/)?masked_lm/(?:output_bias\.Sbias|bias)", "cls/predictions/output_bias"),
-    (r"^(?:model/)?masked_lm/embedding_table", "bert/embeddings/word_embeddings"),
-    (r"^next_sentence\.\.pooler_dense" + _DENSE, r"bert/pooler/dense/\1"),
-    (r"^(?:model/)?classification_heads/0/dense" + _DENSE, r"bert/pooler/dense/\1"),
-    (_OUT_PROJ + "kernel", "cls/seq_relationship/output_weights"),
-    (_OUT_PROJ + "bias", "cls/seq_relationship/output_bias"),
-)
 _TRANSPOSED = frozenset({"cls/seq_relationship/output_weights"})
 
 
-def is_object_graph(shapes: Iterable[str]) -> bool:
-    """Whether the names of a bundle are those of an object graph."""
-    return GRAPH in shapes
-
-
-def open_object_graph(path: str) -> Weights:
+def open_weights(path: str) -> Weights:
     """Opens a TF2 checkpoint of tensorflow/models.
 
     Raises:
-      InputError: it is damaged, or holds no BERT encoder that is known.
+      InputError: it is damaged, holds no BERT encoder that is known, or has another number of
+        attention heads than the configuration beside it.
     """
-    reader = tf1.CheckpointReader(path)
-    prefix, stored = reader.prefix, reader.shapes
-    paths = [key.removesuffix(_VALUE) for key in stored]
-    names = original_names([p for p in paths if p != GRAPH])
+    reader = CheckpointReader(path)
+    places = [key.removesuffix(_VALUE) for key in reader.shapes if key != GRAPH]
+    names = original_names(places)
     if "bert/embeddings/word_embeddings" not in names.values():
         raise InputError(
-            received=f"{prefix}, a TF2 checkpoint with {len(paths) - 1} objects, such as "
-            f"{', '.join(sorted(paths)[:3])}",
-            expected="the encoder of a BERT of tensorflow/models",
-            remedy="convert the checkpoint with the library that wrote it to TF1 names or to "
-            "Hugging Face's format, and give that",
+            f"{reader.prefix}, a TF2 checkpoint with {len(places)} objects, such as "
+            f"{', '.join(sorted(places)[:3])}",
+            "the encoder of a BERT of tensorflow/models",
+            "convert the checkpoint with the library that wrote it to TF1 names or to Hugging "
+            "Face's format, and give that",
         )
-    found = read_model_files(folder_of(prefix))
+    found = read_model_files(os.path.dirname(reader.prefix))
     keys = {name: f"{place}{_VALUE}" for place, name in names.items()}
-    _check_heads({stored[key][1] for name, key in keys.items()
-                  if name.endswith("/query/kernel") and len(stored[key]) == 3},
-                 found["config"], prefix)  # fmt: skip
-    shapes = {name: _flat_shape(name, stored[key]) for name, key in keys.items()}
+    stored = {name: reader.shapes[key] for name, key in keys.items()}
+    # [D, N, H]: no other format can tell whether the number of heads is right.
+    heads = {s[1] for n, s in stored.items() if n.endswith("/query/kernel") and len(s) == 3}
+    config = found["config"]
+    if config and heads - {config.num_attention_heads}:
+        raise InputError(
+            f"{reader.prefix} with {heads.pop()} attention heads",
+            f"{config.num_attention_heads}, as the configuration beside it says",
+            "correct num_attention_heads",
+        )
+    shapes = {name: _flat_shape(name, shape) for name, shape in stored.items()}
 
     def read(name: str) -> np.ndarray:
         value = reader.read(keys[name])
@@ -97,81 +99,48 @@ def open_object_graph(path: str) -> Weights:
         return np.ascontiguousarray(value.reshape(shapes[name]))
 
     return Weights(
-        path=prefix,
+        path=reader.prefix,
         format="tf2",
         shapes=shapes,
         read=read,
-        ignored=tuple(sorted(p for p in paths if p not in names and p != GRAPH)),
+        ignored=tuple(sorted(place for place in places if place not in names)),
         **found,
     )
-
-
-def _check_heads(heads: set[int], config: BertConfig | None, prefix: str) -> None:
-    """Their number is a dimension here; no other format can tell whether it is right."""
-    if config and heads - {config.num_attention_heads}:
-        raise InputError(
-            received=f"{prefix} with {heads.pop()} attention heads",
-            expected=f"{config.num_attention_heads}, as the configuration beside it says",
-            remedy="correct num_attention_heads",
-        )
 
 
 def original_names(places: Iterable[str]) -> dict[str, str]:
     """The original's name for each place in the object graph that has one."""
     # The head's pooler first: the encoder's, if there is one too, has not been trained.
-    places = sorted(places, key=lambda place: (not re.search(_HEADS_POOLER, place), place))
-    num_blocks = len(
-        {m[1] for p in places if (m := re.search(r"layer_with_weights-(\d+)/_attention_layer/", p))}
-    )
+    places = sorted(places, key=lambda place: (not re.match(_HEADS_POOLER, place), place))
+    in_block = re.compile(r"layer_with_weights-(\d+)/_attention_layer/")
+    num_blocks = len({match[1] for place in places if (match := in_block.search(place))})
+    layers = ["_embedding_layer", "_position_embedding_layer", "_type_embedding_layer",
+              "_embedding_norm_layer", *(f"_transformer_layers/{i}" for i in range(num_blocks)),
+              "_pooler_layer"]  # fmt: skip
+
+    def attribute(match: re.Match) -> str:
+        number = int(match[1])
+        return layers[number] if number < len(layers) else match[0]
+
     names: dict[str, str] = {}
     for place in places:
-        name = _head_name(place) or _encoder_name(place, num_blocks)
+        name = _name(re.sub(r"layer_with_weights-(\d+)", attribute, place))
         if name and name not in names.values():  # one variable can have several places
             names[place] = name
     return names
 
 
-def _head_name(place: str) -> str | None:
-    for pattern, name in _HEADS:
-        if match := re.match(f"{pattern}$", place):
+def _name(place: str) -> str | None:
+    for pattern, name in _NAMES:
+        if match := re.fullmatch(pattern, place):
             return match.expand(name)
     return None
 
 
-def _encoder_name(place: str, num_blocks: int) -> str | None:
-    match = re.match(_ROOT + r"/(.*)", place)
-    if not match:
-        return None
-    inside = match[1]
-    if block := re.match(r"_transformer_layers/(\d+)/(.*)", inside):
-        return _block_name(int(block[1]), block[2])
-    if numbered := re.match(r"layer_with_weights-(\d+)/(.*)", inside):
-        number, rest = int(numbered[1]), numbered[2]
-        if 4 <= number < 4 + num_blocks:
-            return _block_name(number - 4, rest)
-        layers = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_layer",
-                  "_embedding_norm_layer")  # fmt: skip
-        layer = layers[number] if number < 4 else "_pooler_layer"
-        if number > 4 + num_blocks:
-            return None
-        inside = f"{layer}/{rest}"
-    for pattern, name in _EMBEDDINGS:
-        if match := re.fullmatch(pattern, inside):
-            return match.expand(name)
-    return None
-
-
-def _block_name(number: int, rest: str) -> str | None:
-    for pattern, name in _BLOCK:
-        if match := re.fullmatch(pattern, rest):
-            return f"bert/encoder/layer_{number}/{match.expand(name)}"
-    return None
-
-
-def _flat_shape(name: str, shape: list[int]) -> tuple[int, ...]:
+def _flat_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape with heads N and head size H made one dimension D."""
     if "/attention/self/" in name and len(shape) > (1 if name.endswith("bias") else 2):
-        return (*shape[:-2], shape[-2] * shape[-1])  # of kernel [D, N, H] or bias [N, H]
-    if name.endswith("attention/output/dense/kernel") and len(shape) == 3:  # [N, H, D]
-        return (shape[0] * shape[1], shape[2])
+        return (*shape[:-2], shape[-2] * shape[-1])  # [D, N, H] -> [D, D], [N, H] -> [D]
+    if name.endswith("attention/output/dense/kernel") and len(shape) == 3:
+        return (shape[0] * shape[1], shape[2])  # [N, H, D] -> [D, D]
     return tuple(shape[::-1] if name in _TRANSPOSED else shape)

@@ -18,7 +18,7 @@ from absl import flags
 from bert_tf.checkpoints import editing, saving
 from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints.hugging_face import hugging_face_name
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.metadata import FORMATS, Weights
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import read_vocabulary
@@ -35,7 +35,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "to_format",
         None,
-        saving.FORMATS,
+        FORMATS,
         "tf1: what the original reads. bert_tf: the same with any configuration. hugging_face. "
         "Default: bert_tf for what comes from Hugging Face, else hugging_face; strip and average "
         "keep the format.",

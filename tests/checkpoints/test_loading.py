@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
-from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.checkpoints.saving import FORMATS, save_weights
+from bert_tf.checkpoints.metadata import FORMATS, ModelMetadata
+from bert_tf.checkpoints.saving import WRITERS, save_weights
 from bert_tf.errors import InputError
 
 CONFIG = small.CONFIG
@@ -132,6 +132,10 @@ def test_the_originals_configuration(tmp_path, tensors):
         "bert_model.ckpt.index",
         "vocab.txt",
     ]
+
+
+def test_every_format_has_a_writer():
+    assert tuple(WRITERS) == FORMATS
 
 
 # ---------------------------------------------------------------------------- nothing half-made
@@ -322,7 +326,7 @@ def test_the_table_against_the_vocabulary(tmp_path, caplog):
     padded = dataclasses.replace(config, vocab_size=64)
     caplog.set_level(logging.WARNING)
     assert tokenizer_of(weights, padded).vocab_size == 41
-    assert "41 pieces, the model's table 64 rows" in caplog.text
+    assert "41 word pieces, the model's table 64 rows" in caplog.text
     far_too_many = dataclasses.replace(config, vocab_size=41 + 1024)
     with pytest.raises(InputError, match="with 41 pieces"):
         tokenizer_of(weights, far_too_many)
