@@ -145,7 +145,7 @@ class BertConfig:
         """Raises `InputError` if the vocabulary is longer than the word-embedding table."""
         if num_pieces > self.vocab_size:
             raise InputError(
-                f"{vocab_file} with {num_pieces} pieces",
+                f"{vocab_file} with {num_pieces} word pieces",
                 f"at most {self.vocab_size}, the vocab_size of the model",
                 "give the vocabulary that belongs to the model, or set vocab_size in the "
                 "configuration",

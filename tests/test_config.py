@@ -176,5 +176,5 @@ def test_vocabulary_size():
     config = BertConfig(vocab_size=7)
     for size in (5, 7):
         config.check_vocabulary_size(size, vocab_file="vocab.txt")
-    with pytest.raises(InputError, match=r"vocab\.txt with 8 pieces"):
+    with pytest.raises(InputError, match=r"vocab\.txt with 8 word pieces"):
         config.check_vocabulary_size(8, vocab_file="vocab.txt")

@@ -11,16 +11,16 @@ from bert_tf.checkpoints.loading import is_cased, load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import heads, models
+from bert_tf.modeling import models
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 POOLER = "bert/pooler/dense/kernel"
-NEVER = -10000.0  # the output bias of a row that is no piece: its probability is 0
+NEVER = -10000.0  # the output bias of a row that is no word piece: its probability is 0
 
 
 def without_slots(weights: Weights) -> Weights:
-    """The weights alone: no optimizer's moments, counters or notes of a run."""
+    """The weights alone: no moments, counters or settings of a run."""
     return dataclasses.replace(weights, shapes={n: weights.shapes[n] for n in weights.names})
 
 
@@ -32,15 +32,17 @@ def average(all_weights: Sequence[Weights]) -> Weights:
     """
     first, *others = map(without_slots, all_weights)
     for other in others:
-        different = {n for n in first.shapes.keys() | other.shapes.keys()
-                     if first.shapes.get(n) != other.shapes.get(n)}  # fmt: skip
-        beside = [name for name in ("config", "pieces") if _differ(first, other, name)]
-        if different or beside:
+        names = first.shapes.keys() | other.shapes.keys()
+        different = sorted(n for n in names if first.shapes.get(n) != other.shapes.get(n))[:3]
+        for name in ("config", "pieces"):
+            values = getattr(first, name), getattr(other, name)
+            if None not in values and values[0] != values[1]:
+                different.append(name)
+        if different:
             raise InputError(
-                received=f"{first.path} and {other.path}, which differ in "
-                + ", ".join([*sorted(different)[:3], *beside]),
-                expected="checkpoints of one model",
-                remedy="leave out the one that is of another model",
+                f"{first.path} and {other.path}, which differ in {', '.join(different)}",
+                "checkpoints of one model",
+                "leave out the one that is of another model",
             )
 
     def read(name: str) -> np.ndarray:
@@ -53,10 +55,7 @@ def average(all_weights: Sequence[Weights]) -> Weights:
     return dataclasses.replace(first, read=read)
 
 
-def _differ(one: Weights, other: Weights, name: str) -> bool:
-    """Whether both have something of that name, and not the same."""
-    a, b = getattr(one, name), getattr(other, name)
-    return a is not None and b is not None and a != b
+# ---------------------------------------------------------------------------- the word table
 
 
 def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
@@ -65,17 +64,13 @@ def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
     Adam's moments of the new rows are 0.
     """
     if multiple < 1:
-        raise InputError(
-            received=f"--pad_vocab_to={multiple}",
-            expected="a number of rows above 0, such as 64",
-            remedy="correct --pad_vocab_to",
-        )
+        raise InputError(f"--pad_vocab_to={multiple}", "1 or more, such as 64", "correct the flag")
     rows, _ = _table_shape(weights)
     return _with_rows(weights, -(-rows // multiple) * multiple, {})
 
 
 def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) -> Weights:
-    """The weights of a vocabulary with these pieces after its last one.
+    """The weights of a vocabulary with these word pieces after its last one.
 
     Rows that the table has beyond its vocabulary are used first. A new piece's vector is drawn as a
     fresh model's is; its output bias is 0.
@@ -84,22 +79,25 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
       InputError: there is no vocabulary, or it has a piece already.
     """
     known = weights.pieces or ()
-    twice = sorted(
+    if not known:
+        raise InputError(
+            f"--extra_tokens for {weights.path} without a vocabulary",
+            "the vocabulary that the tokens are added to",
+            "put vocab.txt beside the weights, or name it with --vocab_file",
+        )
+    wrong = sorted(
         {p for p in pieces if p in known or pieces.count(p) > 1 or not p or p != p.strip()}
     )
-    if not known or twice:
+    if wrong:
         raise InputError(
-            received=f"--extra_tokens with {', '.join(map(repr, twice))}"
-            if twice
-            else f"--extra_tokens for {weights.path}, which has no vocabulary beside it",
-            expected="new pieces for the vocabulary of the model, each once",
-            remedy="leave out pieces that are there, and put vocab.txt beside the weights",
+            f"--extra_tokens with {', '.join(map(repr, wrong))}",
+            "tokens that are new to the vocabulary, each once",
+            "leave them out",
         )
-    old_rows, hidden = _table_shape(weights)
-    spread = weights.config.initializer_range if weights.config else 0.02
-    draw = keras.initializers.TruncatedNormal(stddev=spread, seed=seed)
-    new = np.asarray(draw((len(pieces), hidden)))
-    vectors = {len(known) + i: vector for i, vector in enumerate(new)}
+    old_rows, hidden_size = _table_shape(weights)
+    stddev = weights.config.initializer_range if weights.config else 0.02
+    draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
+    vectors = dict(enumerate(np.asarray(draw((len(pieces), hidden_size))), len(known)))
     rows = max(old_rows, len(known) + len(pieces))
     weights = dataclasses.replace(_with_rows(weights, rows, vectors), pieces=(*known, *pieces))
     _warn_of_unreachable(weights, pieces)
@@ -107,7 +105,7 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
 
 
 def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
-    """Words are cut at punctuation and changed in case before pieces are looked for."""
+    """Warns of tokens that text is never cut into: it is split at punctuation and lower-cased."""
     lower = weights.metadata.do_lower_case
     if lower is None:
         lower = not is_cased(weights.pieces)
@@ -116,8 +114,8 @@ def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
         found = tokenizer.tokenize(piece)
         if not piece.startswith("##") and found != [piece]:
             logging.warning(
-                "The tokenizer gives %r as %s, never as one piece: its vector is for ids that are "
-                "put in by other means.",
+                "The tokenizer cuts %r into %s, so text never gives this token: its vector is for "
+                "ids from elsewhere.",
                 *(piece, " ".join(found)),
             )
 
@@ -126,24 +124,24 @@ def _table_shape(weights: Weights) -> tuple[int, ...]:
     shape = weights.shapes.get(WORD_TABLE, ())
     if len(shape) != 2:
         raise InputError(
-            received=f"{weights.path}, which has no table {WORD_TABLE}; it has "
+            f"{weights.path}, which has no table {WORD_TABLE}; it has "
             f"{', '.join(weights.names[:3])}",
-            expected="the weights of a BERT",
-            remedy="check that the path is that of the model",
+            "the weights of a BERT",
+            "check that the path is that of the model",
         )
     return shape
 
 
 def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
-    """The table with so many rows: those of `vectors` filled, other new ones never used."""
+    """The table with so many rows: those of `vectors` filled, other new ones never guessed."""
     old_rows, _ = _table_shape(weights)
 
-    def changed(name: str) -> bool:
+    def grows(name: str) -> bool:
         return name.startswith((WORD_TABLE, OUTPUT_BIAS))
 
     def read(name: str) -> np.ndarray:
         value = weights.read(name)
-        if not changed(name):
+        if not grows(name):
             return value
         filler = NEVER if name == OUTPUT_BIAS else 0.0
         new = np.full((rows, *value.shape[1:]), filler, value.dtype)
@@ -154,7 +152,7 @@ def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -
 
     return dataclasses.replace(
         weights,
-        shapes={n: (rows, *s[1:]) if changed(n) else s for n, s in weights.shapes.items()},
+        shapes={n: (rows, *s[1:]) if grows(n) else s for n, s in weights.shapes.items()},
         read=read,
         config=weights.config and dataclasses.replace(weights.config, vocab_size=rows),
     )
@@ -178,9 +176,9 @@ def difference_of_outputs(
     """
     if one.keys() != other.keys():
         raise InputError(
-            received=f"outputs {', '.join(sorted(other))} after a conversion",
-            expected=f"{', '.join(sorted(one))}, as before",
-            remedy="report this: the conversion lost a head",
+            f"outputs {', '.join(sorted(other))} after a conversion",
+            f"{', '.join(sorted(one))}, as before",
+            "report this: the conversion lost a head",
         )
 
     def difference(name: str) -> float:
@@ -194,7 +192,7 @@ def difference_of_outputs(
 
 
 def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a model with all heads of these weights gives, by the names of outputs.
+    """The outputs, by name, of models with all heads of these weights.
 
     Raises:
       InputError: the weights do not fit their configuration.
@@ -204,35 +202,28 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
         load_checkpoint(model, weights)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
-    fresh = {  # without the weights behind them they say nothing
-        "pooled_output": POOLER not in weights.shapes,
-        "next_sentence_logits": POOLER not in weights.shapes,
-        "masked_lm_logits": OUTPUT_BIAS not in weights.shapes,
+    needed = {  # without these weights an output says nothing
+        "pooled_output": POOLER,
+        "next_sentence_logits": POOLER,
+        "masked_lm_logits": OUTPUT_BIAS,
     }
-    return {name: value for name, value in outputs.items() if not fresh.get(name)}
+    fresh = {name for name, weight in needed.items() if weight not in weights.shapes}
+    return {name: value for name, value in outputs.items() if name not in fresh}
 
 
 def _models_of(weights: Weights) -> list[keras.Model]:
-    config, names = weights.config, weights.shapes
+    config, shapes = weights.config, weights.shapes
     found = []
-    next_sentence = "cls/seq_relationship/output_weights" in names
-    if OUTPUT_BIAS in names or next_sentence:
+    next_sentence = "cls/seq_relationship/output_weights" in shapes
+    if OUTPUT_BIAS in shapes or next_sentence:
         found.append(models.pretraining_model(config, next_sentence=next_sentence))
-    if "cls/squad/output_weights" in names:
-        found.append(models.span_model(config))
-    if "output_weights" in names:
-        found.append(_classifier(config, names["output_weights"][0], pooled=POOLER in names))
+    if "cls/squad/output_weights" in shapes:
+        found.append(models.make_model("question_answering", config))
+    if "output_weights" in shapes:  # of each token where there is no pooler
+        head = "classification" if POOLER in shapes else "token_labels"
+        num_classes = shapes["output_weights"][0]
+        found.append(models.make_model(head, config, num_classes=num_classes))
     return found or [models.bert_encoder(config)]
-
-
-def _classifier(config: BertConfig, num_classes: int, *, pooled: bool) -> keras.Model:
-    """Of the sequence; of each token where there is no pooler (BertForTokenClassification)."""
-    if pooled:
-        return models.classifier_model(config, num_classes=num_classes)
-    encoder = models.bert_encoder(config)
-    head = heads.TokenClassifier(config, num_classes=num_classes, name="classifier")
-    logits = head(encoder.output["sequence_output"])  # [B, S, classes]
-    return keras.Model(encoder.input, encoder.output | {"logits": logits})
 
 
 def random_inputs(

@@ -94,20 +94,14 @@ def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Mod
             f"{config.num_hidden_layers}, the num_hidden_layers of the {CONFIG_FILE} beside it",
             f"put the {CONFIG_FILE} of this model there",
         )
-    model = _model_with(config, names, num_classes)
+    if "masked_lm_head" in names:
+        head = "pretraining" if num_classes else "fill_mask"
+    elif "token_classifier" in names:
+        head = "token_labels" if "dropout" in names else "question_answering"
+    elif "merge_choices" in names:
+        head = "multiple_choice"
+    else:
+        head = "classification" if num_classes else "embeddings"
+    model = models.make_model(head, config, num_classes=num_classes)
     model.load_weights(local)
     return model
-
-
-def _model_with(config: BertConfig, names: set[str], num_classes: int) -> keras.Model:
-    if "masked_lm_head" in names:
-        return models.pretraining_model(config, next_sentence=num_classes > 0)
-    if "token_classifier" in names and "dropout" in names:
-        return models.token_model(config, num_classes=num_classes)
-    if "token_classifier" in names:
-        return models.span_model(config)
-    if "merge_choices" in names:
-        return models.choice_model(config, num_choices=1)  # weights are the same for any number
-    if num_classes:
-        return models.classifier_model(config, num_classes=num_classes)
-    return models.bert_encoder(config)

@@ -180,7 +180,7 @@ def test_extra_tokens_depend_on_the_seed(tensors):
         (model_files.PIECES, ["new", "new"], "new"),
         (model_files.PIECES, [""], "''"),
         (model_files.PIECES, [" a"], "' a'"),
-        (None, ["new"], "no vocabulary"),
+        (None, ["new"], "without a vocabulary"),
     ],
 )
 def test_refused_extra_tokens(tensors, pieces, extra, says):

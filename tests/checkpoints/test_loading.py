@@ -320,7 +320,7 @@ def test_case_of_which_nothing_is_known():
 
 def test_the_table_against_the_vocabulary(tmp_path, caplog):
     weights, config = vocabulary_model("/memory/x/model", 40, ModelMetadata(), model_files.PIECES)
-    with pytest.raises(InputError, match="with 41 pieces") as caught:
+    with pytest.raises(InputError, match="with 41 word pieces") as caught:
         tokenizer_of(weights, config)
     assert "at most 40" in caught.value.expected
     padded = dataclasses.replace(config, vocab_size=64)
@@ -328,7 +328,7 @@ def test_the_table_against_the_vocabulary(tmp_path, caplog):
     assert tokenizer_of(weights, padded).vocab_size == 41
     assert "41 word pieces, the model's table 64 rows" in caplog.text
     far_too_many = dataclasses.replace(config, vocab_size=41 + 1024)
-    with pytest.raises(InputError, match="with 41 pieces"):
+    with pytest.raises(InputError, match="with 41 word pieces"):
         tokenizer_of(weights, far_too_many)
     none_there, config = vocabulary_model("/memory/x/model", 41, ModelMetadata())
     with pytest.raises(InputError, match=r"without a vocab\.txt"):

@@ -224,7 +224,7 @@ CASES = (
          copied(lambda s: (s / "bert_config.json").unlink())),
     Case("a damaged configuration", "not JSON",
          copied(lambda s: (s / "bert_config.json").write_text("{"))),
-    Case("fewer rows than pieces", "with 102 pieces",
+    Case("fewer rows than pieces", "with 102 word pieces",
          copied(lambda s: write_vocabulary(s / "vocab.txt", 102))),
     Case("a remote path", "gs://", lambda model, folder: "gs://nobody-has-this/model"),
     Case("nothing there", "no checkpoint", lambda model, folder: str(folder / "nothing")),
