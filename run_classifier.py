@@ -44,26 +44,23 @@ def define_flags() -> None:
     flags.DEFINE_string("xnli_language", "zh", "The language of the task xnli.")
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev data; after training, if both.")
     flags.DEFINE_bool("do_predict", False, "Predict the test data.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step.", lower_bound=1)
+    shared_flags.define_count("eval_batch_size", 8, "Examples of an evaluation step.")
     flags.DEFINE_list("learning_rate", ["5e-5"], "The peak learning rate; several for a grid.")
-    flags.DEFINE_integer(
-        "num_trials",
-        1,
-        "Seeds for each learning rate: --seed, --seed + 1, ...",
-        lower_bound=1,
+    shared_flags.define_count(
+        "num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ..."
     )
     with shared_flags.deciding():
-        flags.DEFINE_integer(
+        shared_flags.define_count(
             "eval_steps",
             0,
             "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
-            lower_bound=0,
+            least=0,
         )
-        flags.DEFINE_integer(
+        shared_flags.define_count(
             "early_stopping",
             0,
             "Stop after so many evaluations without a better one; 0: never.",
-            lower_bound=0,
+            least=0,
         )
     for name, default, text in (
         ("text_a_column", "text_a", "the text"),

@@ -53,23 +53,18 @@ def define_flags() -> None:
             "max_predictions_per_seq", 20, "Masked tokens of a record, as the data were made."
         )
         flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
-        flags.DEFINE_integer(
-            "num_train_steps", 100000, "Steps in all; the decay ends there.", lower_bound=1
-        )
-        flags.DEFINE_integer(
-            "num_warmup_steps",
-            10000,
-            "Steps in which the learning rate rises.",
-            lower_bound=0,
+        shared_flags.define_count("num_train_steps", 100000, "Steps in all; the decay ends there.")
+        shared_flags.define_count(
+            "num_warmup_steps", 10000, "Steps in which the learning rate rises.", least=0
         )
         flags.DEFINE_bool("masked_lm_only", False, "Train without the next-sentence task.")
     flags.DEFINE_bool("do_eval", False, "Evaluate; after training, if both.")
-    flags.DEFINE_integer(
-        "eval_batch_size", 8, "Examples of an evaluation step, all devices together.", lower_bound=1
+    shared_flags.define_count(
+        "eval_batch_size", 8, "Examples of an evaluation step, all devices together."
     )
-    flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.", lower_bound=1)
-    flags.DEFINE_integer(
-        "eval_steps", 0, "Also evaluate every so many steps of training; 0: no.", lower_bound=0
+    shared_flags.define_count("max_eval_steps", 100, "Most batches of an evaluation.")
+    shared_flags.define_count(
+        "eval_steps", 0, "Also evaluate every so many steps of training; 0: no.", least=0
     )
 
 

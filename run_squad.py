@@ -38,26 +38,17 @@ def define_flags() -> None:
     flags.DEFINE_bool("report", False, "Write report.html, a page to look at the answers.")
     with shared_flags.deciding():
         flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
-        flags.DEFINE_integer(
-            "doc_stride",
-            128,
-            "Tokens from the start of a window to the start of the next.",
-            lower_bound=1,
+        shared_flags.define_count(
+            "doc_stride", 128, "Tokens from the start of a window to the start of the next."
         )
-        flags.DEFINE_integer(
-            "max_query_length",
-            64,
-            "Most tokens of a question; longer ones are cut.",
-            lower_bound=0,
+        shared_flags.define_count(
+            "max_query_length", 64, "Most tokens of a question; longer ones are cut.", least=0
         )
         flags.DEFINE_bool("version_2_with_negative", False, "Questions may have no answer (v2.0).")
-    flags.DEFINE_integer(
-        "n_best_size",
-        20,
-        "Starts and ends tried in a window; answers ranked for a question.",
-        lower_bound=1,
+    shared_flags.define_count(
+        "n_best_size", 20, "Starts and ends tried in a window; answers ranked for a question."
     )
-    flags.DEFINE_integer("max_answer_length", 30, "Most tokens of an answer.", lower_bound=1)
+    shared_flags.define_count("max_answer_length", 30, "Most tokens of an answer.")
     shared_flags.define_number(
         "null_score_diff_threshold",
         0.0,

@@ -42,7 +42,7 @@ def define_flags() -> None:
     FLAGS["output_file"].help = "What the names of the TFRecord files begin with."
     FLAGS["temp_dir"].help = "A local folder of every machine, for the tokenized corpus."
     FLAGS["num_workers"].help = "Processes of this machine, where no runner is given; 0: all cores."
-    flags.DEFINE_integer("num_shards", 0, "Files to write; 0: of about 64 MB each.", lower_bound=0)
+    shared_flags.define_count("num_shards", 0, "Files to write; 0: of about 64 MB each.", least=0)
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -34,9 +34,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("report_file", None, "Write a page to look at the answers.")
     flags.DEFINE_string(
-        "nbest_file",
-        None,
-        "With --report_file: nbest_predictions.json, to show further answers.",
+        "nbest_file", None, "With --report_file: nbest_predictions.json, to show further answers."
     )
 
 

@@ -53,13 +53,10 @@ def define_flags() -> None:
         ("doc_stride", f"Tokens from the start of a window to the next; {AS_TRAINED} 128."),
         ("max_query_length", f"Most tokens of a question; {AS_TRAINED} 64."),
         ("top_k", "Tokens to list for each [MASK], or answers for each question."),
-        (
-            "n_best_size",
-            "Starts and ends tried in a window; answers ranked for a question.",
-        ),
+        ("n_best_size", "Starts and ends tried in a window; answers ranked for a question."),
         ("max_answer_length", "Most tokens of an answer."),
     ):
-        flags.DEFINE_integer(name, getattr(DEFAULTS, name), text, lower_bound=1)
+        shared_flags.define_count(name, getattr(DEFAULTS, name), text)
     flags.DEFINE_bool(
         "version_2_with_negative",
         None,

@@ -19,7 +19,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """The flags of this command."""
     shared_flags.define_pretrained()
-    flags.DEFINE_integer("top_k", 5, "Guesses for each [MASK].", lower_bound=1)
+    shared_flags.define_count("top_k", 5, "Guesses for each [MASK].")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ class _Finite(flags.FloatParser):
         return value
 
 
+def define_count(name: str, default: int | None, help_text: str, *, least: int = 1) -> None:
+    """A flag for an integer that is not below `least`."""
+    flags.DEFINE_integer(name, default, help_text, lower_bound=least)
+
+
 def define_number(name: str, default: float | None, help_text: str, **bounds: float) -> None:
     """A flag for a finite float; `bounds` are absl's lower_bound and upper_bound."""
     flags.DEFINE(_Finite(**bounds), name, default, help_text, serializer=flags.ArgumentSerializer())
@@ -114,9 +119,7 @@ def define_training() -> None:
     """The update, the intervals of the loop, and the random seed."""
     flags.DEFINE_bool("do_train", False, "Train.")
     with deciding():
-        flags.DEFINE_integer(
-            "train_batch_size", 32, "Examples of a step, all devices together.", lower_bound=1
-        )
+        define_count("train_batch_size", 32, "Examples of a step, all devices together.")
         flags.DEFINE_enum(
             "optimizer",
             "adamw",
@@ -144,25 +147,19 @@ def define_training() -> None:
             "Clip the gradients of each device before they are added up, as the original does on "
             "TPUs.",
         )
-    flags.DEFINE_integer(
-        "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "keep_checkpoint_max", 5, "How many checkpoints are kept; 0 keeps all.", lower_bound=0
-    )
-    flags.DEFINE_integer(
+    define_count("save_checkpoints_steps", 1000, "Steps between two checkpoints.")
+    define_count("keep_checkpoint_max", 5, "How many checkpoints are kept; 0 keeps all.", least=0)
+    define_count(
         "iterations_per_loop",
         1000,
         "Most steps in one call of the compiled loop; between calls the host logs, saves and "
         "evaluates.",
-        lower_bound=1,
     )
-    flags.DEFINE_integer("log_steps", 100, "Steps between two lines of progress.", lower_bound=1)
-    flags.DEFINE_integer(
+    define_count("log_steps", 100, "Steps between two lines of progress.")
+    define_count(
         "gradient_accumulation_steps",
         1,
         "Micro-batches of each device in a step: less memory, the same result.",
-        lower_bound=1,
     )
     flags.DEFINE_bool(
         "recompute", False, "Compute encoder blocks again for their gradients: less memory."
@@ -171,12 +168,7 @@ def define_training() -> None:
 
 def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None:
     """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad."""
-    flags.DEFINE_integer(
-        "predict_batch_size",
-        8,
-        "Examples of a prediction step, all devices together.",
-        lower_bound=1,
-    )
+    define_count("predict_batch_size", 8, "Examples of a prediction step, all devices together.")
     with deciding():
         flags.DEFINE_integer("max_seq_length", max_seq_length, max_seq_length_help)
         define_number(
@@ -226,11 +218,8 @@ def define_texts() -> None:
         "text: a sentence a line, a blank line between documents. wikiextractor: as WikiExtractor "
         "writes Wikipedia; paragraphs are split into sentences.",
     )
-    flags.DEFINE_integer(
-        "num_workers",
-        0,
-        "Processes; 0: as many as there are cores and memory for.",
-        lower_bound=0,
+    define_count(
+        "num_workers", 0, "Processes; 0: as many as there are cores and memory for.", least=0
     )
     flags.mark_flags_as_required(["input_file", "output_file"])
 
@@ -272,11 +261,8 @@ def define_devices() -> None:
         "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "
         "names several processes, mirrored with several GPUs, else one device.",
     )
-    flags.DEFINE_integer(
-        "num_cpu_devices",
-        1,
-        "Logical devices to split the CPU into, for trying mirrored.",
-        lower_bound=1,
+    define_count(
+        "num_cpu_devices", 1, "Logical devices to split the CPU into, for trying mirrored."
     )
     with deciding():
         flags.DEFINE_enum(
@@ -286,12 +272,12 @@ def define_devices() -> None:
             "What layers compute in. Weights, norms, soft-max and losses are float32 in any case.",
         )
     flags.DEFINE_bool("xla", True, "Compile steps with XLA.")
-    flags.DEFINE_integer(
+    define_count(
         "max_restarts",
         10,
         "multiworker: how often a process begins again, from the last checkpoint, after another "
         "one was lost; then, or with 0, it ends.",
-        lower_bound=0,
+        least=0,
     )
     flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")
     flags.DEFINE_string(

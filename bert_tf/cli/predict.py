@@ -41,7 +41,7 @@ def define_flags() -> None:
         "of an object, `id` is passed on. Default: by the file's ending, else text, or tsv for "
         "models of several texts.",
     )
-    flags.DEFINE_integer("batch_size", 32, "Lines of a batch at most.", lower_bound=1)
+    shared_flags.define_count("batch_size", 32, "Lines of a batch at most.")
     flags.DEFINE_bool(
         "interactive",
         None,

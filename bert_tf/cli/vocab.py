@@ -22,15 +22,11 @@ def define_flags() -> None:
     """The flags of this command; those that `bert-tf data` has too mean the same."""
     flags.DEFINE_string("output_file", None, "The vocabulary to write.")
     shared_flags.define_texts()
-    flags.DEFINE_integer(
-        "vocab_size", 30522, "Word pieces, special tokens included.", lower_bound=1
-    )
+    shared_flags.define_count("vocab_size", 30522, "Word pieces, special tokens included.")
     flags.DEFINE_bool(
         "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
     )
-    flags.DEFINE_integer(
-        "min_frequency", 2, "How often two pieces must meet to be merged.", lower_bound=1
-    )
+    shared_flags.define_count("min_frequency", 2, "How often two pieces must meet to be merged.")
     shared_flags.define_number(
         "character_coverage",
         0.9999,

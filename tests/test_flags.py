@@ -1,0 +1,132 @@
+"""The flags of every command: those that version 0.1.0 had, and answers before TensorFlow loads."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags as absl_flags
+from walking import in_process
+
+ROOT = pathlib.Path(__file__).parents[1]
+BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
+COMMANDS = {  # script of version 0.1.0: today's script or verb
+    "run_pretraining.py": "run_pretraining.py",
+    "run_classifier.py": "run_classifier.py",
+    "run_squad.py": "run_squad.py",
+    "create_pretraining_data.py": "create_pretraining_data.py",
+    "extract_features.py": "extract_features.py",
+    "convert_checkpoint.py": "convert",
+    "export_model.py": "export",
+    "fill_mask.py": "fill-mask",
+    "plan.py": "plan",
+    "plot_curves.py": "plot",
+    "predict.py": "predict",
+    "demo.py": "demo",
+    "data_gen/build_vocab.py": "vocab",
+    "data_gen/create_pretraining_data.py": "data",
+    "data_gen/beam_pretraining_data.py": "beam-data",
+    "bert_tf.squad_evaluate": "evaluate-squad",
+    "bert_tf.playground": "playground",
+}
+SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]
+# Of each kind of command, one that contradicts itself.
+CONFLICTS = {
+    "run_squad.py": ["--output_dir=x", "--do_eval"],
+    "run_pretraining.py": ["--output_dir=x", "--input_file=x", "--bert_config_file=x"],
+    "run_classifier.py": ["--output_dir=x", "--task_name=mrpc", "--do_train"],
+    "create_pretraining_data.py": [
+        *("--input_file=x", "--output_file=x", "--vocab_file=x", "outside")
+    ],
+    "playground": [],
+    "plan": [],
+}
+
+
+def program(command: str) -> list[str]:
+    """The words that start a script or a verb, listing on the error stream what is imported."""
+    start = [command] if command.endswith(".py") else ["-m", "bert_tf", command]
+    return [sys.executable, "-X", "importtime", *start]
+
+
+def imported(errors: str) -> set[str]:
+    """The modules in what `-X importtime` writes."""
+    lines = [line for line in errors.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+def answer(command: str, *words: str) -> tuple[subprocess.CompletedProcess, set[str]]:
+    """How a command ended, and the modules that it imported."""
+    ended = subprocess.run([*program(command), *words], capture_output=True, text=True, cwd=ROOT)
+    found = imported(ended.stderr)
+    assert "absl.flags" in found
+    return ended, found
+
+
+@pytest.mark.parametrize("before", COMMANDS)
+def test_flags_and_defaults_are_those_of_the_first_version(before):
+    expected = {name: flag for name, flag in BEFORE[before].items() if name != "usage"}
+    own = set(absl_flags.FLAGS)
+    with in_process(COMMANDS[before]):
+        names = set(absl_flags.FLAGS) - own
+        found = {
+            name: {
+                "choices": sorted(getattr(flag.parser, "enum_values", None) or []) or None,
+                "default": flag.default,
+                "required": any("other than None" in str(v.message) for v in flag.validators),
+                "type": flag.flag_type(),
+            }
+            for name, flag in ((name, absl_flags.FLAGS[name]) for name in names)
+        }
+    for flag in expected.values():
+        flag["choices"] = flag["choices"] and sorted(flag["choices"])
+    assert found == expected
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS.values()}))
+def test_help_comes_before_tensorflow(command):
+    ended, found = answer(command, "--help")
+    assert "tensorflow" not in found
+    assert "keras" not in found
+    assert "--" in ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["run_squad.py", "run_classifier.py", "predict", "vocab"])
+def test_a_misspelt_flag_is_answered_before_tensorflow(command):
+    ended, found = answer(command, "--init_chekpoint=x", "--do_lowercase")
+    assert ended.returncode == 1
+    assert "tensorflow" not in found
+    assert "Unknown command line flag" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", CONFLICTS)
+def test_a_conflict_is_answered_before_tensorflow(command):
+    ended, found = answer(command, *CONFLICTS[command])
+    assert ended.returncode == 1
+    assert "tensorflow" not in found
+    assert "Received: " in ended.stderr
+    assert "To do: " in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--help"], "evaluate-squad"),
+        ([], "usage: bert-tf VERB"),
+        (["exprot"], "did you mean bert-tf export?"),
+        (["xyzzy"], "bert-tf --help lists them"),
+    ],
+)
+def test_the_verbs_are_listed(words, says):
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "bert_tf", *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert says in ended.stdout + ended.stderr
+    assert ended.returncode == (0 if "unknown" not in ended.stderr else 1)
+    assert "tensorflow" not in imported(ended.stderr)

@@ -1,0 +1,125 @@
+"""Which folder imports which: only what stands before it, so that each can be read alone."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+# In the order in which a batch meets them; those in one line do not know each other.
+FLOORS = (
+    ("errors", "runtime", "files", "config", "cluster"),
+    ("tokenization",),
+    ("modeling", "data"),
+    ("checkpoints",),
+    ("training",),
+    ("tasks", "squad"),
+    ("serving",),
+    ("planning", "playground"),
+    ("cli",),
+)
+RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
+SCRIPTS = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
+# What data generation may know of the package, besides the ground.
+FOR_DATA_GENERATION = ("tokenization.", "data.records")
+
+
+def modules() -> dict[str, pathlib.Path]:
+    """Every module of the package, of data generation, and the scripts, by its dotted name."""
+    paths = [*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), *ROOT.glob("data_gen/**/*.py")]
+    names = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path
+             for path in paths}  # fmt: skip
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+MODULES = modules()
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    """The modules that a file imports anywhere, also those named in strings to be imported late."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {node.value} if node.value.startswith("bert_tf.") else set()
+    packages = {name for name in MODULES if any(m.startswith(f"{name}.") for m in MODULES)}
+    return (found & MODULES.keys()) - packages
+
+
+def folder_of(module: str) -> str:
+    """bert_tf.data.records -> data; bert_tf.files -> files."""
+    return module.split(".")[1]
+
+
+INSIDE = [
+    name
+    for name in MODULES
+    if name.startswith("bert_tf.") and folder_of(name) in RANKS and "__main__" not in name
+]
+
+
+def test_there_is_something_to_compare():
+    assert len(INSIDE) > 60
+    assert imported(ROOT / "run_squad.py") >= {"bert_tf.cli.flags", "bert_tf.squad.windows"}
+    assert {folder_of(name) for name in INSIDE} == RANKS.keys()
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_module_imports_what_stands_before_it(module):
+    own = folder_of(module)
+    for other in imported(MODULES[module]):
+        if own == "cli":
+            assert other.split(".")[0] in {"bert_tf", "data_gen"} | SCRIPTS
+            continue
+        assert other.startswith("bert_tf."), f"{module} imports {other}"
+        theirs = folder_of(other)
+        is_below = theirs == own or RANKS.get(theirs, 99) < RANKS[own] or RANKS[own] == 0
+        assert is_below, f"{module} imports {other}"
+        assert RANKS[own] or theirs in FLOORS[0], f"{module} imports {other}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("data_gen")])
+def test_data_generation_reaches_no_model(module):
+    for other in imported(MODULES[module]):
+        if other.startswith("bert_tf."):
+            own = other.removeprefix("bert_tf.")
+            assert own in FLOORS[0] or own.startswith(FOR_DATA_GENERATION), other
+        else:
+            assert other.startswith("data_gen"), other
+
+
+def reached(module: str) -> set[str]:
+    """All modules that importing one loads, but for those loaded by name when they are needed."""
+    done, todo = set(), {module}
+    while todo:
+        name = todo.pop()
+        done.add(name)
+        text = MODULES[name].read_text(encoding="utf-8")
+        loaded = {n for n in imported(MODULES[name]) if f'"{n}"' not in text}
+        todo |= loaded - done
+    return done
+
+
+@pytest.mark.parametrize("script", ["run_pretraining", "run_classifier", "run_squad"])
+def test_training_reaches_no_serving(script):
+    folders = {folder_of(name) for name in reached(script) if name.startswith("bert_tf.")}
+    assert "training" in folders
+    assert not folders & {"serving", "planning", "playground"}
+    other = {"run_classifier": {"squad"}, "run_squad": {"tasks"}}
+    assert not folders & other.get(script, {"squad", "tasks"})
+
+
+@pytest.mark.parametrize("module", [n for n in INSIDE if folder_of(n) != "cli"])
+def test_only_commands_read_flags(module):
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    from_absl = {alias.name for node in froms if node.module == "absl" for alias in node.names}
+    assert "flags" not in from_absl
+
+
+def test_the_package_is_small_at_its_top():
+    assert len(list((ROOT / "bert_tf").glob("*.py"))) <= 8
+    assert len(SCRIPTS) == 5
