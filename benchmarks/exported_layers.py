@@ -1,4 +1,4 @@
-"""How long the hand-fused export takes to answer, beside an export of the Keras layers themselves.
+"""Times the hand-fused export beside an export of the Keras layers themselves.
 
     python benchmarks/exported_layers.py --models=minilm,base
 
@@ -22,7 +22,7 @@ import time
 
 import numpy as np
 
-TESTS = pathlib.Path(__file__).parents[1] / "tests"
+TESTS = pathlib.Path(__file__).parents[1] / "tests" / "helpers"
 CASES = {(1, 26): 80, (1, 128): 40, (32, 128): 10}  # B, S: calls of each
 CONTENDERS = ("fused", "keras")
 VOCAB = 30522
@@ -60,14 +60,12 @@ def main() -> None:
 
 def export(name: str, folder: pathlib.Path) -> None:
     """folder/fused and folder/keras, and tensors.json with what the measuring process needs."""
-    import bert_tf  # first: it makes settings that TensorFlow reads when it loads
+    import bert_tf
+    from bert_tf.modeling import models
+    from bert_tf.serving import inference
 
-    # isort: split
     import keras
     import tensorflow as tf
-
-    from bert_tf import models
-    from bert_tf.serving import inference
 
     keras.utils.set_random_seed(1)
     path = pathlib.Path(os.environ.get("BERT_TF_DATA", "")) / "weights/all-MiniLM-L6-v2"
@@ -125,8 +123,8 @@ def measure(folder: pathlib.Path, times: float) -> None:
     from saved_model_process import FOREIGN, SavedModel, TensorFlow
 
     random = np.random.default_rng(0)  # NumPy loads it here: after TensorFlow's library it fails
-    told = json.loads((folder / "tensors.json").read_text())
-    tensorflow, names = TensorFlow(told["library"], []), told["names"]
+    described = json.loads((folder / "tensors.json").read_text())
+    tensorflow, names = TensorFlow(described["library"], []), described["names"]
     models = {name: SavedModel(tensorflow, str(folder / name)) for name in CONTENDERS}
     for (batch, length), calls in CASES.items():
         mask = np.arange(length) < random.integers(length // 2, length + 1, [batch, 1])
@@ -145,10 +143,12 @@ def measure(folder: pathlib.Path, times: float) -> None:
                 seconds[name] += [time.perf_counter() - begin] if turn >= 3 else []
         fused, keras = (1000 * statistics.median(seconds[name]) for name in CONTENDERS)
         difference = np.abs(logits["fused"] - logits["keras"]).max()
-        assert difference < 1e-5, difference
+        if difference > 1e-5:
+            sys.exit(f"the two models differ by {difference}")
         print(f"| {batch} x {length} | {fused:.2f} | {keras:.2f} | {keras / fused:.3f} | "
               f"{difference:.1e} |")  # fmt: skip
-    assert not set(FOREIGN) & set(sys.modules)
+    if set(FOREIGN) & set(sys.modules):
+        sys.exit("the measuring process has loaded TensorFlow's Python or this package")
 
 
 if __name__ == "__main__":
