@@ -45,7 +45,7 @@ import time
 
 import numpy as np
 
-TESTS = pathlib.Path(__file__).parents[1] / "tests"
+TESTS = pathlib.Path(__file__).parents[1] / "tests" / "helpers"
 SENTENCE = "Ruprecht I. gründete 1386 die Universität Heidelberg — 海德堡大学 — 😀. "
 REFUSED = ("unequal", "wrong_rank", "wrong_type", "examples", "missing")
 LONG = 1_000_000  # bytes

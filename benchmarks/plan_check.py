@@ -26,7 +26,7 @@ import bert_tf
 from bert_tf.planning import Device, Workload, step_memory, step_time, tables
 from bert_tf.planning.work import total_flops
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
 import compiled_step
 
 

@@ -21,7 +21,7 @@ from bert_tf.squad.windows import Window, WindowSizes, prediction_windows
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
 import reference_squad as reference
 
 SIZES = {"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64}
