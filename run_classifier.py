@@ -137,7 +137,6 @@ from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.task import Split, Task
-from bert_tf.tasks.tfds import read_tfds
 
 
 def main(_: Sequence[str]) -> None:
@@ -200,8 +199,8 @@ def make_task() -> Task:
 def read(task: Task, split: Split) -> list:
     """The examples of a split, from files or a dataset."""
     if FLAGS.tfds_name:
-        return read_tfds(task, FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
-    return task.read(FLAGS.data_dir, split)
+        return task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
+    return task.read(FLAGS.data_dir, split.name)
 
 
 def read_dev(task: Task, split: Split) -> SplitData:
@@ -256,8 +255,7 @@ def train(run: Run, train_examples: list, dev: Sequence[SplitData]) -> None:
     schedule.num_train_steps(len(train_examples))  # refuses too few examples before it writes
     folder = tf1.CheckpointFolder(FLAGS.output_dir)
     loading.refuse_other_model(folder, run.model, run.metadata())
-    run.write_records("train", train_examples)
-    settings = sweep.Settings(
+    config = sweep.SweepConfig(
         schedule=schedule,
         learning_rates=shared_flags.learning_rates(),
         seeds=tuple(FLAGS.seed + i for i in range(FLAGS.num_trials)),
@@ -268,7 +266,8 @@ def train(run: Run, train_examples: list, dev: Sequence[SplitData]) -> None:
         eval_batch_size=FLAGS.eval_batch_size,
         run_settings=from_flags.all_run_settings(run.strategy, run.model.config),
     )
-    sweep.run_all(run, settings, dev)
+    data = SplitData(run.task.split("train"), train_examples)
+    sweep.Sweep(run, config, data, dev).run_all()
 
 
 # ---------------------------------------------------------------------------- evaluate, predict

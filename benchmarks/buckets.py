@@ -65,9 +65,9 @@ def parse_options() -> argparse.Namespace:
 class Contender:
     """One kind of batches: a run, its trainer, and where it is in its data."""
 
-    def __init__(self, run: Run, dev: SplitData, options: argparse.Namespace):
-        """Takes the run with its training records."""
-        self.run, self.dev, self.options = run, dev, options
+    def __init__(self, run: Run, train: SplitData, dev: SplitData, options: argparse.Namespace):
+        """`train` has its records."""
+        self.run, self.train_data, self.dev, self.options = run, train, dev, options
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -78,12 +78,12 @@ class Contender:
             num_train_epochs=options.epochs,
             bias_correction=True,
         )
-        self.num_steps = schedule.num_train_steps(run.num_train_examples)
+        self.num_steps = schedule.num_train_steps(len(self.train_data.examples))
         optimizer = make_optimizer(schedule, self.num_steps)
         self.trainer: Trainer = run.make_trainer(optimizer, seed=options.seed)
         run.load_pretrained()
         self.batches = run.batching.training(
-            run.train_files,
+            self.train_data.files,
             batch_size=options.batch_size,
             num_train_steps=self.num_steps,
             seed=options.seed,
@@ -134,7 +134,7 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     config = weights.config_of(source)
     model = weights.PretrainedModel(source, config, weights.tokenizer_of(source, config))
     task, data_dir = get_task(name), os.path.join(options.glue, FOLDERS[name])
-    train = task.read(data_dir, "train")
+    train = SplitData(task.split("train"), task.read(data_dir, "train"))
     dev = task.read(data_dir, "dev")
     runs = {}
     for kind in KINDS:
@@ -144,12 +144,9 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
             bucket_by_length=kind == "buckets",
         )
         runs[kind] = Run(task, model, make_strategy("one"), batching, output_dir=folder)
-    first = runs[KINDS[0]]
-    first.write_records("train", train)
-    for run in runs.values():
-        run.train_files, run.num_train_examples = first.train_files, first.num_train_examples
+    runs[KINDS[0]].prepare(train)
     contenders = {
-        kind: Contender(run, SplitData(task.split("dev"), dev), options)
+        kind: Contender(run, train, SplitData(task.split("dev"), dev), options)
         for kind, run in runs.items()
     }
     return contenders, time.perf_counter() - begin

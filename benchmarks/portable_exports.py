@@ -47,7 +47,7 @@ def main() -> None:
     task = task.with_labels_of(examples)
     length = options.max_seq_length
     rows = [*make_features(examples, task.labels, tokenizer, max_seq_length=length)]
-    gold = [example.label for example in examples]
+    gold = [task.labels.ids(example.label) for example in examples]
     serving = ServingOptions(max_seq_length=length, labels=tuple(task.labels.names))
     print("| file | weights | MB | ms an example | greatest difference | metrics on dev |")
     print("|---|---|---|---|---|---|")

@@ -1,6 +1,10 @@
-"""What the labels of a task are: read from cells, found in training data, as numbers, decided.
+"""Labels of a task: parsed from cells, named by the training data, as numbers, decided, spelled.
 
-A head is what a model has for such labels:
+    cell "yes"  --parse-->  label "yes"  --ids-->  record [1]  --model-->  scores [L]
+                                                                             | decide
+                            prediction "yes"  <--spell--  1  <---------------+
+
+The head of a task says what a label is (names of `bert_tf.config.HEADS`):
 
     classification   one of several names            scores [B, L] -> soft-max
     regression       a number                        score  [B, 1]
@@ -13,6 +17,7 @@ L labels, C choices.
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import re
@@ -24,10 +29,18 @@ from bert_tf.config import HEADS
 
 IGNORED = -1  # the label id of a position that has no label
 OUTSIDE = "O"  # the tag of a word that is in no entity
-# The other schemes say at the end of an entity what B and I say at the next word's beginning.
+# Some schemes mark the end of an entity (E, L) or an entity of one word (S, U); B and I suffice.
 TAG_PREFIXES = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
 
 Label = str | float | tuple[str, ...]
+
+
+class TagError(ValueError):
+    """A tag that is invalid; `number` is its place in the sentence."""
+
+    def __init__(self, expected: str, number: int):
+        super().__init__(expected)
+        self.number = number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +49,7 @@ class Labels:
 
     Attributes:
       head: a name in config.HEADS.
-      names: in the order of the label ids; empty until they are found in the training data.
+      names: in the order of the label ids; empty until the training data name them.
       synonyms: other spellings of the names.
       separator: between the labels of a cell of multi_label.
       limits: the least and the greatest score of regression.
@@ -60,68 +73,63 @@ class Labels:
         return 1 if self.head in ("regression", "multiple_choice") else len(self.names)
 
     @property
-    def are_found(self) -> bool:
-        """Whether all that is to be known before training is known."""
+    def are_fixed(self) -> bool:
+        """Whether the label names are known; regression has none."""
         return self.head == "regression" or bool(self.names)
 
-    # ------------------------------------------------------------------------ reading
+    # ------------------------------------------------------------------------ cell -> label
 
     def parse(self, value) -> Label:
         """The label in a cell.
 
         Raises:
-          ValueError: with what is expected there.
+          ValueError: with what is expected in the cell.
         """
         if self.head == "multi_label":
-            return self._parse_set(value)
+            if value is None:
+                raise ValueError("labels; an empty cell or list where none applies")
+            parts = value if isinstance(value, Sequence) else [value]
+            parts = value.split(self.separator) if isinstance(value, str) else parts
+            return tuple(dict.fromkeys(self._known(text) for text in map(_text_of, parts) if text))
         text = _text_of(value)
         if not text:
             raise ValueError(f"a label: {self.describe()}")
-        if self.head == "regression":
-            return self._parse_score(text)
-        return self._known(self.synonyms.get(text, text))
+        return self._score(text) if self.head == "regression" else self._known(text)
 
     def parse_tags(self, values: Sequence) -> tuple[str, ...]:
         """The tags of a sentence, with B- at the first word of each entity and I- at the others.
 
-        The published files differ: in some, B- marks only an entity that follows another of its
-        type at once. Both mean the same entities, which is what counts here.
+        Published files differ: in some, B- marks only an entity that directly follows another of
+        its type. Both mean the same entities, and only these are scored.
+
+        Raises:
+          TagError: with what is expected, and which tag is wrong.
         """
         tags, before = [], OUTSIDE
-        for value in values:
-            match = re.fullmatch(r"([BISUEL])-(.+)", _text_of(value))
-            if match:
+        for number, value in enumerate(values):
+            if value != OUTSIDE:
+                match = re.fullmatch(r"([BISUEL])-(.+)", _text_of(value))
+                if not match:
+                    raise TagError("O, or B- or I- and the type of an entity", number)
                 prefix, kind = TAG_PREFIXES[match[1]], match[2]
-                inside = prefix == "I" and before[2:] == kind
-                tag = self._known(f"{'I' if inside else 'B'}-{kind}")
-            elif value == OUTSIDE:
-                tag = OUTSIDE
-            else:
-                raise ValueError("O, or B- or I- and the type of an entity")
-            tags.append(tag)
-            before = tag
+                value = f"{'I' if prefix == 'I' and before[2:] == kind else 'B'}-{kind}"
+                if self.names and value not in self.names:
+                    raise TagError(self.describe(), number)
+            tags.append(value)
+            before = value
         return tuple(tags)
 
-    def _parse_score(self, text: str) -> float:
-        low, high = self.limits
+    def _score(self, text: str) -> float:
         try:
             score = float(text)
         except ValueError:
             score = math.nan
-        if not (math.isfinite(score) and low <= score <= high):
+        if not (math.isfinite(score) and self.limits[0] <= score <= self.limits[1]):
             raise ValueError(self.describe())
         return score
 
-    def _parse_set(self, value) -> tuple[str, ...]:
-        if value is None:
-            raise ValueError("labels; an empty cell or list where none applies")
-        parts = value if isinstance(value, Sequence) else [value]
-        if isinstance(value, str):
-            parts = value.split(self.separator)
-        texts = [text for text in map(_text_of, parts) if text]
-        return tuple(dict.fromkeys(self._known(self.synonyms.get(t, t)) for t in texts))
-
     def _known(self, name: str) -> str:
+        name = self.synonyms.get(name, name)
         if self.names and name not in self.names:
             raise ValueError(self.describe())
         return name
@@ -136,15 +144,15 @@ class Labels:
         shown = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
         return f"one of the {len(self.names)} labels {shown}"
 
-    # ------------------------------------------------------------------------ finding
+    # ------------------------------------------------------------------------ names
 
-    def found_in(self, labels: Iterable[Label]) -> "Labels":
-        """These labels with the names that occur in training data, in an order of their own.
+    def with_names_in(self, labels: Iterable[Label]) -> "Labels":
+        """These labels with the names in the training data, in an order that does not depend on it.
 
         Numbers go by value, then other names by code points. Of tags, O comes first, then B- and
         I- of every type.
         """
-        if self.are_found:
+        if self.are_fixed:
             return self
         seen = self.names_in(labels)
         if self.head == "token_labels":
@@ -155,7 +163,7 @@ class Labels:
         return dataclasses.replace(self, names=tuple(names))
 
     def absent_from(self, labels: Iterable[Label | None]) -> tuple[str, ...]:
-        """Those of the names that none of the labels of some data is."""
+        """The names that do not occur in some data."""
         if self.head == "regression":
             return ()
         seen = self.names_in(label for label in labels if label is not None)
@@ -163,7 +171,7 @@ class Labels:
 
     @staticmethod
     def names_in(labels: Iterable[Label]) -> set[str]:
-        """Each name once, of labels that are one or several."""
+        """The names in labels that are one name or several."""
         return {
             name for label in labels for name in ((label,) if isinstance(label, str) else label)
         }
@@ -209,8 +217,7 @@ class Labels:
         if self.head == "regression":
             return f"{min(max(float(prediction), self.limits[0]), self.limits[1]):.3f}"
         if self.head == "multi_label":
-            chosen = [name for name, yes in zip(self.names, prediction, strict=True) if yes]
-            return self.separator.join(chosen)
+            return self.separator.join(itertools.compress(self.names, prediction))
         return self.names[int(prediction)]
 
     def spell_label(self, label: Label | None) -> str:
@@ -220,6 +227,17 @@ class Labels:
         if self.head == "regression":
             return f"{label:g}"
         return self.separator.join(label) if self.head == "multi_label" else str(label)
+
+
+def probabilities(head: str, logits: np.ndarray) -> np.ndarray:
+    """Logits [N, ..., L] -> probabilities of the same shape, float64; scores as they are."""
+    logits = logits.astype(np.float64)
+    if head == "regression":
+        return logits
+    if head == "multi_label":
+        return 1 / (1 + np.exp(-logits))
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def _text_of(value) -> str:

@@ -13,6 +13,7 @@ A new task is one entry more in `_FIXED`:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 from bert_tf.errors import InputError
@@ -21,39 +22,55 @@ from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.tables import FORMATS, Column
 from bert_tf.tasks.task import Split, Task, splits
 
+GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
+TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
+YES_NO = Labels(names=("entailment", "not_entailment"))
 
 
-def _glue(name: str, title: str, *, pair: tuple[str, str], tfds: str, **declaration) -> Task:
-    """A pair task of GLUE with the usual three files; `tfds`: its two texts there."""
-    first, second = tfds.split()
-    own = {"label": "label", "id": "index"} | declaration.pop("layout", {})
+def _no_yes(no: str, yes: str) -> Labels:
+    """0 and 1 of the files, with their names in tensorflow-datasets and in published models."""
+    return Labels(names=("0", "1"), synonyms={no: "0", yes: "1"})
+
+
+def _glue(
+    name: str,
+    title: str,
+    *,
+    texts: dict[str, str],
+    tfds_texts: dict[str, str] | None = None,
+    columns: dict | None = None,
+    **declaration,
+) -> Task:
+    """A task of GLUE with the usual three files.
+
+    Args:
+      name, title: of the task.
+      texts: the columns of its texts.
+      tfds_texts: the same in tensorflow-datasets, where they have other names.
+      columns: its other columns, if not label and index.
+      **declaration: labels and metrics.
+    """
+    layout = TextColumns(**texts, **({"label": "label", "id": "index"} | (columns or {})))
     return Task(
         name=name,
         title=title,
-        layout=TextColumns(text_a=pair[0], text_b=pair[1], **own),
-        splits=splits("train.tsv", "dev.tsv", "test.tsv", submission=f"{name.upper()}.tsv"),
+        layout=layout,
+        splits=splits(*GLUE_FILES, submission=f"{name.upper()}.tsv"),
         tfds_layout=TextColumns(
-            text_a=first,
-            text_b=second,
-            label="label",
-            id="idx",
-            skip_flawed=own.get("skip_flawed", False),
+            **(tfds_texts or texts), label="label", id="idx", skip_flawed=layout.skip_flawed
         ),
         **declaration,
     )
 
 
 _MNLI_PAIR = TextColumns(
-    text_a="sentence1",
-    text_b="sentence2",
+    **TWO_SENTENCES,
     label="gold_label",
     id="index",
     positions={"text_a": 8, "text_b": 9, "label": -1},
 )
 _MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
-_TWO = ("0", "1")
-_YES_NO = Labels(names=("entailment", "not_entailment"))
 
 
 def _mnli_splits() -> tuple[Split, ...]:
@@ -78,60 +95,48 @@ _FIXED = (
         name="cola",
         title="Is the sentence grammatical? (GLUE)",
         layout=TextColumns(text_a=3, label=1),
-        labels=Labels(names=_TWO, synonyms={"unacceptable": "0", "acceptable": "1"}),
+        labels=_no_yes("unacceptable", "acceptable"),
         metrics=("matthews", "accuracy"),
-        splits=(
-            Split(name="train", files=("train.tsv",), tfds_split="train"),
-            Split(name="dev", files=("dev.tsv",), tfds_split="validation"),
-            Split(
-                name="test",
-                files=("test.tsv",),
-                labelled=NONE,
-                submission="CoLA.tsv",
-                # This file has a header.
-                layout=TextColumns(text_a="sentence", id="index"),
-                tfds_split="test",
-            ),
+        splits=splits(
+            *GLUE_FILES,
+            submission="CoLA.tsv",
+            layout=TextColumns(text_a="sentence", id="index"),  # only this file has a header
         ),
         tfds_layout=TextColumns(text_a="sentence", label="label", id="idx"),
     ),
-    Task(
-        name="sst-2",
-        title="Is the opinion good or bad? (GLUE)",
-        layout=TextColumns(text_a="sentence", label="label", id="index"),
-        labels=Labels(names=_TWO, synonyms={"negative": "0", "positive": "1"}),
+    _glue(
+        "sst-2",
+        "Is the opinion good or bad? (GLUE)",
+        texts={"text_a": "sentence"},
+        labels=_no_yes("negative", "positive"),
         metrics=("accuracy",),
-        splits=splits("train.tsv", "dev.tsv", "test.tsv", submission="SST-2.tsv"),
-        tfds_layout=TextColumns(text_a="sentence", label="label", id="idx"),
     ),
     _glue(
         "mrpc",
         "Do two sentences of news say the same? (GLUE)",
-        pair=("#1 String", "#2 String"),
-        layout={"label": "Quality", "positions": {"label": 0, "text_a": 3, "text_b": 4}},
-        labels=Labels(names=_TWO, synonyms={"not_equivalent": "0", "equivalent": "1"}),
+        texts={"text_a": "#1 String", "text_b": "#2 String"},
+        tfds_texts=TWO_SENTENCES,
+        columns={"label": "Quality", "positions": {"label": 0, "text_a": 3, "text_b": 4}},
+        labels=_no_yes("not_equivalent", "equivalent"),
         metrics=("f1", "accuracy"),
-        tfds="sentence1 sentence2",
     ),
     _glue(
         "sts-b",
         "How alike are two sentences, from 0 to 5? (GLUE)",
-        pair=("sentence1", "sentence2"),
-        layout={"label": "score"},
+        texts=TWO_SENTENCES,
+        columns={"label": "score"},
         labels=Labels(head="regression", limits=(0.0, 5.0)),
         metrics=("spearman", "pearson"),
-        tfds="sentence1 sentence2",
     ),
     _glue(
         "qqp",
         "Do two questions ask the same? (GLUE)",
-        pair=("question1", "question2"),
+        texts={"text_a": "question1", "text_b": "question2"},
         # The published files have rows that a line end inside a question cut in two, and some
         # questions that are empty.
-        layout={"label": "is_duplicate", "id": "id", "skip_flawed": True},
-        labels=Labels(names=_TWO, synonyms={"not_duplicate": "0", "duplicate": "1"}),
+        columns={"label": "is_duplicate", "id": "id", "skip_flawed": True},
+        labels=_no_yes("not_duplicate", "duplicate"),
         metrics=("f1", "accuracy"),
-        tfds="question1 question2",
     ),
     Task(
         name="mnli",
@@ -145,26 +150,23 @@ _FIXED = (
     _glue(
         "qnli",
         "Does the sentence answer the question? (GLUE)",
-        pair=("question", "sentence"),
-        labels=_YES_NO,
+        texts={"text_a": "question", "text_b": "sentence"},
+        labels=YES_NO,
         metrics=("accuracy",),
-        tfds="question sentence",
     ),
     _glue(
         "rte",
         "Does a sentence follow from another? (GLUE)",
-        pair=("sentence1", "sentence2"),
-        labels=_YES_NO,
+        texts=TWO_SENTENCES,
+        labels=YES_NO,
         metrics=("accuracy",),
-        tfds="sentence1 sentence2",
     ),
     _glue(
         "wnli",
         "Is this what the pronoun means? (GLUE)",
-        pair=("sentence1", "sentence2"),
-        labels=Labels(names=_TWO, synonyms={"not_entailment": "0", "entailment": "1"}),
+        texts=TWO_SENTENCES,
+        labels=_no_yes("not_entailment", "entailment"),
         metrics=("accuracy",),
-        tfds="sentence1 sentence2",
     ),
     Task(
         name="ax",
@@ -195,7 +197,7 @@ _FIXED = (
         ),
         labels=Labels(head="multiple_choice", names=("0", "1", "2", "3")),
         metrics=("accuracy",),
-        splits=splits("train.csv", "val.csv|dev.csv", "test.csv", test_labels=OPTIONAL),
+        splits=splits("train.csv", "val.csv|dev.csv", "test.csv", labelled=OPTIONAL),
     ),
     Task(
         name="ner",
@@ -204,10 +206,8 @@ _FIXED = (
         labels=Labels(head="token_labels"),
         metrics=("entity_f1", "accuracy"),
         splits=splits(
-            "train.txt|eng.train",
-            "dev.txt|valid.txt|eng.testa",
-            "test.txt|eng.testb",
-            test_labels=OPTIONAL,
+            *("train.txt|eng.train", "dev.txt|valid.txt|eng.testa", "test.txt|eng.testb"),
+            labelled=OPTIONAL,
         ),
     ),
 )
@@ -219,16 +219,10 @@ def _xnli(*, language: str = "zh") -> Task:
     In tensorflow-datasets xnli has the dev and test data, xtreme_xnli a translation of the
     training data by another system.
     """
-    held_out = TextColumns(
-        text_a="sentence1",
-        text_b="sentence2",
-        label="gold_label",
-        only=("language", language),
-    )
     return Task(
         name="xnli",
         title="mnli in 15 languages (--xnli_language)",
-        layout=held_out,
+        layout=TextColumns(**TWO_SENTENCES, label="gold_label", only=("language", language)),
         labels=dataclasses.replace(NLI_LABELS, synonyms={"contradictory": "contradiction"}),
         metrics=("accuracy",),
         splits=(
@@ -247,11 +241,10 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
-_HEAD_OF_LABEL_KIND = {"classes": "classification"}  # the others have the name of the head
-_METRICS_OF_OWN = {
-    "classes": ("accuracy", "macro_f1", "matthews"),
-    "regression": ("spearman", "pearson"),
-    "multi_label": ("micro_f1", "macro_f1", "accuracy"),
+_LABEL_KINDS = {  # of --label_kind: the head and its metrics
+    "classes": ("classification", ("accuracy", "macro_f1", "matthews")),
+    "regression": ("regression", ("spearman", "pearson")),
+    "multi_label": ("multi_label", ("micro_f1", "macro_f1", "accuracy")),
 }
 
 
@@ -271,18 +264,17 @@ def _own_files(
     test_file: str | None = None,
 ) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
-    if label_kind not in _METRICS_OF_OWN:
+    if label_kind not in _LABEL_KINDS:
         raise InputError(
-            received=f"{label_kind!r} for the labels of the task {name}",
-            expected=f"one of {', '.join(_METRICS_OF_OWN)}",
-            remedy="correct the flag; for words with tags use the task ner",
+            f"{label_kind!r} for the labels of the task {name}",
+            f"one of {', '.join(_LABEL_KINDS)}",
+            "correct the flag; for words with tags use the task ner",
         )
     if len(set(labels)) < len(labels) or "" in labels:
         raise InputError(
-            received=f"the labels {', '.join(map(repr, labels))}",
-            expected="different names",
-            remedy="correct the flag",
+            f"the labels {', '.join(map(repr, labels))}", "different names", "correct the flag"
         )
+    head, metrics = _LABEL_KINDS[label_kind]
     columns = _columns_of_own(
         {"text_a": text_a, "text_b": text_b, "label": label, "id": id_column},
         by_name=has_header or name == "jsonl",
@@ -292,32 +284,27 @@ def _own_files(
         name=name,
         title=f"a user's own {name} files: see the column flags",
         layout=TextColumns(**columns, id_required=True, file_format=name),
-        labels=Labels(
-            head=_HEAD_OF_LABEL_KIND.get(label_kind, label_kind),
-            names=tuple(labels),
-            separator=label_separator,
-        ),
-        metrics=_METRICS_OF_OWN[label_kind],
-        splits=splits(*files, test_labels=OPTIONAL),
+        labels=Labels(head=head, names=tuple(labels), separator=label_separator),
+        metrics=metrics,
+        splits=splits(*files, labelled=OPTIONAL),
     )
 
 
-def _columns_of_own(columns: dict[str, str | None], *, by_name: bool) -> dict[str, Column | None]:
-    """What the column flags say, checked."""
+def _columns_of_own(columns: dict[str, str | None], *, by_name: bool) -> dict[str, Column]:
+    """The columns that the flags name, checked."""
     given = {role: column for role, column in columns.items() if column is not None}
     are_numbers = all(column.isascii() and column.isdigit() for column in given.values())
     if len(set(given.values())) < len(given) or not (by_name or are_numbers):
         raise InputError(
-            received=f"the columns {', '.join(f'{k}={v}' for k, v in given.items())}",
-            expected="different ones: names, or positions from 0 if the files have no header",
-            remedy="correct the column flags",
+            f"the columns {', '.join(f'{k}={v}' for k, v in given.items())}",
+            "different ones: names, or positions from 0 if the files have no header",
+            "correct the column flags",
         )
-    return columns if by_name else {role: int(column) for role, column in given.items()}
+    return given if by_name else {role: int(column) for role, column in given.items()}
 
 
 _MADE: dict[str, Callable[..., Task]] = {"xnli": _xnli} | {
-    file_format: lambda file_format=file_format, **options: _own_files(file_format, **options)
-    for file_format in FORMATS
+    file_format: functools.partial(_own_files, file_format) for file_format in FORMATS
 }
 
 
@@ -336,7 +323,7 @@ def describe_tasks() -> str:
 
 
 def get_task(name: str, **options) -> Task:
-    """The task of a name; case and hyphens do not count.
+    """The task of a name; case and hyphens are ignored.
 
     Args:
       name: one of `list_tasks()`.
@@ -344,7 +331,7 @@ def get_task(name: str, **options) -> Task:
         id_column, has_header, label_kind, labels, label_separator, train_file, dev_file, test_file.
 
     Raises:
-      InputError: there is no such task, or its columns or head cannot be.
+      InputError: there is no such task, or its columns or labels are invalid.
     """
     name = find_name(name)
     if name in _MADE:
@@ -355,7 +342,7 @@ def get_task(name: str, **options) -> Task:
 
 
 def find_name(name: str) -> str:
-    """The name in `list_tasks()`; case and hyphens do not count. Raises InputError if none is."""
+    """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
 
     def plain(text: str) -> str:
         return text.lower().replace("-", "").replace("_", "")
@@ -364,7 +351,7 @@ def find_name(name: str) -> str:
         if plain(known) == plain(name):
             return known
     raise InputError(
-        received=f"the task {name!r}",
-        expected=f"one of {', '.join(list_tasks())}",
-        remedy="correct --task_name; for your own files use csv, tsv or jsonl",
+        f"the task {name!r}",
+        f"one of {', '.join(list_tasks())}",
+        "correct --task_name; for your own files use csv, tsv or jsonl",
     )

@@ -1,16 +1,24 @@
-"""Files -> rows: TSV, CSV, JSON lines and CoNLL, each row with the place where it stands.
+"""Files -> rows: TSV, CSV, JSON lines and CoNLL, each row with its place ("train.tsv, line 7").
 
-A row is what other modules see of a file: its place for messages, and the cells that were asked
-for, in that order. Windows line ends, a byte order mark and empty lines at the end are taken as
-they come; whatever else is wrong is said with file and line.
+A row has the cells of the columns that were asked for, by what is in them:
+
+    columns = {"text_a": "sentence", "label": "gold_label"}
+
+    index  sentence    gold_label
+    0      It rains.   neutral        ->  Row("train.tsv, line 2",
+                                              {"text_a": "It rains.", "label": "neutral"})
+
+Windows line ends, a byte order mark and empty lines at the end are accepted; everything else that
+is wrong is an `InputError` with file and line.
 """
 
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -22,63 +30,97 @@ FORMATS = ("tsv", "csv", "jsonl")
 BYTE_ORDER_MARK = "\ufeff"
 LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
-TEXT_NAMES = frozenset(
-    [
-        "hypothesis",
-        "premise",
-        "question",
-        "question1",
-        "question2",
-        "sentence",
-        "sentence1",
-        "sentence2",
-        "text",
-        "text1",
-        "text2",
-        "text_a",
-        "text_b",
-    ]
-)
+TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
 # A cell of the first line that is one of these is the header of a column, not data.
-HEADER_WORDS = TEXT_NAMES | frozenset(
-    [
-        "category",
-        "class",
-        "comment",
-        "content",
-        "gold_label",
-        "id",
-        "idx",
-        "index",
-        "label",
-        "labels",
-        "quality",
-        "rating",
-        "review",
-        "score",
-        "sentiment",
-        "target",
-        "title",
-        "tweet",
-    ]
+HEADER_WORD = (
+    rf"{TEXT_NAME}|category|class|comment|content|gold_label|id|idx|index|labels?|quality|rating|"
+    "review|score|sentiment|target|title|tweet"
 )
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
+Columns = Mapping[str, Column]  # by what is in them: text_a, label, id, ...
+Line = tuple[str, list[str]]  # its place, and all its cells
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Some cells of a row, and where they stand ("train.tsv, line 7").
+    """Some cells of a row by what is in them, and where the row is ("train.tsv, line 7").
 
-    Of a sentence in words, which has a line for each word, `word_places` says where each stands.
+    A sentence in words has a line for each word: `word_places` are the places of these lines.
     """
 
     place: str
-    cells: list[Any]
+    cells: Mapping[str, Any]
     word_places: tuple[str, ...] = ()
 
 
-def read_task_text(path: str) -> str:
+def read_rows(
+    path: str,
+    file_format: str,
+    columns: Columns,
+    *,
+    optional: Collection[str] = (),
+    skip_broken: bool = False,
+    positions: Mapping[str, int] | None = None,
+) -> Iterator[Row]:
+    """Yields the rows of a table with the cells of `columns`.
+
+    Args:
+      path: of the file.
+      file_format: tsv, where quotes are text (original: `_read_tsv`); csv, where they enclose
+        cells; or jsonl, an object a line.
+      columns: names, if the file has a header or is jsonl; or positions, if it has no header.
+      optional: keys of `columns` that the file may lack; their cells are then None.
+      skip_broken: leave out rows with too few or too many columns, with a warning.
+      positions: where the original reads a column, whatever its name; used where the header has
+        other names. Negative positions count from the end.
+
+    Raises:
+      InputError: a column is missing, a row is broken, or the header is repeated.
+    """
+    text = _read_text(path)
+    if file_format == "jsonl":
+        yield from _json_rows(path, text, columns, optional)
+        return
+    lines = _csv_lines(path, text) if file_format == "csv" else _tsv_lines(path, text)
+    header, places = None, columns
+    if any(isinstance(column, str) for column in columns.values()):
+        place, header = next(lines, (f"{path}, line 1", [""]))
+        places = _find_columns(place, header, columns, optional, positions or {})
+        least = len(header)
+    else:
+        least = 1 + max(column for part, column in columns.items() if part not in optional)
+    broken = []
+    for place, cells in lines:
+        if cells == header:
+            raise InputError(
+                f"{place}: the header again",
+                "one header, in the first line",
+                "delete the line; files that were joined have such",
+            )
+        if len(cells) >= least and not (header and any(cells[least:])):
+            yield Row(place, {part: _cell(cells, at) for part, at in places.items()})
+        elif skip_broken:
+            broken.append(place)
+        else:
+            what = "an empty line" if cells == [""] else f"{len(cells)} columns"
+            raise InputError(
+                f"{place}: {what}: {_preview(cells)}",
+                f"{least} columns, as in the header" if header else f"at least {least} columns",
+                "correct or delete the line; a line end or a tab inside a text makes such rows",
+            )
+    if broken:
+        logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
+
+
+def _cell(cells: list[str], position: int | None) -> str | None:
+    return cells[position] if position is not None and position < len(cells) else None
+
+
+# ---------------------------------------------------------------------------- lines
+
+
+def _read_text(path: str) -> str:
     """The text of a task's file in UTF-8, without a byte order mark; raises `InputError`."""
     text = files.read_text(
         path, expected="a file of the task, in UTF-8", remedy="check --data_dir and its files"
@@ -86,73 +128,19 @@ def read_task_text(path: str) -> str:
     return text.removeprefix(BYTE_ORDER_MARK)
 
 
-def read_rows(
-    path: str,
-    file_format: str,
-    columns: Sequence[Column],
-    *,
-    optional: Iterable[Column] = (),
-    skip_broken: bool = False,
-    positions: Mapping[Column, int] | None = None,
-) -> Iterator[Row]:
-    """The rows of a table, one at a time, with the cells of `columns` only.
-
-    Args:
-      path: of the file.
-      file_format: tsv, where quotes are text as any other (original: `_read_tsv`); csv, where they
-        enclose cells; or jsonl, an object a line.
-      columns: names, if the file has a header or is jsonl; or positions, if it has none.
-      optional: those of `columns` that the file may lack; their cells are None then.
-      skip_broken: leave out, with a warning, the rows that have too few or too many columns.
-      positions: where the original reads a column, whatever the header says; for headers that do
-        not have the names. Below 0 they are counted from the end.
-
-    Raises:
-      InputError: a column is not there, a row is broken, or the header comes again.
-    """
-    text = read_task_text(path)
-    lines = _json_lines(path, text) if file_format == "jsonl" else _lines(path, text, file_format)
-    if file_format == "jsonl":
-        yield from _pick_keys(lines, columns, set(optional))
-        return
-    if any(isinstance(column, str) for column in columns):
-        header = next(lines, Row(f"{path}, line 1", [""]))
-        found = _find_columns(header, columns, set(optional), positions or {})
-        width = len(header.cells)
-    else:
-        found, header, width = list(columns), None, None
-    least = width or 1 + max(column for column in columns if column not in set(optional))
-    broken = []
-    for row in lines:
-        if header is not None and row.cells == header.cells:
-            raise InputError(
-                received=f"{row.place}: the header again",
-                expected="one header, in the first line",
-                remedy="delete the line; files that were joined have such",
-            )
-        problem = _check_width(row, least, width)
-        if problem is None:
-            have = len(row.cells)
-            cells = [row.cells[p] if p is not None and p < have else None for p in found]
-            yield Row(row.place, cells)
-        elif skip_broken:
-            broken.append(row.place)
-        else:
-            raise problem
-    if broken:
-        logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
-
-
-def _lines(path: str, text: str, file_format: str) -> Iterator[Row]:
-    """The lines as lists of cells."""
-    if file_format == "csv":
-        yield from _csv_lines(path, text)
-        return
+def _lines(path: str, text: str) -> Iterator[tuple[str, str]]:
+    """Place and text of each line. Only the line feed ends one: U+2028 and others are text."""
     for number, line in enumerate(text.rstrip("\r\n").split("\n"), 1):
-        yield Row(f"{path}, line {number}", line.removesuffix("\r").split("\t"))
+        yield f"{path}, line {number}", line.removesuffix("\r")
 
 
-def _csv_lines(path: str, text: str) -> Iterator[Row]:
+def _tsv_lines(path: str, text: str) -> Iterator[Line]:
+    # Not with the csv module: there a carriage return inside a cell ends the row, and a cell of
+    # more than 131,072 characters is an error.
+    return ((place, line.split("\t")) for place, line in _lines(path, text))
+
+
+def _csv_lines(path: str, text: str) -> Iterator[Line]:
     reader = csv.reader(io.StringIO(text.rstrip("\r\n"), newline=""), strict=True)
     while True:
         place = f"{path}, line {reader.line_num + 1}"
@@ -162,121 +150,120 @@ def _csv_lines(path: str, text: str) -> Iterator[Row]:
             return
         except csv.Error as error:
             raise InputError(
-                received=f"{place}: no row of a CSV file ({error})",
-                expected="cells with commas between; with quotes around a cell that has a comma, a "
-                'quote or a line end in it, and "" for a quote',
-                remedy="correct the row, or use tsv or jsonl, where quotes mean nothing",
+                f"{place}: no row of a CSV file ({error})",
+                "cells with commas between; with quotes around a cell that has a comma, a quote "
+                'or a line end in it, and "" for a quote',
+                "correct the row, or use tsv or jsonl, where quotes mean nothing",
             ) from None
-        yield Row(place, cells or [""])
+        yield place, cells or [""]
 
 
-def _json_lines(path: str, text: str) -> Iterator[Row]:
-    for number, line in enumerate(text.rstrip("\r\n").split("\n"), 1):
-        place = f"{path}, line {number}"
+def _json_rows(path: str, text: str, columns: Columns, optional: Collection[str]) -> Iterator[Row]:
+    for place, line in _lines(path, text):
         try:
-            value = json.loads(line)
+            values = json.loads(line)
         except (ValueError, RecursionError) as error:
-            value = error
-        if not isinstance(value, dict):
+            values = error
+        if not isinstance(values, dict):
             raise InputError(
-                received=f"{place}: {_preview(line)} ({type(value).__name__})",
-                expected='a JSON object, such as {"text_a": "...", "label": "..."}',
-                remedy="correct the line",
+                f"{place}: {_preview([line])} ({type(values).__name__})",
+                'a JSON object, such as {"text_a": "...", "label": "..."}',
+                "correct the line",
             )
-        yield Row(place, [value])
+        yield pick(place, values, columns, optional, kind="key")
 
 
-def _pick_keys(lines: Iterator[Row], columns: Sequence[Column], optional: set) -> Iterator[Row]:
-    """JSON objects -> the values of `columns`."""
-    for row in lines:
-        (values,) = row.cells
-        missing = [c for c in columns if c not in values and c not in optional]
-        if missing:
+def pick(
+    place: str, values: Mapping, columns: Columns, optional: Collection[str], *, kind: str
+) -> Row:
+    """The row of a JSON object or of an example of a dataset; `kind` of its keys, for messages.
+
+    Raises:
+      InputError: a column is missing.
+    """
+    for part, column in columns.items():
+        if column not in values and part not in optional:
             raise InputError(
-                received=f"{row.place}: an object with {', '.join(values) or 'nothing in it'}",
-                expected=f"the key {missing[0]}",
-                remedy="correct the line, or name another column",
+                f"{place}: only the {kind}s {', '.join(map(str, values)) or '(none)'}",
+                f"a {kind} {column!r}",
+                "correct the data, or name another column with the flags",
             )
-        yield Row(row.place, [values.get(c) for c in columns])
+    return Row(place, {part: values.get(column) for part, column in columns.items()})
+
+
+# ---------------------------------------------------------------------------- headers
 
 
 def _find_columns(
-    header: Row, columns: Sequence[Column], optional: set, positions: Mapping[Column, int]
-) -> list[int | None]:
-    """The position of each column; None for an optional one that is not there."""
-    names = [name.strip() for name in header.cells]
-    shown = _preview(" | ".join(header.cells))
-    missing = [column for column in columns if column not in names and column not in optional]
-    if missing and _has_positions(names, columns, optional, positions):
+    place: str,
+    header: list[str],
+    columns: Columns,
+    optional: Collection[str],
+    positions: Mapping[str, int],
+) -> dict[str, int | None]:
+    """The position of each column; None for an optional one that is missing."""
+    names = [name.strip() for name in header]
+    found = {part: names.index(c) if c in names else None for part, c in columns.items()}
+    needed = {part: column for part, column in columns.items() if part not in optional}
+    missing = [column for part, column in needed.items() if found[part] is None]
+    if missing and _has_positions(names, needed, positions):
         logging.warning(
             "%s: the columns %s, without %s. Its columns are read by their position, as the "
             "original does.",
-            *(header.place, shown, " and ".join(map(repr, missing))),
+            *(place, _preview(header), " and ".join(map(repr, missing))),
         )
-        return [
-            positions[column] % len(names)
-            if column in positions
-            else (names.index(column) if column in names else None)
-            for column in columns
-        ]
-    for column in columns:
+        return {
+            part: positions[part] % len(names) if part in positions else at
+            for part, at in found.items()
+        }
+    for column in columns.values():
         count = names.count(column)
         if count > 1 or column in missing:
             raise InputError(
-                received=f"{header.place}: the columns {shown}",
-                expected=f"a header with one column {column!r} (there is "
+                f"{place}: the columns {_preview(header)}",
+                f"a header with one column {column!r} (there is "
                 f"{'two columns of that name' if count else 'no such column'})",
-                remedy="check that it is the right file, that it begins with its header, and what "
+                "check that it is the right file, that it begins with its header, and what "
                 "separates its columns; those of your own files are named with --text_a_column, "
                 "--label_column and so on",
             )
-    return [names.index(column) if column in names else None for column in columns]
+    return found
 
 
-def _has_positions(
-    names: Sequence[str], columns: Sequence[Column], optional: set, positions: Mapping[Column, int]
-) -> bool:
-    """Whether all that must be there can be read by position, below a line that is a header.
+def _has_positions(names: list[str], needed: Columns, positions: Mapping[str, int]) -> bool:
+    """Whether all columns can be read by position, below a line that is a header.
 
-    Data have numbers, as ids or labels, or long texts. In a file of this task, or of another one
-    that is known, texts have names that are read.
+    Data have numbers, as ids or labels, or long texts. In a file of this task, or of another known
+    one, the columns of texts have names, and these columns are read.
     """
-    needed = [column for column in columns if column not in optional]
-    if not all(column in positions for column in needed):
+    if not needed.keys() <= positions.keys():
         return False
-    are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-    if not are_names or len(names) <= max(abs(positions[column]) for column in needed):
+    size = len(names)
+    if any(name.isdigit() or len(name) > LONGEST_NAME for name in names) or size <= max(
+        abs(positions[part]) for part in needed
+    ):
         return False
-    read = {positions[column] % len(names) for column in needed}
-    elsewhere = [c for c in needed if c in names and names.index(c) != positions[c] % len(names)]
-    return not elsewhere and all(
-        names.index(name) in read for name in names if name.lower() in TEXT_NAMES
-    )
-
-
-def _check_width(row: Row, least: int, width: int | None) -> InputError | None:
-    """What is wrong with the number of columns of a row; `width` is that of the header."""
-    count = len(row.cells)
-    if count >= least and (width is None or not any(row.cells[width:])):
-        return None
-    what = "an empty line" if row.cells == [""] else f"{count} columns"
-    size = f"at least {least} columns" if width is None else f"{width} columns, as in the header"
-    return InputError(
-        received=f"{row.place}: {what}: {_preview(' | '.join(row.cells))}",
-        expected=size,
-        remedy="correct or delete the line; a line end or a tab inside a text makes such rows",
+    places = {column: positions[part] % size for part, column in needed.items()}
+    return all(
+        places.get(name, at) == at
+        and (at in places.values() or not re.fullmatch(TEXT_NAME, name.lower()))
+        for name, at in ((name, names.index(name)) for name in names)
     )
 
 
 def refuse_header(row: Row) -> None:
-    """Raises InputError if a cell of the first row of a file without header is a header's."""
-    if any(isinstance(cell, str) and cell.strip().lower() in HEADER_WORDS for cell in row.cells):
+    """Raises InputError if the first row of a file without header has the name of a column."""
+    cells = list(map(str, row.cells.values()))
+    if any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells):
         raise InputError(
-            received=f"{row.place}: {_preview(' | '.join(map(str, row.cells)))}, a header",
-            expected="data in the first line: this file has no header",
-            remedy="delete the line; if it is data after all, name the labels with --labels, or "
-            "move it down",
+            f"{row.place}: {_preview(cells)}, a header",
+            "data in the first line: this file has no header",
+            "delete the line; if it is data after all, name the labels with --labels, or move it "
+            "down",
         )
+
+
+# ---------------------------------------------------------------------------- words with tags
 
 
 def read_conll(path: str) -> Iterator[Row]:
@@ -285,29 +272,33 @@ def read_conll(path: str) -> Iterator[Row]:
     The first column is the word, the last one its tag; in a file with one column there are none.
 
     Yields:
-      Rows with two cells: the words, and the tags or None. The place is that of the first word.
+      Rows of words and label, the tags or None. The place is that of the first word.
+
+    Raises:
+      InputError: a line has another number of columns than the lines before.
     """
     words: list[list[str]] = []
     places: list[str] = []
-    width = None
-    lines = read_task_text(path).rstrip("\r\n").split("\n")
-    for number, line in enumerate([*lines, ""], 1):
+    width = 0
+    for place, line in itertools.chain(_lines(path, _read_text(path)), [("", "")]):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))
         if columns[0] and columns[0] != DOCUMENT_MARK:
             width = width or len(columns)
             if len(columns) != width:
                 raise InputError(
-                    received=f"{path}, line {number}: {len(columns)} columns: {_preview(line)}",
-                    expected=f"{width} columns, as in the lines before",
-                    remedy="correct the line",
+                    f"{place}: {len(columns)} columns: {_preview([line])}",
+                    f"{width} columns, as in the lines before",
+                    "correct the line",
                 )
             words.append(columns)
-            places.append(f"{path}, line {number}")
+            places.append(place)
         elif words:
             tags = [columns[-1] for columns in words] if width > 1 else None
-            yield Row(places[0], [[columns[0] for columns in words], tags], tuple(places))
+            cells = {"words": [columns[0] for columns in words], "label": tags}
+            yield Row(places[0], cells, tuple(places))
             words, places = [], []
 
 
-def _preview(text: str) -> str:
+def _preview(cells: list[str]) -> str:
+    text = " | ".join(cells)
     return repr(text if len(text) <= 80 else text[:77] + "...")

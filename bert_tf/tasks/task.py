@@ -1,4 +1,4 @@
-"""What a task is: where its data are, what its labels are, how it is judged and handed in.
+"""What a task is: where its data are, what its labels are, how it is scored and submitted.
 
 Split   a part of the data (train, dev, test) and the file that it is in
 Task    layout, labels, metrics and splits; reads its examples from files or datasets
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from absl import logging
 
 from bert_tf import files
+from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.labels import Labels
@@ -21,10 +22,10 @@ class Split:
     """A part of a task's data.
 
     Attributes:
-      name: train, dev or test; with _ and more where there are several (dev_mismatched).
-      files: names in the folder of the data; the first that is there is read.
+      name: train, dev or test; with a suffix where there are several (dev_mismatched).
+      files: names in the folder of the data; the first that exists is read.
       labelled: whether its examples have labels: required, optional or none.
-      submission: the file that GLUE's server takes for it.
+      submission: the name of its file for GLUE's server.
       layout: its own, where it differs from the task's.
       tfds_split: its name in tensorflow-datasets, or several with | between.
     """
@@ -38,7 +39,7 @@ class Split:
 
     @property
     def kind(self) -> str:
-        """What it is for: train, dev or test."""
+        """Its purpose: train, dev or test."""
         return self.name.split("_")[0]
 
 
@@ -50,8 +51,8 @@ class Task:
       name: of --task_name.
       title: a line about it.
       layout: where in a file texts and labels are.
-      labels: what the labels are; their head says what the model has for them.
-      metrics: names in metrics.METRICS; by the first the best model is chosen.
+      labels: what the labels are, and the head for them.
+      metrics: names in metrics.METRICS; the first one selects the best model.
       splits: its data.
       tfds_layout: names of the features in tensorflow-datasets, where they differ.
     """
@@ -65,13 +66,12 @@ class Task:
     tfds_layout: Layout | None = None
 
     def __post_init__(self):
-        unknown = set(self.metrics) - set(METRICS)
-        if unknown or not self.metrics:
+        if not self.metrics or not METRICS.keys() >= {*self.metrics}:
             raise ValueError(f"received the metrics {self.metrics}, expected some of {[*METRICS]}")
 
     @property
     def head(self) -> str:
-        """What the model has for the labels: a name in config.HEADS."""
+        """The model's head for the labels: a name in config.HEADS."""
         return self.labels.head
 
     @property
@@ -84,6 +84,8 @@ class Task:
         """Whether an example may have a second text."""
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
 
+    # ------------------------------------------------------------------------ examples
+
     def splits_of(self, kind: str) -> tuple[Split, ...]:
         """The splits for training (train), evaluation (dev) or prediction (test)."""
         return tuple(split for split in self.splits if split.kind == kind)
@@ -94,46 +96,59 @@ class Task:
         Raises:
           InputError: the task has no such data.
         """
-        for split in self.splits:
-            if split.name == name:
-                return split
+        names = [split.name for split in self.splits]
+        if name in names:
+            return self.splits[names.index(name)]
         raise InputError(
-            received=f"{name} data of the task {self.name}, which has none",
-            expected=f"one of its parts: {', '.join(split.name for split in self.splits)}",
-            remedy="leave the step out, or use another task (a model for ax is trained on mnli)",
+            f"{name} data of the task {self.name}, which has none",
+            f"one of its parts: {', '.join(names)}",
+            "leave the step out, or use another task (a model for ax is trained on mnli)",
         )
 
     def find_file(self, data_dir: str, split: Split) -> str | None:
-        """The path of a split's file, None if none of its names is there."""
+        """The path of a split's file; None if none of its names exists."""
         gfile = files.gfile()
         paths = [gfile.join(data_dir, name) for name in split.files]
         return next((path for path in paths if gfile.exists(path)), None)
 
-    def read(self, data_dir: str, split: str | Split) -> list[AnyExample]:
-        """The examples of a split, from its file.
-
-        Args:
-          data_dir: the folder of the task's data.
-          split: it, or its name.
+    def read(self, data_dir: str, split: str) -> list[AnyExample]:
+        """The examples of a split, from its file in `data_dir`.
 
         Raises:
-          InputError: the file is not there, or something in it cannot be used.
+          InputError: there is no such split or file, or something in it cannot be used.
         """
-        split = self.split(split) if isinstance(split, str) else split
-        path = self.find_file(data_dir, split)
+        part = self.split(split)
+        path = self.find_file(data_dir, part)
         if path is None:
             raise InputError(
-                received=f"{data_dir}, where there is no {' or '.join(split.files)}",
-                expected=f"the {split.name} data of the task {self.name}",
-                remedy="check --data_dir, which names the folder of this one task",
+                f"{data_dir}, where there is no {' or '.join(part.files)}",
+                f"the {split} data of the task {self.name}",
+                "check --data_dir, which names the folder of this one task",
             )
-        layout = split.layout or self.layout
-        return layout.read(path, self.labels, labelled=split.labelled)
+        return (part.layout or self.layout).read(path, self.labels, labelled=part.labelled)
+
+    def read_tfds(
+        self, dataset: str, split: str, *, data_dir: str | None = None
+    ) -> list[AnyExample]:
+        """The examples of a split, from a dataset that is prepared on this machine, or can be.
+
+        Args:
+          dataset: such as glue/mrpc or glue/mrpc:2.0.0, of tensorflow-datasets, an extra.
+          split: of the task; the dataset's is the split's `tfds_split`.
+          data_dir: where datasets are kept; None for the library's own folder.
+
+        Raises:
+          InputError: there is no such dataset or split, or it has other features.
+        """
+        purpose = f"the {split} data of the task {self.name}"
+        part = read_split(dataset, self.split(split).tfds_split, purpose=purpose, data_dir=data_dir)
+        names = part.label_names((self.tfds_layout or self.layout).label)
+        return self.from_dicts(part.rows, split, source=part.source, label_names=names)
 
     def from_dicts(
         self,
         dicts: Iterable[Mapping],
-        split: str | Split,
+        split: str,
         *,
         source: str,
         label_names: Sequence[str] | None = None,
@@ -143,33 +158,37 @@ class Task:
         Args:
           dicts: features by name: text as str or bytes, labels as numbers of `label_names` or as
             in the task's files; arrays and eager tensors too.
-          split: it, or its name.
+          split: of the task.
           source: what the dataset is called, for messages.
-          label_names: the names that numbers stand for.
+          label_names: the names of label numbers.
 
         Raises:
           InputError: a feature is missing, or cannot be used.
         """
-        split = self.split(split) if isinstance(split, str) else split
-        layout = self.tfds_layout or self.layout
-        if label_names and self.head != "regression" and split.labelled != NONE:
-            dicts = (_with_names(values, layout.label, label_names) for values in dicts)
-        return layout.from_dicts(source, dicts, self.labels, labelled=split.labelled)
+        return (self.tfds_layout or self.layout).from_dicts(
+            source,
+            dicts,
+            self.labels,
+            labelled=self.split(split).labelled,
+            label_names=label_names if self.head != "regression" else None,
+        )
+
+    # ------------------------------------------------------------------------ labels
 
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
-        """This task with the label names found in its training data, if it does not know them.
+        """This task with the label names of its training data, unless its names are fixed.
 
         Raises:
           InputError: there are too few to learn anything.
         """
-        found = self.labels.found_in(example.label for example in examples)
+        found = self.labels.with_names_in(example.label for example in examples)
         least = 1 if self.head == "multi_label" else 2
-        if not self.labels.are_found and len(found.names) < least:
+        if not self.labels.are_fixed and len(found.names) < least:
             raise InputError(
-                received=f"training data of the task {self.name} with the labels "
+                f"training data of the task {self.name} with the labels "
                 f"{', '.join(found.names) or 'none'}",
-                expected=f"{least} or more different labels",
-                remedy="check which column holds the labels",
+                f"{least} or more different labels",
+                "check which column holds the labels",
             )
         return dataclasses.replace(self, labels=found)
 
@@ -192,65 +211,50 @@ class Task:
         """This task with the labels of a trained model, in the order of its classes.
 
         Args:
-          names: as the model's files say them; None if they do not.
+          names: in the model's files; None if there are none.
           source: where the model is, for messages.
-          is_originals: whether it may be of the original, which has the task's order.
+          is_originals: whether the original may have trained it, which has the task's order.
 
         Raises:
-          InputError: neither says them, or the two are not the same labels.
+          InputError: neither model nor task name the labels, or they name different ones.
         """
         if self.head in ("regression", "multiple_choice"):
             return self
+        own = self.labels.names
+        if not names and not own:
+            raise InputError(
+                f"{source}, which does not say the names of its classes",
+                "labels in a model_facts.json or config.json beside the weights",
+                "give the folder that the model was trained in, or name them with --labels",
+            )
         if not names:
-            if self.labels.are_found:
-                if not is_originals:
-                    logging.warning(
-                        "%s does not name its classes. They are taken to be, in this order: %s. "
-                        "If they are others, name them in its config.json (id2label).",
-                        *(source, ", ".join(self.labels.names)),
-                    )
-                return self
+            if not is_originals:
+                logging.warning(
+                    "%s does not name its classes. They are assumed to be, in this order: %s. If "
+                    "they are others, name them in its config.json (id2label).",
+                    *(source, ", ".join(own)),
+                )
+            return self
+        found = self.names_of_model(names)
+        if own and set(found) != set(own):
             raise InputError(
-                received=f"{source}, which does not say the names of its classes",
-                expected="labels in a model_facts.json or config.json beside the weights",
-                remedy="give the folder that the model was trained in, or name them with --labels",
+                f"{source}, a model of the labels {', '.join(names)}",
+                f"one of the task {self.name}: {', '.join(own)}",
+                "give a model that was trained for this task",
             )
-        own = self.names_of_model(names)
-        if self.labels.are_found and set(own) != set(self.labels.names):
-            raise InputError(
-                received=f"{source}, a model of the labels {', '.join(names)}",
-                expected=f"one of the task {self.name}: {', '.join(self.labels.names)}",
-                remedy="give a model that was trained for this task",
-            )
-        return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=own))
+        return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=found))
 
 
-def _with_names(values: Mapping, label: str, names: Sequence[str]) -> dict:
-    """Numbers of labels -> their names."""
+def splits(train: str, dev: str, test: str, **options) -> tuple[Split, ...]:
+    """The usual three splits; each argument names a file, or several with | between.
 
-    def name(value):
-        if isinstance(value, list):
-            return [name(one) for one in value]
-        is_known = isinstance(value, int) and 0 <= value < len(names)
-        return names[value] if is_known else value
-
-    value = values.get(label)
-    value = value.numpy() if hasattr(value, "numpy") else value
-    return {**values, label: name(value.tolist() if hasattr(value, "tolist") else value)}
-
-
-def splits(
-    train: str, dev: str, test: str, *, test_labels: str = NONE, submission: str | None = None
-) -> tuple[Split, ...]:
-    """The usual three splits; each argument names a file, or several with | between."""
+    Args:
+      train, dev, test: the files.
+      **options: further attributes of the test split, which has no labels unless they say so.
+    """
+    options = {"labelled": NONE, "tfds_split": "test"} | options
     return (
         Split(name="train", files=tuple(train.split("|")), tfds_split="train"),
         Split(name="dev", files=tuple(dev.split("|")), tfds_split="validation|dev"),
-        Split(
-            name="test",
-            files=tuple(test.split("|")),
-            labelled=test_labels,
-            submission=submission,
-            tfds_split="test",
-        ),
+        Split(name="test", files=tuple(test.split("|")), **options),
     )

@@ -20,8 +20,7 @@ from bert_tf.squad.answers import AnswerSizes, Prediction, predict
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
-from bert_tf.tasks.heads import probabilities
-from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.labels import Labels, probabilities
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 CONFIG = BertConfig(

@@ -62,7 +62,7 @@ REFUSED = {
     "a label missing in dev": ("mrpc", "dev", MRPC + mrpc() + mrpc(""), 3, "no label"),
     "a score missing": ("sts-b", "dev", STS_B + sts_b(0, ""), 2, "no label"),
     "a label missing, CSV": ("csv", "dev", OWN + "a,A,x\nb,B,\n", 3, "no label"),
-    "a label missing, JSON": ("jsonl", "dev", '{"text_a": "A"}\n', 1, "an object with text_a"),
+    "a label missing, JSON": ("jsonl", "dev", '{"text_a": "A"}\n', 1, "only the keys text_a"),
     "no labels in dev": ("rte", "dev", "index\tsentence1\tsentence2\n0\tA\tB\n", 1, "sentence2'"),
     "an empty text": ("cola", "train", cola() + cola(text=""), 2, "an empty text (text_a)"),
     "an empty second text": ("mrpc", "train", MRPC + mrpc(b="  "), 2, "an empty text (text_b)"),
@@ -132,7 +132,7 @@ def test_a_label_that_dev_never_has(tmp_path):
     assert get_task("mrpc").labels.absent_from(labels) == ("0",)
     assert get_task("mrpc").labels.absent_from(["0", "1", None]) == ()
     assert get_task("sts-b").labels.absent_from([0.5]) == ()
-    tags = get_task("ner").labels.found_in([("O", "B-LOC")])
+    tags = get_task("ner").labels.with_names_in([("O", "B-LOC")])
     assert tags.absent_from([("O", "B-LOC"), ("O",)]) == ("I-LOC",)
 
 

@@ -96,7 +96,7 @@ def test_csv_with_quotes_and_lines_in_cells(write):
 
 def test_csv_places_are_the_lines_where_rows_begin(write):
     path = write('a,b\n"1\n2",3\n4,5\n', "x.csv")
-    places = [row.place for row in read_rows(path, "csv", ["a"])]
+    places = [row.place for row in read_rows(path, "csv", {"text_a": "a"})]
     assert [place.rpartition(" ")[2] for place in places] == ["2", "4"]
 
 
@@ -291,7 +291,7 @@ BAD = {
     "CSV, too few": (CSV, TWO, 'text,label\n"A\nA",good\nB\n', 4, "1 columns"),
     "no JSON": (JSONL, TWO, '{"text": "A", "label": "good"}\n{"text": \n', 2, "JSONDecodeError"),
     "no object": (JSONL, TWO, '["A", "good"]\n', 1, "(list)"),
-    "a key that is missing": (JSONL, TWO, '{"text": "A"}\n', 1, "an object with text"),
+    "a key that is missing": (JSONL, TWO, '{"text": "A"}\n', 1, "only the keys text"),
     "a text that is none": (JSONL, TWO, '{"text": 3, "label": "good"}\n', 1, "3 for text_a"),
     "a label that is null": (JSONL, TWO, '{"text": "A", "label": null}\n', 1, "no label"),
     "an empty ending": (CHOICES, ANY, "c\ts\te\tl\nA\tB\t\t0\n", 2, "an empty text (e)"),

@@ -64,18 +64,18 @@ def test_what_is_no_tag(tag):
 
 
 def test_finding():
-    assert Labels().found_in(["b", "10", "a", "9", "b"]).names == ("9", "10", "a", "b")
-    sets = Labels(head="multi_label").found_in([("y", "x"), (), ("z",)])
+    assert Labels().with_names_in(["b", "10", "a", "9", "b"]).names == ("9", "10", "a", "b")
+    sets = Labels(head="multi_label").with_names_in([("y", "x"), (), ("z",)])
     assert sets.names == ("x", "y", "z")
-    tags = Labels(head="token_labels").found_in([("O", "B-PER"), ("I-LOC",)])
+    tags = Labels(head="token_labels").with_names_in([("O", "B-PER"), ("I-LOC",)])
     assert tags.names == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    assert CLASSES.found_in(["other"]) == CLASSES
-    assert SCORES.found_in([1.0]) == SCORES
+    assert CLASSES.with_names_in(["other"]) == CLASSES
+    assert SCORES.with_names_in([1.0]) == SCORES
 
 
 @given(st.permutations(["b", "10", "a", "9", "01", "1", "ü", "B"]))
 def test_the_order_of_examples_does_not_matter(names):
-    assert Labels().found_in(names).names == ("01", "1", "9", "10", "B", "a", "b", "ü")
+    assert Labels().with_names_in(names).names == ("01", "1", "9", "10", "B", "a", "b", "ü")
 
 
 def test_ids():

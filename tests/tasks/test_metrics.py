@@ -93,25 +93,26 @@ def test_what_cannot_be_compared(gold, said):
 def test_evaluate():
     classes = Labels(names=("no", "yes"))
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]])
-    found = evaluate(("accuracy", "f1"), classes, ["no", "yes", "yes"], probabilities)
+    found = evaluate(("accuracy", "f1"), classes, [[0], [1], [1]], probabilities)
     assert found == {"eval_accuracy": pytest.approx(2 / 3), "eval_f1": pytest.approx(2 / 3)}
     scores = Labels(head="regression")
-    found = evaluate(("pearson",), scores, [1.0, 2.0, 3.0], np.array([[3.0], [2.0], [1.0]]))
+    found = evaluate(("pearson",), scores, [[1.0], [2.0], [3.0]], np.array([[3.0], [2.0], [1.0]]))
     assert found == {"eval_pearson": pytest.approx(-1.0)}
     sets = Labels(head="multi_label", names=("a", "b"))
-    found = evaluate(("accuracy",), sets, [("a", "b"), ()], np.array([[0.9, 0.5], [0.6, 0.1]]))
+    found = evaluate(("accuracy",), sets, [[1, 1], [0, 0]], np.array([[0.9, 0.5], [0.6, 0.1]]))
     assert found == {"eval_accuracy": 0.5}
     tags = Labels(head="token_labels", names=("O", "B-X", "I-X"))
     rows = [np.eye(3)[[1, 2]], np.eye(3)[[0]]]
-    found = evaluate(("entity_f1",), tags, [("B-X", "I-X"), ("B-X",)], rows)
+    found = evaluate(("entity_f1",), tags, [[1, 2], [1]], rows)
     assert found["eval_entity_recall"] == 0.5
 
 
 def test_f1_is_of_the_label_1_whatever_the_order_of_a_model():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
-    gold = ["0", "1", "0"]
-    usual = evaluate(("f1", "accuracy"), Labels(names=("0", "1")), gold, probabilities)
-    turned = evaluate(("f1", "accuracy"), Labels(names=("1", "0")), gold, probabilities[:, ::-1])
+    names, gold = ("f1", "accuracy"), ["0", "1", "0"]
+    usual, turned = Labels(names=("0", "1")), Labels(names=("1", "0"))
+    usual = evaluate(names, usual, [*map(usual.ids, gold)], probabilities)
+    turned = evaluate(names, turned, [*map(turned.ids, gold)], probabilities[:, ::-1])
     assert usual == turned == {"eval_f1": pytest.approx(2 / 3), "eval_accuracy": 2 / 3}
 
 

@@ -37,7 +37,7 @@ def test_published_files(data_dir, name, folder):
     found = {}
     for split in task.splits:
         if task.find_file(str(data_dir / folder), split):
-            examples = task.read(str(data_dir / folder), split)
+            examples = task.read(str(data_dir / folder), split.name)
             found[split.name] = len(examples)
             assert len({example.guid for example in examples}) == len(examples)
             if split.name == "dev" and name in LAST_LABEL_OF_DEV:
@@ -286,7 +286,7 @@ def test_classes_without_names(caplog, is_originals):
     with caplog.at_level("WARNING", logger="absl"):
         found = task.with_labels_of_model(None, source="a/model", is_originals=is_originals)
     assert found.labels.names == ("contradiction", "entailment", "neutral")
-    warned = "a/model does not name its classes. They are taken to be, in this order: contra"
+    warned = "a/model does not name its classes. They are assumed to be, in this order: contra"
     assert (warned in caplog.text) != is_originals
     with pytest.raises(InputError, match="does not say the names of its classes"):
         get_task("csv").with_labels_of_model(None, source="a/model")
@@ -370,7 +370,7 @@ def test_test_labels_of_a_dataset_are_none():
 @pytest.mark.parametrize(
     ("row", "received"),
     [
-        ({"idx": 1, "sentence1": "A", "label": 1}, "own, example 1, with the features idx, sent"),
+        ({"idx": 1, "sentence1": "A", "label": 1}, "own, example 1: only the features idx, sent"),
         (
             {"idx": 1, "sentence1": "A", "sentence2": "B", "label": -1},
             "own, example 1: the label -1",

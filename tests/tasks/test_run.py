@@ -16,9 +16,8 @@ from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
-from bert_tf.tasks.heads import task_model
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import Run, SplitData
+from bert_tf.tasks.run import Run, SplitData, task_model
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.fine_tuning import make_optimizer
@@ -211,11 +210,13 @@ def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     )
     with caplog.at_level("WARNING", logger="absl"):
         run.restore()
-        run.digest_of(SplitData(task.split("dev"), short))
-        run.digest_of(SplitData(task.split("test"), long))
+        run.prepare(SplitData(task.split("dev"), short))
+        run.prepare(SplitData(task.split("test"), long))
     length, cut = [record.getMessage() for record in caplog.records]
-    assert length.endswith("was trained with 20 pieces at most; --max_seq_length is 13.")
-    assert cut.startswith(f"{ROWS - 3} of {ROWS} examples have more than 13 pieces and were cut")
+    assert length.endswith("was trained with 20 tokens at most; --max_seq_length is 13.")
+    assert cut.startswith(
+        f"{ROWS - 3} of {ROWS} examples have more than 13 tokens (--max_seq_length) and were cut"
+    )
 
 
 def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
@@ -235,7 +236,7 @@ def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
 def test_no_batch_is_longer_than_its_data_need(runs):
     task, examples = own_task()
     short = [dataclasses.replace(example, text_a="w1 w2 w3") for example in examples]
-    files = runs[1]._prepare(SplitData(task.split("test"), short))
+    files = runs[1].prepare(SplitData(task.split("test"), short)).files
     for bucket, length in ((True, 8), (False, S)):
         batches = batching(bucket=bucket).once(files, batch_size=4)
         assert {batches.length(number) for number in range(batches.num_batches)} == {length}

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.tasks import tfds as task_datasets
 from bert_tf.tasks.examples import Example
 from bert_tf.tasks.registry import get_task
 
@@ -168,34 +167,34 @@ def numbers(*values: int) -> tf.Tensor:
 
 def test_examples(folder):
     task = get_task("mrpc")
-    assert task_datasets.read_tfds(task, "glue/mrpc", "train", data_dir=folder) == [
+    assert task.read_tfds("glue/mrpc", "train", data_dir=folder) == [
         Example("7", "A", "X", "1"),
         Example("3", "B", "Y", "0"),
         Example("5", "Ü", "Z", "1"),
     ]
-    assert len(task_datasets.read_tfds(task, "glue/mrpc", "dev", data_dir=folder)) == 1
+    assert len(task.read_tfds("glue/mrpc", "dev", data_dir=folder)) == 1
 
 
 def test_empty_questions_are_left_out_or_predicted(folder):
     """As of QQP's files: none of those to be predicted may be lost."""
     task = get_task("qqp")
-    found = task_datasets.read_tfds(task, "glue/qqp", "train", data_dir=folder)
+    found = task.read_tfds("glue/qqp", "train", data_dir=folder)
     assert found == [Example("5", "B?", "C?", "1")]
-    found = task_datasets.read_tfds(task, "glue/qqp", "test", data_dir=folder)
+    found = task.read_tfds("glue/qqp", "test", data_dir=folder)
     assert found == [Example("4", "A?", ""), Example("5", "B?", "C?")]
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 def test_words_with_tags(folder, split):
     """This dataset's dev data are called dev, others' validation."""
-    found = task_datasets.read_tfds(get_task("ner"), "conll2003", split, data_dir=folder)
+    found = get_task("ner").read_tfds("conll2003", split, data_dir=folder)
     assert [example.words for example in found] == [(split, "Smith"), ("left",)]
     assert [example.label for example in found] == [("B-PER", "I-PER"), ("O",)]
 
 
 def test_a_users_own_columns(folder):
     task = get_task("csv", text_a="sentence2", label="label", id_column="idx")
-    found = task_datasets.read_tfds(task, "glue/mrpc", "dev", data_dir=folder)
+    found = task.read_tfds("glue/mrpc", "dev", data_dir=folder)
     assert found == [Example("7", "X", None, "equivalent")]
 
 
@@ -204,7 +203,7 @@ def test_a_users_own_columns(folder):
 )
 def test_both_halves_of_mnli(folder, split, letter):
     """Their numbers of the labels are others than ours, and stand for the same names."""
-    assert task_datasets.read_tfds(get_task("mnli"), "glue/mnli", split, data_dir=folder) == [
+    assert get_task("mnli").read_tfds("glue/mnli", split, data_dir=folder) == [
         Example("0", f"{letter}0", "H0", "contradiction"),
         Example("1", f"{letter}1", "H1", "entailment"),
     ]
@@ -212,7 +211,7 @@ def test_both_halves_of_mnli(folder, split, letter):
 
 @pytest.mark.parametrize(("split", "letter"), [("test", "U"), ("test_mismatched", "V")])
 def test_mnli_without_labels(folder, split, letter):
-    found = task_datasets.read_tfds(get_task("mnli"), "glue/mnli", split, data_dir=folder)
+    found = get_task("mnli").read_tfds("glue/mnli", split, data_dir=folder)
     assert found == [Example("0", f"{letter}0", "H0"), Example("1", f"{letter}1", "H1")]
 
 
@@ -220,7 +219,7 @@ def test_mnli_without_labels(folder, split, letter):
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_xnli_in_every_language(folder, split, language):
     task = get_task("xnli", language=language)
-    assert task_datasets.read_tfds(task, "xnli", split, data_dir=folder) == [
+    assert task.read_tfds("xnli", split, data_dir=folder) == [
         Example("0", f"{language} premise 0", f"{language} hypothesis 0", "entailment"),
         Example("1", f"{language} premise 1", f"{language} hypothesis 1", "contradiction"),
     ]
@@ -228,39 +227,39 @@ def test_xnli_in_every_language(folder, split, language):
 
 def test_xnli_in_no_language(folder):
     with pytest.raises(InputError) as info:
-        task_datasets.read_tfds(get_task("xnli", language="xx"), "xnli", "dev", data_dir=folder)
+        get_task("xnli", language="xx").read_tfds("xnli", "dev", data_dir=folder)
     assert "premise/ar, premise/bg, premise/de" in info.value.received
     assert "premise/xx" in info.value.expected
 
 
 def test_scores_of_a_users_own(folder):
     task = get_task("csv", text_a="review", label="stars", label_kind="regression")
-    found = task_datasets.read_tfds(task, "reviews", "train", data_dir=folder)
+    found = task.read_tfds("reviews", "train", data_dir=folder)
     assert found == [Example("0", "Good.", None, 4.5), Example("1", "Dear.", None, 2.0)]
 
 
 def test_several_labels_of_a_users_own(folder):
     task = get_task("jsonl", text_a="review", label="topics", label_kind="multi_label")
-    found = task_datasets.read_tfds(task, "reviews", "train", data_dir=folder)
+    found = task.read_tfds("reviews", "train", data_dir=folder)
     assert [example.label for example in found] == [("place", "food"), ()]
 
 
 def test_a_part_that_there_is_not(folder):
     with pytest.raises(InputError, match="with the splits train, validation"):
-        task_datasets.read_tfds(get_task("mrpc"), "glue/mrpc", "test", data_dir=folder)
+        get_task("mrpc").read_tfds("glue/mrpc", "test", data_dir=folder)
 
 
 def test_another_task(folder):
     with pytest.raises(InputError, match="a feature 'premise'"):
-        task_datasets.read_tfds(get_task("mnli"), "glue/mrpc", "train", data_dir=folder)
+        get_task("mnli").read_tfds("glue/mrpc", "train", data_dir=folder)
 
 
 def test_no_such_dataset(folder):
     with pytest.raises(InputError, match="the dataset no_such"):
-        task_datasets.read_tfds(get_task("mrpc"), "no_such", "dev", data_dir=folder)
+        get_task("mrpc").read_tfds("no_such", "dev", data_dir=folder)
 
 
 def test_the_library_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(InputError, match="tensorflow-datasets is not installed"):
-        task_datasets.read_tfds(get_task("mrpc"), "glue/mrpc", "dev")
+        get_task("mrpc").read_tfds("glue/mrpc", "dev")

@@ -215,6 +215,16 @@ GRID = {
 }
 
 
+RECORDED = {  # the settings and data that decide a run, by which its folder is resumed or refused
+    *("train_data", "dev_data", "labels", "num_records", "num_train_steps", "seed", "task_name"),
+    *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
+    *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
+    *("eval_steps", "early_stopping", "init_checkpoint", "precision", "clip_per_replica"),
+    *("vocab_size", "max_seq_length", "bucket_by_length", "legacy_shuffle"),
+    *BertConfig(vocab_size=5).to_dict(),
+}
+
+
 def start_grid(inputs, folder):
     """Two trials, with the original's batches."""
     return start("run_classifier.py", "--nobucket_by_length", **flags(inputs, folder, **GRID))
@@ -247,10 +257,10 @@ def test_several_trials_keep_the_best(grid):
     assert (folder / "trials.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads((folder / "model_facts.json").read_text())
     assert facts["labels"] == ["first", "second"]
-    kept = read_tensors(folder)
-    assert json.loads(kept["bert_tf/run_facts"])["legacy_shuffle"] is True
-    assert json.loads(kept["bert_tf/run_facts"])["learning_rate"] == 2e-3
-    assert json.loads(kept["bert_tf/run_facts"])["bias_correction"] is True
+    recorded = json.loads(read_tensors(folder)["bert_tf/run_facts"])
+    assert recorded.keys() == RECORDED
+    assert recorded["legacy_shuffle"] is recorded["bias_correction"] is True
+    assert recorded["learning_rate"] == 2e-3
 
 
 def test_a_grid_that_was_killed_ends_the_same(inputs, grid, tmp_path):
