@@ -63,7 +63,8 @@ def _check_tpu_paths(tpu: str | None) -> None:
     if tpu == "local":
         return
     for name in _TPU_PATHS:
-        for path in (FLAGS[name].value if name in FLAGS else None or "").split(","):
+        value = FLAGS[name].value if name in FLAGS else None
+        for path in (value or "").split(","):
             if path and not path.startswith("gs://"):
                 raise InputError(
                     f"--{name}={path} with the TPU {tpu or '(none named)'}",

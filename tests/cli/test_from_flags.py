@@ -1,0 +1,136 @@
+"""What flags stand for: strategies, steps."""
+
+import functools
+import types
+
+import pytest
+from absl import flags as absl_flags
+
+from bert_tf.cli import flags, from_flags
+from bert_tf.errors import InputError
+from bert_tf.training import distribution
+from bert_tf.training.settings import StepConfig
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Gives a function that sets flags of a script; those of other tests are not touched."""
+    values = absl_flags.FlagValues()
+    for module in (absl_flags, flags, from_flags):
+        monkeypatch.setattr(module, "FLAGS", values)
+    kinds = [f"DEFINE_{kind}" for kind in ("enum", "bool", "string", "integer", "float")]
+    for name in ("DEFINE", *kinds):
+        define = functools.partial(getattr(absl_flags, name), flag_values=values)
+        monkeypatch.setattr(absl_flags, name, define)
+    flags.define_training()
+    flags.define_devices()
+    for name in ("input_file", "output_dir", "export_dir"):
+        absl_flags.DEFINE_string(name, None, "a path")
+    absl_flags.DEFINE_bool("bucket_by_length", True, "as of fine-tuning")
+    absl_flags.DEFINE_integer("eval_batch_size", 8, "as of fine-tuning")
+
+    def set_flags(*words: str) -> None:
+        values.unparse_flags()
+        for name in values:
+            values[name].unparse()
+        values(["script", *words])
+
+    return set_flags
+
+
+@pytest.mark.parametrize("tpu", ["node-1", "grpc://10.0.0.2:8470"])
+def test_a_tpu_elsewhere_reads_no_local_path(given, tpu):
+    """Before anything is connected."""
+    given("--input_file=gs://b/1,/data/2.tfrecord", "--output_dir=gs://b/run")
+    with pytest.raises(InputError) as caught:
+        from_flags._check_tpu_paths(tpu)
+    assert caught.value.received == f"--input_file=/data/2.tfrecord with the TPU {tpu}"
+    assert "gs://" in caught.value.expected
+    assert "--input_file=gs://" in caught.value.remedy
+    assert "--tpu=local" in caught.value.remedy
+    from_flags._check_tpu_paths("local")  # the TPU's own machine
+    for name in ("output_dir", "export_dir"):
+        given("--input_file=gs://b/1", f"--{name}=s3://b/run")
+        with pytest.raises(InputError, match=f"--{name}=s3://b/run"):
+            from_flags._check_tpu_paths(tpu)
+    given("--input_file=gs://b/1,gs://b/2", "--output_dir=gs://b/run")
+    from_flags._check_tpu_paths(tpu)
+
+
+@pytest.fixture
+def made(monkeypatch) -> list[tuple]:
+    """The strategies that flags ask for, with their TPUs; none is made."""
+    asked: list[tuple] = []
+
+    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices):
+        assert (tpu_zone, gcp_project, num_cpu_devices) == ("a-zone", "a-project", 1)
+        asked.append((name, tpu))
+        return types.SimpleNamespace(num_replicas_in_sync=3)
+
+    monkeypatch.setattr(distribution, "make_strategy", make_strategy)
+    return asked
+
+
+WHERE = ("--tpu_zone=a-zone", "--gcp_project=a-project")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--use_tpu", "--tpu_name=local"], ("tpu", "local")),
+        (["--use_tpu", "--tpu_name=a", "--output_dir=gs://b/run"], ("tpu", "a")),
+        (["--use_tpu"], ("tpu", None)),  # whichever TensorFlow finds
+        (["--tpu=local", "--output_dir=run"], ("tpu", "local")),
+        (["--tpu=grpc://10.0.0.2:8470"], ("tpu", "grpc://10.0.0.2:8470")),
+        (["--tpu=local", "--strategy=tpu"], ("tpu", "local")),
+        (["--strategy=tpu", "--tpu_name=local"], ("tpu", "local")),
+        (["--tpu_name=a"], ("auto", "a")),  # as in the original, not without --use_tpu
+        (["--nouse_tpu", "--strategy=one"], ("one", None)),
+        ([], ("auto", None)),
+    ],
+)
+def test_strategies_of_flags(given, made, words, expected):
+    """On a TPU batches are of one length."""
+    given(*words, *WHERE)
+    from_flags.make_strategy()
+    assert made == [expected]
+    assert from_flags.FLAGS.bucket_by_length == (expected[0] != "tpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "received"),
+    [
+        (["--use_tpu", "--tpu_name=a", "--output_dir=run"], "--output_dir=run with the TPU a"),
+        (["--tpu=b", "--output_dir=run"], "--output_dir=run with the TPU b"),
+        (["--strategy=tpu", "--export_dir=e"], r"--export_dir=e with the TPU \(none named\)"),
+        (["--tpu=local", "--strategy=one"], "--strategy=one with --tpu"),
+        (["--tpu=local", "--strategy=mirrored"], "--strategy=mirrored with --tpu"),
+        (["--use_tpu", "--strategy=multiworker"], "--strategy=multiworker with --use_tpu"),
+    ],
+)
+def test_flags_that_do_not_go_together(given, made, words, received):
+    given(*words, *WHERE)
+    with pytest.raises(InputError, match=received):
+        from_flags.make_strategy()
+    assert made == []
+
+
+def test_how_a_step_is_computed(given):
+    given()
+    assert from_flags.step_config() == StepConfig()
+    given("--precision=float16", "--gradient_accumulation_steps=3", "--recompute", "--noxla")
+    assert from_flags.step_config() == StepConfig(
+        precision="float16", gradient_accumulation_steps=3, recompute=True, xla=False
+    )
+
+
+def test_batches_that_devices_cannot_share(given, made, caplog):
+    """Refused in training, where the result depends on their size; else made larger."""
+    given("--do_train", "--train_batch_size=8", *WHERE)
+    with pytest.raises(InputError, match="--train_batch_size=8 for 3 replicas"):
+        from_flags.make_strategy()
+    given("--train_batch_size=8", *WHERE)
+    with caplog.at_level("INFO", logger="absl"):
+        from_flags.make_strategy()
+    assert from_flags.FLAGS.eval_batch_size == 9
+    assert "--eval_batch_size is taken as 9, for 3 devices." in caplog.text
