@@ -215,8 +215,11 @@ def whole_file(path: str) -> Iterator[str]:
             yield os.path.join(folder, os.path.basename(path))
         return
     temporary = hidden_sibling(path, "incomplete")
-    with path_errors(path, "written"), gfile().GFile(temporary, "w") as file:
-        file.write("")  # only this makes the file
+    with path_errors(path, "written"):
+        if gfile().isdir(path):
+            raise OSError("it is a folder")
+        with gfile().GFile(temporary, "w") as file:
+            file.write("")  # only this makes the file
     try:
         yield temporary
         gfile().rename(temporary, path, overwrite=True)

@@ -1,8 +1,7 @@
-"""The tokenized corpus: kept in memory when it is small, in three files when it is not.
+"""The tokenized corpus: in memory when it is a single block, in three files when it is larger.
 
 The random next segments of the next-sentence task come from anywhere in the corpus. A process
-that reads them from disk, a few hundred bytes at a time, needs no memory for that, however large
-the corpus is:
+reads them from disk, a few hundred bytes at a time, and so needs no memory for the corpus:
 
     tokens       int32   the ids of all sentences, one after the other
     sentences    int64   where each sentence begins in tokens, and where the last one ends
@@ -11,19 +10,23 @@ the corpus is:
 
 import array
 import bisect
+import collections
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from data_gen.documents import Block, Counts
 from data_gen.pairs import Sentence
+from data_gen.report import Statistics
 
-INT64_BYTES = 8
-INT32_BYTES = 4
+SENTENCES_PER_CALL = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,73 @@ def _cut(items: list, bounds: Sequence[int]) -> list[list]:
     return [items[begin - first : end - first] for begin, end in itertools.pairwise(bounds)]
 
 
+# ------------------------------------------------------------------------- text -> ids
+
+
+def tokenize_block(
+    block: Block,
+    tokenizer: FullTokenizer,
+    split_sentences: Callable[[str], list[str]],
+    *,
+    sample_every: int,
+) -> tuple[TokenizedBlock, Statistics]:
+    """Text -> ids, without sentences that have no token and documents that have no sentence.
+
+    Args:
+      block: its lines are split into sentences.
+      tokenizer: has [UNK].
+      split_sentences: see `documents.sentence_splitter`.
+      sample_every: see `sample_sentences`.
+    """
+    documents = [
+        [sentence for line in document for sentence in split_sentences(line)]
+        for document in block.documents
+    ]
+    sentences = list(itertools.chain.from_iterable(documents))
+    tokens, lengths = _token_ids(sentences, tokenizer)
+    ends = np.cumsum([len(document) for document in documents])
+    kept = np.array([np.count_nonzero(part) for part in np.split(lengths, ends)[:-1]], np.int64)
+    kept = kept[kept > 0]
+    counts = Counts(
+        documents=len(kept),
+        documents_without_tokens=len(documents) - len(kept),
+        documents_of_one_sentence=int(np.count_nonzero(kept == 1)),
+        sentences=int(kept.sum()),
+        sentences_without_tokens=len(sentences) - int(kept.sum()),
+        tokens=len(tokens),
+        unknown_tokens=int(np.count_nonzero(tokens == tokenizer.vocab["[UNK]"])),
+    )
+    sampled = sample_sentences(sentences, sample_every)
+    return TokenizedBlock(tokens, lengths[lengths > 0], kept), Statistics(counts, sampled)
+
+
+def _token_ids(sentences: Sequence[str], tokenizer: FullTokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of all sentences, joined: int32 [tokens]; the length of each: int64 [sentences]."""
+    tokens, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    for start in range(0, len(sentences), SENTENCES_PER_CALL):
+        ids = tokenizer.tokenize_ids(sentences[start : start + SENTENCES_PER_CALL])
+        tokens.append(ids.values.numpy())
+        lengths.append(np.diff(ids.row_splits.numpy()))
+    return np.concatenate(tokens), np.concatenate(lengths)
+
+
+def sample_sentences(sentences: Sequence[str], sample_every: int) -> collections.Counter[int]:
+    """Counts the sentences whose hash is a multiple of `sample_every`, by hash.
+
+    All copies of a sentence have the same hash, so the sample has all of them or none.
+    """
+    sampled: collections.Counter[int] = collections.Counter()
+    for sentence in sentences:
+        digest = hashlib.blake2b(sentence.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        number = int.from_bytes(digest, "little")
+        if number % sample_every == 0:
+            sampled[number] += 1
+    return sampled
+
+
+# ------------------------------------------------------------------------- in memory, on disk
+
+
 class MemoryCorpus:
     """Documents in memory."""
 
@@ -58,7 +128,7 @@ class MemoryCorpus:
         self._documents = documents
 
     def num_sentences(self, document: int) -> int:
-        """How many sentences a document has."""
+        """The number of sentences of a document."""
         return len(self._documents[document])
 
     def read_sentences(self, document: int, start: int, *, min_tokens: int) -> list[int]:
@@ -77,70 +147,70 @@ class CorpusWriter(contextlib.ExitStack):
     def __init__(self, folder: pathlib.Path):
         super().__init__()
         folder.mkdir(parents=True)
-        self._files = {
-            name: self.enter_context(open(folder / name, "wb"))  # noqa: SIM115
-            for name in ("tokens", "sentences", "documents")
-        }
-        self._ends = {"sentences": 0, "documents": 0}
-        for name in self._ends:
-            self._files[name].write(np.int64(0).tobytes())
+        self._tokens, self._sentences, self._documents = (
+            self.enter_context(open(folder / name, "wb"))  # noqa: SIM115
+            for name in DiskCorpus.FILES
+        )
+        self._ends = {self._sentences: 0, self._documents: 0}
+        for file in self._ends:
+            file.write(np.int64(0).tobytes())
         self.num_documents = 0
 
     def append(self, block: TokenizedBlock) -> range:
         """Adds the block; returns the numbers of its documents in the corpus."""
-        self._files["tokens"].write(block.tokens.astype(np.int32).tobytes())
-        self._append_ends("sentences", block.sentence_lengths)
-        self._append_ends("documents", block.document_lengths)
+        self._tokens.write(block.tokens.astype(np.int32).tobytes())
+        for file, lengths in (
+            (self._sentences, block.sentence_lengths),
+            (self._documents, block.document_lengths),
+        ):
+            file.write((self._ends[file] + np.cumsum(lengths, dtype=np.int64)).tobytes())
+            self._ends[file] += int(lengths.sum())
         first = self.num_documents
         self.num_documents += len(block.document_lengths)
         return range(first, self.num_documents)
-
-    def _append_ends(self, name: str, lengths: np.ndarray) -> None:
-        ends = self._ends[name] + np.cumsum(lengths, dtype=np.int64)
-        self._files[name].write(ends.tobytes())
-        self._ends[name] += int(lengths.sum())
 
 
 class DiskCorpus:
     """Documents in the files of a `CorpusWriter`, read a few bytes at a time."""
 
+    FILES = ("tokens", "sentences", "documents")
+
     def __init__(self, folder: pathlib.Path):
-        self._tokens, self._sentences, self._documents = (
-            os.open(folder / name, os.O_RDONLY) for name in ("tokens", "sentences", "documents")
-        )
-        self.num_documents = os.fstat(self._documents).st_size // INT64_BYTES - 1
+        self._tokens, self._sentences, self._documents = self._files = [
+            os.open(folder / name, os.O_RDONLY) for name in self.FILES
+        ]
+        self.num_documents = os.fstat(self._documents).st_size // array.array("q").itemsize - 1
 
     def close(self) -> None:
         """Closes the files."""
-        for file in (self._tokens, self._sentences, self._documents):
+        for file in self._files:
             os.close(file)
 
     def num_sentences(self, document: int) -> int:
-        """How many sentences a document has."""
-        first, end = self._read_int64(self._documents, document, 2)
+        """The number of sentences of a document."""
+        first, end = _read(self._documents, "q", document, 2)
         return end - first
 
     def read_sentences(self, document: int, start: int, *, min_tokens: int) -> list[int]:
         """Whole sentences from `start` on, joined, until `min_tokens` or the document's end."""
-        first, end = self._read_int64(self._documents, document, 2)
+        first, end = _read(self._documents, "q", document, 2)
         # No sentence is empty, so there are at most min_tokens of them.
         most = min(end - first - start, max(1, min_tokens))
-        bounds = self._read_int64(self._sentences, first + start, most + 1)
+        bounds = _read(self._sentences, "q", first + start, most + 1)
         last = bisect.bisect_left(bounds, bounds[0] + min_tokens, lo=1, hi=most)
-        return self._read_tokens(bounds[0], bounds[last])
+        return _read(self._tokens, "i", bounds[0], bounds[last] - bounds[0])
 
     def read_documents(self, numbers: range) -> list[list[Sentence]]:
-        """Some documents that follow one another, as lists."""
-        firsts = self._read_int64(self._documents, numbers.start, len(numbers) + 1)
-        bounds = self._read_int64(self._sentences, firsts[0], firsts[-1] - firsts[0] + 1)
-        return _cut(_cut(self._read_tokens(bounds[0], bounds[-1]), bounds), firsts)
+        """Consecutive documents, as lists."""
+        firsts = _read(self._documents, "q", numbers.start, len(numbers) + 1)
+        bounds = _read(self._sentences, "q", firsts[0], firsts[-1] - firsts[0] + 1)
+        tokens = _read(self._tokens, "i", bounds[0], bounds[-1] - bounds[0])
+        return _cut(_cut(tokens, bounds), firsts)
 
-    def _read_int64(self, file: int, first: int, count: int) -> list[int]:
-        numbers = array.array("q")
-        numbers.frombytes(os.pread(file, count * INT64_BYTES, first * INT64_BYTES))
-        return numbers.tolist()
 
-    def _read_tokens(self, begin: int, end: int) -> list[int]:
-        tokens = array.array("i")
-        tokens.frombytes(os.pread(self._tokens, (end - begin) * INT32_BYTES, begin * INT32_BYTES))
-        return tokens.tolist()
+def _read(file: int, typecode: str, first: int, count: int) -> list[int]:
+    """Integers of an open file, by position: "i" for int32, "q" for int64."""
+    numbers = array.array(typecode)
+    size = numbers.itemsize
+    numbers.frombytes(os.pread(file, count * size, first * size))
+    return numbers.tolist()

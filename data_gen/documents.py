@@ -1,11 +1,11 @@
-"""Text files -> documents of lines, streamed: what is held in memory does not grow with the input.
+"""Text files -> documents of lines, streamed: memory does not grow with the input.
 
     text             one sentence a line, a blank line between documents (the original's format)
     wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia; the
                      paragraphs become sentences in `split_sentences`
 
-The end of a file ends a document in both. (The original lets a document run on into the next
-file when the first does not end in a blank line.)
+The end of a file ends a document in both. (In the original a document runs on into the next file
+unless the first file ends in a blank line.)
 """
 
 import collections
@@ -15,34 +15,32 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import tensorflow as tf
-
 from bert_tf.errors import InputError
+from bert_tf.files import gfile
 from bert_tf.runtime import import_extra
 
 READ_BYTES = 1 << 20
-# A longer line is no sentence: such a file has no line ends, or is no text.
+# A longer line is no sentence: the file has no line ends, or is not text.
 MAX_LINE_BYTES = 16 << 20
-# A longer document is cut, so that a corpus without blank lines does not end up in memory.
+# A longer document is cut, so that a corpus without blank lines need not fit into memory.
 MAX_DOCUMENT_CHARACTERS = 4 << 20
-# A narrower paragraph is a heading, a list item or the rest of a table. BERT was trained on
-# "text passages", without "lists, tables, and headers" (paper, section 3.1).
+# A narrower paragraph is a heading, a list item or part of a table. BERT was trained on "text
+# passages", without "lists, tables, and headers" (paper, section 3.1).
 MIN_PARAGRAPH_WIDTH = 50
 
-Counts = collections.Counter[str]  # what was met and what was dropped, by name
+Counts = collections.Counter[str]  # of lines, sentences, tokens..., and of what was dropped
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Some whole documents: the unit of work, cut in the same way whoever does the work."""
+    """Whole documents: the unit of work. Blocks are the same for any number of processes."""
 
     index: int
     documents: list[list[str]]  # each a list of lines: stripped, none empty
-    bytes_read: int  # of all files together, when the block was complete
 
 
 class DocumentReader:
-    """The documents of some files, in blocks."""
+    """The documents of several files, one by one or in blocks."""
 
     def __init__(self, paths: Sequence[str], *, input_format: str):
         """Opens nothing yet.
@@ -51,29 +49,29 @@ class DocumentReader:
           paths: the files, local or remote, UTF-8.
           input_format: a key of `INPUT_FORMATS`.
         """
-        self.total_bytes = sum(tf.io.gfile.stat(path).length for path in paths)
+        self.total_bytes = sum(gfile().stat(path).length for path in paths)
         self.bytes_read = 0
         self.counts = Counts(files=len(paths))
         self._paths = list(paths)
         self._parse = INPUT_FORMATS[input_format]
 
     def blocks(self, block_characters: int) -> Iterator[Block]:
-        """Blocks of documents, each of at least `block_characters` but for the last."""
+        """Blocks of documents, each of at least `block_characters` except the last."""
         index, documents, size = 0, [], 0
         for document in self.documents():
             documents.append(document)
             size += sum(map(len, document))
             if size >= block_characters:
-                yield Block(index, documents, self.bytes_read)
+                yield Block(index, documents)
                 index, documents, size = index + 1, [], 0
         if documents:
-            yield Block(index, documents, self.bytes_read)
+            yield Block(index, documents)
 
     def documents(self) -> Iterator[list[str]]:
         """All documents that have a line, in order.
 
         Raises:
-          InputError: a file is not UTF-8, has an endless line, or is of another format.
+          InputError: a file is not UTF-8, has an endless line, or another format.
         """
         for path in self._paths:
             lines = self._parse(self._lines(path), path, self.counts)
@@ -82,29 +80,22 @@ class DocumentReader:
     def _lines(self, path: str) -> Iterator[str]:
         """The lines of a file, without a byte-order mark; only the line feed ends a line."""
         line_number, rest = 1, b""
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with gfile().GFile(path, "rb") as file:
             while data := file.read(READ_BYTES):
                 self.bytes_read += len(data)
-                complete, line_feed, rest_of_data = data.rpartition(b"\n")
-                if not line_feed:
-                    rest += data
-                    _check_line_length(rest, path, line_number)
-                    continue
-                text = _decode(rest + complete, path, line_number)
-                yield from text.split("\n")
-                line_number += text.count("\n") + 1
-                rest = rest_of_data
+                complete, line_feed, rest = (rest + data).rpartition(b"\n")
+                if line_feed:
+                    text = _decode(complete, path, line_number)
+                    yield from text.split("\n")
+                    line_number += text.count("\n") + 1
+                elif len(rest) > MAX_LINE_BYTES:
+                    raise InputError(
+                        f"{path}, line {line_number}, longer than {MAX_LINE_BYTES >> 20} MiB",
+                        "a text file with one sentence a line, lines ending in a line feed",
+                        "split the text into sentences, one a line",
+                    )
         if rest:
             yield _decode(rest, path, line_number)
-
-
-def _check_line_length(line: bytes, path: str, line_number: int) -> None:
-    if len(line) > MAX_LINE_BYTES:
-        raise InputError(
-            received=f"{path}, line {line_number}, longer than {MAX_LINE_BYTES >> 20} MiB",
-            expected="a text file with one sentence a line, lines ending in a line feed",
-            remedy="split the text into sentences, one a line",
-        )
 
 
 def _decode(data: bytes, path: str, line_number: int) -> str:
@@ -114,10 +105,9 @@ def _decode(data: bytes, path: str, line_number: int) -> str:
     except UnicodeDecodeError as error:
         bad_line = line_number + data.count(b"\n", 0, error.start)
         raise InputError(
-            received=f"{path}, line {bad_line}, with the byte 0x{data[error.start]:02x}, which is "
-            "not UTF-8 there",
-            expected="text in UTF-8",
-            remedy="convert the file, for example: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
+            f"{path}, line {bad_line}: the byte 0x{data[error.start]:02x} is not UTF-8",
+            "text in UTF-8",
+            "convert the file, for example: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
         ) from None
     return text.removeprefix("\ufeff") if line_number == 1 else text
 
@@ -138,22 +128,17 @@ def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
         yield document
 
 
-def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
-    del path
-    for line in lines:
-        stripped = line.strip()
-        if stripped:
-            yield stripped
-        else:
-            counts["blank_lines"] += 1
-            yield None
+def _parse_text(lines: Iterable[str], _path: str, counts: Counts) -> Iterator[str | None]:
+    for line in map(str.strip, lines):
+        counts["blank_lines"] += not line
+        yield line or None
 
 
 DOC_START = re.compile(r"<doc\b.*?(?:\btitle=\"(.*)\")?>$")
 
 
 def _parse_wikiextractor(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
-    """Paragraphs of articles, without titles, headings and what markup was left over."""
+    """Paragraphs of articles, without titles, headings and leftover markup."""
     inside, title, found = False, None, False
     for line in map(str.strip, lines):
         if start := DOC_START.match(line):
@@ -171,10 +156,9 @@ def _parse_wikiextractor(lines: Iterable[str], path: str, counts: Counts) -> Ite
             yield paragraph
     if not found:
         raise InputError(
-            received=f"{path}, without a line that starts with <doc",
-            expected="--input_format=wikiextractor: files as WikiExtractor writes them "
-            "(without its option --json)",
-            remedy="use --input_format=text for one sentence a line",
+            f"{path}, without a line that starts with <doc",
+            "for --input_format=wikiextractor: files as WikiExtractor writes them without --json",
+            "use --input_format=text for one sentence a line",
         )
 
 
@@ -189,7 +173,7 @@ LEFT_OVER = re.compile(r"\||\{\{|\}\}|#\w+:|\[\[[^\]]*:[^\]]*\]\]$")
 
 
 def _clean_paragraph(line: str, counts: Counts) -> str:
-    """The text of a paragraph, or "" where it is none; that is counted."""
+    """The text of a paragraph; "" for a line that is none, which is counted."""
     if not line:
         return ""
     text = ENTITY.sub(lambda entity: html.unescape(entity[0]), TAG.sub(" ", line)).strip()
@@ -205,7 +189,7 @@ def _clean_paragraph(line: str, counts: Counts) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns of a fixed-width terminal: an ideograph takes two, and says about twice as much.
+    """Width in terminal columns: an ideograph takes two, and says about twice as much.
 
     >>> display_width("word"), display_width("文字")
     (4, 4)
@@ -222,11 +206,11 @@ INPUT_FORMATS: dict[str, Callable[[Iterable[str], str, Counts], Iterator[str | N
 
 
 def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:
-    """What makes sentences of a line: nothing to do for text, sentencex for paragraphs.
+    """A function from a line to its sentences: a line of text is one, sentencex cuts paragraphs.
 
     Args:
       input_format: a key of `INPUT_FORMATS`.
-      language: the ISO 639 code of the text, for abbreviations and marks; "en" for English.
+      language: the ISO 639 code of the text ("en"), for its abbreviations and punctuation.
 
     Raises:
       InputError: sentencex is needed and not installed.
@@ -240,10 +224,10 @@ def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[
 
 
 def join_fragments(pieces: Iterable[str]) -> list[str]:
-    """Sentences from pieces that together are the text; what is no sentence joins the one before.
+    """Sentences from consecutive pieces of text; a piece that is no sentence joins the one before.
 
-    That is a piece without letters or digits, and one that was cut off without a space (after an
-    ideographic full stop, which is not ASCII, there is none):
+    No sentence is a piece without letters or digits, and one that was cut off without a space
+    (none is needed after an ideographic full stop, which is not ASCII):
 
     >>> join_fragments(["They use .", "NET. ", "It works", ". ", "Fine. ", '"'])
     ['They use .NET.', 'It works.', 'Fine. "']

@@ -1,4 +1,4 @@
-"""Documents -> masked instances -> the values of pre-training records.
+"""Documents -> masked instances -> pre-training records.
 
 pair        A = he went home        B = it was late                    next
 tokens      [CLS] he went home [SEP] it was late [SEP]
@@ -7,21 +7,36 @@ masked      [CLS] he went [MASK] [SEP] it was late [SEP]
 positions   3       labels   home
 """
 
-import collections
 import dataclasses
+import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from bert_tf.data.records import pretraining_record
+from bert_tf.errors import InputError
+from data_gen.documents import Counts
 from data_gen.masking import MaskedIds, MaskingRules, mask_ids
 from data_gen.pairs import Corpus, Pair, Sentence, document_pairs
 
 NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
+RANGES = {  # setting: least, most, and how an error says it
+    "max_seq_length": (NUM_SPECIAL_TOKENS + 2, math.inf, "at least 5: [CLS] A [SEP] B [SEP]"),
+    "max_predictions_per_seq": (1, math.inf, "at least 1"),
+    "dupe_factor": (1, math.inf, "at least 1"),
+    "masked_lm_prob": (sys.float_info.min, 1, "a share above 0, at most 1, such as 0.15"),
+    "short_seq_prob": (0, 1, "a share from 0 to 1, such as 0.1"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the instances depend on, named as the flags."""
+    """What the instances depend on besides text and vocabulary; named as the flags.
+
+    Raises:
+      InputError: a value is out of its range.
+    """
 
     max_seq_length: int  # S
     max_predictions_per_seq: int  # P
@@ -31,30 +46,15 @@ class Settings:
     random_seed: int
     do_whole_word_mask: bool
 
-
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """What of a vocabulary the instances need."""
-
-    cls_id: int
-    sep_id: int
-    mask_id: int
-    unk_id: int
-    ids: tuple[int, ...]  # of all pieces, in file order
-    continues_word: tuple[bool, ...]  # [V], by id: the piece begins with ##
-
-    @classmethod
-    def from_pieces(cls, vocab: dict[str, int]) -> "Vocabulary":
-        """From a tokenizer's `vocab`, which has the four special pieces."""
-        continues_word = [False] * (max(vocab.values()) + 1)
-        for piece, number in vocab.items():
-            continues_word[number] = piece.startswith("##")
-        specials = (vocab[piece] for piece in ("[CLS]", "[SEP]", "[MASK]", "[UNK]"))
-        return cls(*specials, tuple(vocab.values()), tuple(continues_word))
+    def __post_init__(self) -> None:
+        for name, (least, most, expected) in RANGES.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InputError(f"--{name}={value}", expected, f"use another --{name}")
 
 
 class Instance(NamedTuple):
-    """A sequence of length L as the model is to see it."""
+    """The model's input of length L, its labels, and whether B is a random segment."""
 
     masked: MaskedIds
     segment_ids: list[int]  # [L]
@@ -62,58 +62,74 @@ class Instance(NamedTuple):
 
 
 class InstanceMaker:
-    """Makes instances of documents; holds nothing but its settings."""
+    """Makes instances and records of tokenized documents."""
 
-    def __init__(self, settings: Settings, vocabulary: Vocabulary):
+    def __init__(self, settings: Settings, vocab: Mapping[str, int]):
+        """Prepares for one vocabulary.
+
+        Args:
+          settings: of the instances.
+          vocab: word piece to id; has [CLS], [SEP] and [MASK].
+        """
         self._settings = settings
-        self._vocabulary = vocabulary
+        self._cls_id, self._sep_id = vocab["[CLS]"], vocab["[SEP]"]
         self._rules = MaskingRules(
             masked_lm_prob=settings.masked_lm_prob,
             max_predictions_per_seq=settings.max_predictions_per_seq,
-            mask_id=vocabulary.mask_id,
-            special_ids=frozenset([vocabulary.cls_id, vocabulary.sep_id]),
-            vocab_ids=vocabulary.ids,
-            continues_word=vocabulary.continues_word,
+            mask_id=vocab["[MASK]"],
+            special_ids=frozenset([self._cls_id, self._sep_id]),
+            vocab_ids=tuple(vocab.values()),
+            continuation_ids=frozenset(vocab[piece] for piece in vocab if piece.startswith("##")),
             do_whole_word_mask=settings.do_whole_word_mask,
         )
+        self._record = pretraining_record(
+            max_seq_length=settings.max_seq_length,
+            max_predictions_per_seq=settings.max_predictions_per_seq,
+        )
 
-    def instances(
+    def records(
         self,
         documents: Sequence[Sequence[Sentence]],
         *,
         first_document: int,
         corpus: Corpus,
         rng: random.Random,
-    ) -> Iterator[Instance]:
-        """`dupe_factor` passes over documents, each with other cuts, other pairs and other masks.
+        counts: Counts,
+    ) -> Iterator[bytes]:
+        """`dupe_factor` passes over the documents, each with other cuts, pairs and masks.
 
         Args:
-          documents: documents that follow one another in `corpus`.
-          first_document: the number of the first of them.
-          corpus: where random next segments come from.
-          rng: draws everything.
+          documents: consecutive documents of `corpus`.
+          first_document: the number of the first of them in `corpus`.
+          corpus: where random next segments are drawn from.
+          rng: the source of all random numbers.
+          counts: what the report needs is added to it.
+
+        Yields:
+          Serialized records (`bert_tf.data.records.pretraining_record`).
         """
         for _ in range(self._settings.dupe_factor):
             for index, document in enumerate(documents, start=first_document):
-                pairs = document_pairs(
+                for pair in document_pairs(
                     document,
                     document_index=index,
                     corpus=corpus,
                     max_num_tokens=self._settings.max_seq_length - NUM_SPECIAL_TOKENS,
                     short_seq_prob=self._settings.short_seq_prob,
                     rng=rng,
-                )
-                for pair in pairs:
-                    yield self._instance(pair, rng)
+                ):
+                    instance = self.instance(pair, rng)
+                    self._count(instance, counts)
+                    yield self._record.serialize(self.record_values(instance))
 
-    def _instance(self, pair: Pair, rng: random.Random) -> Instance:
-        cls_id, sep_id = self._vocabulary.cls_id, self._vocabulary.sep_id
-        input_ids = [cls_id, *pair.tokens_a, sep_id, *pair.tokens_b, sep_id]
+    def instance(self, pair: Pair, rng: random.Random) -> Instance:
+        """Joins the segments of a pair and masks them."""
+        input_ids = [self._cls_id, *pair.tokens_a, self._sep_id, *pair.tokens_b, self._sep_id]
         segment_ids = [0] * (len(pair.tokens_a) + 2) + [1] * (len(pair.tokens_b) + 1)
         return Instance(mask_ids(input_ids, self._rules, rng), segment_ids, pair.is_random_next)
 
     def record_values(self, instance: Instance) -> dict[str, list]:
-        """The features of `bert_tf.records.pretraining_record`, padded with 0."""
+        """The features of the record, padded with 0 to [S] and [P]."""
         masked = instance.masked
         length, num_masked = len(masked.input_ids), len(masked.positions)
         padding = [0] * (self._settings.max_seq_length - length)  # [S - L]
@@ -128,17 +144,13 @@ class InstanceMaker:
             "next_sentence_labels": [int(instance.is_random_next)],
         }
 
-    def count(self, instances: Iterable[Instance], counts: collections.Counter) -> Iterator:
-        """Hands instances on and adds to `counts` what the report tells of them."""
-        mask_id = self._vocabulary.mask_id
-        for instance in instances:
-            input_ids, positions, labels = instance.masked
-            shown = [input_ids[position] for position in positions]
-            counts["instances"] += 1
-            counts["instance_tokens"] += len(input_ids)
-            counts["full_instances"] += len(input_ids) == self._settings.max_seq_length
-            counts["random_next"] += instance.is_random_next
-            counts["masked"] += len(positions)
-            counts["masked_as_mask"] += shown.count(mask_id)
-            counts["masked_as_itself"] += sum(map(int.__eq__, shown, labels))
-            yield instance
+    def _count(self, instance: Instance, counts: Counts) -> None:
+        input_ids, positions, labels = instance.masked
+        shown = [input_ids[position] for position in positions]
+        counts["instances"] += 1
+        counts["instance_tokens"] += len(input_ids)
+        counts["full_instances"] += len(input_ids) == self._settings.max_seq_length
+        counts["random_next"] += instance.is_random_next
+        counts["masked"] += len(positions)
+        counts["masked_as_mask"] += shown.count(self._rules.mask_id)
+        counts["masked_as_itself"] += sum(map(int.__eq__, shown, labels))

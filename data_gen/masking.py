@@ -1,7 +1,9 @@
-"""Input ids -> the positions that the masked-LM task hides, and what stands there instead.
+"""Input ids -> masked ids, the masked positions, and the ids to predict there.
 
-The random numbers are drawn in the original's order, so one `random.Random` over a whole corpus
-gives the original's records byte for byte (tests/test_masking.py).
+Random numbers are drawn in the original's order, so one `random.Random` for a whole corpus gives
+the original's records byte for byte.
+
+Shapes: L tokens of the sequence, n masked positions, P max_predictions_per_seq.
 """
 
 import dataclasses
@@ -11,39 +13,34 @@ from typing import NamedTuple
 
 
 class MaskedIds(NamedTuple):
-    """What `mask_ids` makes of a sequence of length L with n masked positions."""
+    """A masked sequence."""
 
     input_ids: list[int]  # [L], after masking
     positions: list[int]  # [n], ascending
-    labels: list[int]  # [n], the ids that stood at the positions
+    labels: list[int]  # [n], the original ids at the positions
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """What may be masked, how much, and by what."""
+    """Which ids are masked, how many, and what replaces them."""
 
-    masked_lm_prob: float  # share of the tokens, [CLS] and [SEP] counted
+    masked_lm_prob: float  # share of all tokens, [CLS] and [SEP] included
     max_predictions_per_seq: int  # P
     mask_id: int
     special_ids: frozenset[int]  # never masked: [CLS] and [SEP]
-    vocab_ids: Sequence[int]  # every id of the vocabulary; random replacements are drawn from it
-    continues_word: Sequence[bool]  # [V], by id: is the piece one that begins with ##?
+    vocab_ids: Sequence[int]  # random replacements are drawn from these
+    continuation_ids: frozenset[int]  # of the word pieces that begin with ##
     do_whole_word_mask: bool
 
 
 def mask_ids(input_ids: Sequence[int], rules: MaskingRules, rng: random.Random) -> MaskedIds:
-    """Masks a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
+    """Masks a sequence [L] (paper, section 3.1; original: `create_masked_lm_predictions`).
 
-    A masked id becomes [MASK] in 80 % of the draws, stays in 10 %, and becomes any id of the
-    vocabulary in 10 %. The draw is one for each piece, in whole-word masking too.
+    Of the chosen ids 80 % become [MASK], 10 % stay, and 10 % become a random id of the vocabulary.
+    Each word piece draws for itself, in whole-word masking too.
     """
-    groups = maskable_groups(input_ids, rules)
-    num_positions = number_to_mask(
-        len(input_ids),
-        masked_lm_prob=rules.masked_lm_prob,
-        max_predictions_per_seq=rules.max_predictions_per_seq,
-    )
-    chosen = choose_positions(groups, num_positions, rng)
+    num_positions = number_to_mask(len(input_ids), rules)
+    chosen = choose_positions(maskable_groups(input_ids, rules), num_positions, rng)
     masked = list(input_ids)
     for position in chosen:
         masked[position] = _replacement(input_ids[position], rules, rng)
@@ -52,15 +49,15 @@ def mask_ids(input_ids: Sequence[int], rules: MaskingRules, rng: random.Random) 
 
 
 def maskable_groups(input_ids: Sequence[int], rules: MaskingRules) -> list[list[int]]:
-    """The positions that are masked together: single pieces, or with `do_whole_word_mask` words.
+    """The positions that are masked together: single tokens, or with `do_whole_word_mask` words.
 
         position   0     1   2     3     4     5     6   7     8
-        piece      [CLS] he  jump  ##ed  [SEP] ##er  is  here  [SEP]
-        pieces          [1] [2]   [3]         [5]   [6] [7]
+        token      [CLS] he  jump  ##ed  [SEP] ##er  is  here  [SEP]
+        tokens          [1] [2]   [3]         [5]   [6] [7]
         words           [1] [2,    3,          5]   [6] [7]
 
-    A ## piece joins the group before it. Position 5 does so across [SEP]: the first tokens of B
-    were cut off in the middle of a word, and the original does the same.
+    A ## piece joins the group before it. Position 5 does so across [SEP], as in the original: the
+    first tokens of B were cut off in the middle of a word.
     """
     special_ids = rules.special_ids
     positions = [p for p, token in enumerate(input_ids) if token not in special_ids]
@@ -68,20 +65,20 @@ def maskable_groups(input_ids: Sequence[int], rules: MaskingRules) -> list[list[
         return [[position] for position in positions]
     groups: list[list[int]] = []
     for position in positions:
-        if groups and rules.continues_word[input_ids[position]]:
+        if groups and input_ids[position] in rules.continuation_ids:
             groups[-1].append(position)
         else:
             groups.append([position])
     return groups
 
 
-def number_to_mask(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
+def number_to_mask(length: int, rules: MaskingRules) -> int:
     """How many of `length` tokens to mask: the rounded share, at least 1, at most P.
 
-    Halves go to the even number, as in Python 3: with 0.15, both 130 (19.5) and 134 (20.1) give
-    20, and 10 (1.5) gives 2.
+    Halves are rounded to the even number: with 0.15, both 130 (19.5) and 134 (20.1) give 20, and
+    10 (1.5) gives 2.
     """
-    return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
+    return min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
 
 
 def choose_positions(
@@ -89,7 +86,7 @@ def choose_positions(
 ) -> list[int]:
     """Takes groups in random order until there are `num_positions` positions.
 
-    A group that would go beyond is left out, so with whole words it may end a little below:
+    A group that is too large for the rest is skipped, so whole words may give fewer positions:
     groups [1] [2 3 5] [6] [7] in the order [6] [2 3 5] [1] [7] give for 3 positions 6, 1, 7.
     """
     order = list(groups)

@@ -1,7 +1,7 @@
 """Documents of tokenized sentences -> pairs of segments for the next-sentence task.
 
-The random numbers are drawn in the original's order, so one `random.Random` over a whole corpus
-gives the original's records byte for byte (tests/test_pairs.py).
+Random numbers are drawn in the original's order, so one `random.Random` for a whole corpus gives
+the original's records byte for byte.
 """
 
 import random
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 Sentence = list[int]  # the ids of one sentence, never empty
 
-# How often another document is drawn for a random next segment when the draw gave the same one.
+# How many draws it takes to give up looking for another document.
 DOCUMENT_DRAWS = 10
 
 
@@ -23,12 +23,12 @@ class Pair(NamedTuple):
 
 
 class Corpus(Protocol):
-    """All documents, wherever they are kept."""
+    """All documents, in memory or on disk."""
 
     num_documents: int
 
     def num_sentences(self, document: int) -> int:
-        """How many sentences a document has."""
+        """The number of sentences of a document."""
 
     def read_sentences(self, document: int, start: int, *, min_tokens: int) -> list[int]:
         """Whole sentences from `start` on, joined, until `min_tokens` or the document's end.
@@ -48,26 +48,26 @@ def document_pairs(
 ) -> Iterator[Pair]:
     """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
 
-    Sentences are collected until they fill a sequence, and divided at random into A and the rest.
+    Sentences are collected until they fill a sequence, then divided at random into A and a rest.
     In half of the pairs B is that rest; in the others B is drawn from another document, and the
-    rest is used again for the next pair:
+    rest goes into the next pair:
 
         document  s0 s1 s2 s3 s4 s5      a sequence holds about three sentences
         pair 1    A = s0      B = s1 s2             next
         pair 2    A = s3      B = from elsewhere    random: s4 and s5 go back
         pair 3    A = s4      B = s5                next
 
-    A chunk of a single sentence has no rest, so its B is always from elsewhere: more than half of
-    the pairs are random.
+    A chunk of one sentence has no rest, so its B is always from elsewhere: more than half of all
+    pairs are random.
 
     Args:
       document: its sentences.
       document_index: its number in `corpus`.
       corpus: where random next segments are drawn from.
       max_num_tokens: most tokens of A and B together: max_seq_length - 3.
-      short_seq_prob: how often a whole document is cut into shorter sequences, of a length drawn
-        from 2 to max_num_tokens.
-      rng: draws everything.
+      short_seq_prob: probability that the whole document is cut into shorter sequences, of a
+        length drawn from 2 to max_num_tokens.
+      rng: the source of all random numbers.
     """
     target_length = max_num_tokens
     if rng.random() < short_seq_prob:
@@ -113,8 +113,8 @@ def random_segment(
 ) -> list[int]:
     """Sentences from a random place of another document.
 
-    After ten draws of `not_document` itself it is used all the same (as in the original): with a
-    single document the pair is labelled random although it is not.
+    After ten draws of `not_document` it is used, as in the original: in a corpus of one document
+    the pair is labelled random although it is not.
     """
     for _ in range(DOCUMENT_DRAWS):
         document = rng.randint(0, corpus.num_documents - 1)
@@ -129,16 +129,16 @@ def truncate_at_random_ends(
 ) -> tuple[list[int], list[int]]:
     """Cuts single tokens off the longer segment until both fit (`truncate_seq_pair`).
 
-    Of two equally long segments B is cut. Each token goes from the front or from the back, at even
-    chances, so that neither end is always the end of a sentence. A = 1 2 3 4, B = 5 6 7, at most
-    5, draws front, front:
+    Of two equally long segments B is cut. Each token is cut from the front or the back with equal
+    probability, so that segments do not always begin or end with a sentence. A = 1 2 3 4,
+    B = 5 6 7, at most 5 tokens, draws front, front:
 
-        1 2 3 4 | 5 6 7     A is longer, its front goes
-          2 3 4 | 5 6 7     a tie: B's front goes
+        1 2 3 4 | 5 6 7     A is longer: cut its front
+          2 3 4 | 5 6 7     a tie: cut B's front
           2 3 4 |   6 7
     """
     starts, ends = [0, 0], [len(tokens_a), len(tokens_b)]
-    lengths = [len(tokens_a), len(tokens_b)]
+    lengths = list(ends)
     for _ in range(sum(lengths) - max_num_tokens):
         longer = 0 if lengths[0] > lengths[1] else 1
         lengths[longer] -= 1

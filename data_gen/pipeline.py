@@ -1,140 +1,122 @@
-"""From text files to TFRecord files: the steps of the whole, in order."""
+"""From text files to TFRecord files: the steps in order."""
 
 import dataclasses
+import functools
 import itertools
 import pathlib
+import random
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert_tf.files import expand_patterns
+from bert_tf.errors import InputError
+from bert_tf.files import expand_patterns, path_errors
 from bert_tf.runtime import Progress
-from bert_tf.tokenization.wordpiece import read_vocabulary
-from data_gen.blocks import BUCKETS_FOLDER, CORPUS_FOLDER, BlockWorker, InstanceTask, Plan
-from data_gen.checks import check_paths, check_settings, input_errors, require_text
-from data_gen.corpus import CorpusWriter
-from data_gen.documents import Block, Counts, DocumentReader
-from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
-from data_gen.outputs import OutputFiles, report_path, working_folder, write_json
-from data_gen.report import log_examples, log_report, make_report
-from data_gen.shuffling import collect, number_of_buckets
-from data_gen.workers import Workers, choose_num_workers
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from data_gen.corpus import CorpusWriter, DiskCorpus, MemoryCorpus, TokenizedBlock, tokenize_block
+from data_gen.documents import Block, Counts, DocumentReader, sentence_splitter
+from data_gen.instances import NUM_SPECIAL_TOKENS, InstanceMaker, Settings
+from data_gen.pairs import Sentence
+from data_gen.report import Statistics, report_path, write_report
+from data_gen.shuffling import KEY_BITS, collect, number_of_buckets, spread
+from data_gen.workers import (
+    Workers,
+    check_paths,
+    choose_num_workers,
+    working_folder,
+    write_in_turn,
+)
 
 BLOCK_CHARACTERS = 1 << 20
-# About how many sentences are looked at to estimate how many repeat another one.
+# About how many sentences are sampled to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
-EXAMPLES_SHOWN = 3
+CORPUS_FOLDER, BUCKETS_FOLDER = "corpus", "buckets"
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be made of what; the fields are named as the flags."""
+    """What to make of which files; the fields are named as the flags."""
 
     input_file: str
     output_file: str
     vocab_file: str
     settings: Settings
     do_lower_case: bool = True
-    input_format: str = "text"
+    input_format: str = "text"  # a key of documents.INPUT_FORMATS
     language: str = "en"
     num_workers: int = 0
     temp_dir: str | None = None
     block_characters: int = BLOCK_CHARACTERS
 
 
+class Plan(NamedTuple):
+    """What every process needs to know."""
+
+    job: Job
+    working_folder: pathlib.Path
+    sample_every: int  # see corpus.sample_sentences
+
+
 def create(job: Job) -> dict[str, Any]:
-    """Makes the TFRecord files and a report, which is returned too.
+    """Makes the TFRecord files and a report, which is also returned.
 
     Raises:
-      InputError: something that was given cannot be used. No output file is touched then.
+      InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
-    check_settings(job.settings, num_workers=job.num_workers)
     input_files, output_files = expand_patterns(job.input_file), job.output_file.split(",")
     check_paths(input_files, output_files)
-    reader = DocumentReader(input_files, input_format=job.input_format)
-    counts, sampled = Counts(), Counts()
-    examples: list[bytes] = []
+    reader, statistics = DocumentReader(input_files, input_format=job.input_format), Statistics()
     with (
-        input_errors(),
+        path_errors(job.output_file, "made"),
         working_folder(output_files[0], job.temp_dir) as folder,
-        OutputFiles(output_files) as outputs,
     ):
-        plan = make_plan(job, reader, folder)
-        for record in records(job, plan, reader, counts, sampled):
-            outputs.write(record)
-            if len(examples) < EXAMPLES_SHOWN:
-                examples.append(record)
-        outputs.complete()
-    report = make_report(
-        counts + reader.counts, sampled=sampled, settings=job.settings, output_files=outputs.records
+        records = make_records(make_plan(job, reader, folder), reader, statistics)
+        written = write_in_turn(output_files, records)
+    statistics.counts.update(reader.counts)
+    return write_report(
+        report_path(output_files[0]),
+        statistics,
+        settings=job.settings,
+        output_files=written,
+        vocab_file=job.vocab_file,
     )
-    write_json(report_path(output_files[0]), report)
-    log_examples(examples, read_vocabulary(job.vocab_file))
-    log_report(report)
-    logging.info("wrote %s and %s", ", ".join(output_files), report_path(output_files[0]))
-    return report
 
 
 def make_plan(job: Job, reader: DocumentReader, folder: pathlib.Path) -> Plan:
-    """What each process needs to know."""
-    sentences = reader.total_bytes // BYTES_PER_SENTENCE
-    return Plan(
-        settings=job.settings,
-        vocab_file=job.vocab_file,
-        do_lower_case=job.do_lower_case,
-        input_format=job.input_format,
-        language=job.language,
-        working_folder=folder,
-        sample_every=max(1, sentences // SAMPLED_SENTENCES),
-    )
+    """The plan for a corpus of the reader's size."""
+    sample_every = reader.total_bytes // BYTES_PER_SENTENCE // SAMPLED_SENTENCES
+    return Plan(job, folder, max(1, sample_every))
 
 
-def records(
-    job: Job, plan: Plan, reader: DocumentReader, counts: Counts, sampled: Counts
-) -> Iterator[bytes]:
-    """The records in their final order; a corpus of one block in memory, a larger one on disk."""
-    # Made here in any case: what is wrong with the vocabulary is told once, and at the start.
-    worker = BlockWorker(plan)
-    blocks = reader.blocks(job.block_characters)
+def make_records(plan: Plan, reader: DocumentReader, statistics: Statistics) -> Iterator[bytes]:
+    """The records in their final order: in memory for a single block of text, else on disk."""
+    worker = BlockWorker(plan)  # in any case: it checks the vocabulary before the work begins
+    blocks = reader.blocks(plan.job.block_characters)
     first_two = list(itertools.islice(blocks, 2))
-    if len(first_two) < 2:
-        yield from records_in_memory(worker, first_two, counts, sampled)
-    else:
-        blocks = itertools.chain(first_two, blocks)
-        yield from records_on_disk(job, plan, reader, blocks, counts, sampled)
-
-
-def records_in_memory(
-    worker: BlockWorker, blocks: Iterable[Block], counts: Counts, sampled: Counts
-) -> list[bytes]:
-    """The records of a small corpus."""
+    if len(first_two) == 2:
+        yield from records_on_disk(plan, reader, itertools.chain(first_two, blocks), statistics)
+        return
     documents = []
-    for block in blocks:
-        tokenized = worker.tokenize(block)
-        counts.update(tokenized.counts)
-        sampled.update(tokenized.sampled)
-        documents += tokenized.block.documents()
-    require_text(counts)
-    return worker.shuffled_records(documents, counts)
+    for block in first_two:
+        tokenized, block_statistics = worker.tokenize(block)
+        statistics.update(block_statistics)
+        documents += tokenized.documents()
+    require_text(statistics.counts)
+    yield from worker.shuffled_records(documents, statistics.counts)
 
 
 def records_on_disk(
-    job: Job,
-    plan: Plan,
-    reader: DocumentReader,
-    blocks: Iterable[Block],
-    counts: Counts,
-    sampled: Counts,
+    plan: Plan, reader: DocumentReader, blocks: Iterable[Block], statistics: Statistics
 ) -> Iterator[bytes]:
     """The records of a corpus of any size."""
-    num_workers = choose_num_workers(
-        job.num_workers, most=1 + reader.total_bytes // job.block_characters
-    )
+    counts, job = statistics.counts, plan.job
+    most = 1 + reader.total_bytes // job.block_characters
+    num_workers = choose_num_workers(job.num_workers, most=most)
     logging.info("%.1f MB of text, %d workers", reader.total_bytes / 1e6, num_workers)
     with Workers(num_workers, BlockWorker, plan) as workers:
-        block_documents = write_corpus(workers, plan, reader, blocks, counts, sampled)
+        block_documents = write_corpus(workers, plan, reader, blocks, statistics)
         require_text(counts)
         num_buckets = number_of_buckets(expected_bytes(counts["tokens"], job.settings))
         write_instances(workers, block_documents, num_buckets, counts)
@@ -151,18 +133,16 @@ def write_corpus(
     plan: Plan,
     reader: DocumentReader,
     blocks: Iterable[Block],
-    counts: Counts,
-    sampled: Counts,
+    statistics: Statistics,
 ) -> list[range]:
     """Tokenizes all text; returns which documents of the corpus each block has."""
     progress = Progress("tokenize", reader.total_bytes / 1e6, "MB")
     block_documents = []
     with CorpusWriter(plan.working_folder / CORPUS_FOLDER) as corpus:
-        for tokenized in workers.map(BlockWorker.tokenize, blocks):
-            counts.update(tokenized.counts)
-            sampled.update(tokenized.sampled)
-            block_documents.append(corpus.append(tokenized.block))
-            progress.update(tokenized.bytes_read / 1e6)
+        for tokenized, block_statistics in workers.map(BlockWorker.tokenize, blocks):
+            statistics.update(block_statistics)
+            block_documents.append(corpus.append(tokenized))
+            progress.update(reader.bytes_read / 1e6)
     progress.finish(reader.total_bytes / 1e6)
     return block_documents
 
@@ -172,10 +152,7 @@ def write_instances(
 ) -> None:
     """Makes the instances of all blocks and spreads them over the buckets of the shuffle."""
     progress = Progress("make instances", len(block_documents), "blocks")
-    tasks = (
-        InstanceTask(index, documents, num_buckets)
-        for index, documents in enumerate(block_documents)
-    )
+    tasks = ((index, documents, num_buckets) for index, documents in enumerate(block_documents))
     for done, block_counts in enumerate(workers.map(BlockWorker.write_instances, tasks), start=1):
         counts.update(block_counts)
         progress.update(done, note=f"; {counts['instances']} instances")
@@ -183,8 +160,87 @@ def write_instances(
 
 
 def expected_bytes(num_tokens: int, settings: Settings) -> int:
-    """Of all records, about: three features of S varints, of which the ids take two bytes each."""
+    """About the size of all records: three features of S varints; those of ids take two bytes."""
     tokens_per_instance = settings.max_seq_length - NUM_SPECIAL_TOKENS
     # Half of the pairs leave a part of their chunk for the next one.
     num_instances = 1.5 * settings.dupe_factor * num_tokens / tokens_per_instance
     return int(num_instances * (5 * settings.max_seq_length + 200))
+
+
+def require_text(counts: Counts) -> None:
+    """Raises `InputError` if there is nothing to make instances of."""
+    if not counts["documents"]:
+        raise InputError(
+            "--input_file: files without a sentence that has a token",
+            "text: a sentence a line, a blank line between documents",
+            "check the files and --input_format",
+        )
+
+
+class BlockWorker:
+    """What a process works with. Any process makes the same of a block.
+
+    The random numbers of a block come from the seed and the block's number, so the result depends
+    neither on the number of processes nor on their speed.
+    """
+
+    def __init__(self, plan: Plan):
+        job = plan.job
+        self._plan, self._seed = plan, job.settings.random_seed
+        self._tokenizer = FullTokenizer(job.vocab_file, job.do_lower_case)
+        self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
+        self._split_sentences = sentence_splitter(job.input_format, job.language)
+        self._maker = InstanceMaker(job.settings, self._tokenizer.vocab)
+
+    @functools.cached_property
+    def _corpus(self) -> DiskCorpus:
+        return DiskCorpus(self._plan.working_folder / CORPUS_FOLDER)
+
+    def tokenize(self, block: Block) -> tuple[TokenizedBlock, Statistics]:
+        """Text -> ids; see `tokenize_block`."""
+        return tokenize_block(
+            block, self._tokenizer, self._split_sentences, sample_every=self._plan.sample_every
+        )
+
+    def write_instances(self, task: tuple[int, range, int]) -> Counts:
+        """Makes the records of a block and spreads them over the buckets of the shuffle.
+
+        Args:
+          task: the number of the block, its documents in the corpus, the number of buckets.
+        """
+        index, documents, num_buckets = task
+        counts = Counts()
+        folder = self._plan.working_folder / BUCKETS_FOLDER
+        spread(self.keyed_records(index, documents, counts), folder, num_buckets=num_buckets)
+        return counts
+
+    def keyed_records(
+        self, index: int, documents: range, counts: Counts
+    ) -> Iterator[tuple[int, bytes]]:
+        """The records of block `index` of the corpus on disk, each with its key in the shuffle."""
+        rng = random.Random(f"{self._seed}/{index}/instances")
+        key_rng = random.Random(f"{self._seed}/{index}/order")
+        for record in self._maker.records(
+            self._corpus.read_documents(documents),
+            first_document=documents.start,
+            corpus=self._corpus,
+            rng=rng,
+            counts=counts,
+        ):
+            yield key_rng.getrandbits(KEY_BITS), record
+
+    def shuffled_records(self, documents: list[list[Sentence]], counts: Counts) -> list[bytes]:
+        """All records of a corpus in memory, in their final order.
+
+        Every random number is drawn when the original draws it: same corpus, same seed, same
+        records.
+        """
+        rng = random.Random(self._seed)
+        rng.shuffle(documents)
+        corpus = MemoryCorpus(documents)
+        made = self._maker.records(
+            documents, first_document=0, corpus=corpus, rng=rng, counts=counts
+        )
+        records = list(made)
+        rng.shuffle(records)
+        return records

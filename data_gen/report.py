@@ -1,12 +1,17 @@
-"""What was made, counted; and what in it would make a training fail without a word."""
+"""The report on generated data: counts, shares, and warnings of what would spoil a training."""
 
+import collections
 import dataclasses
+import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.files import write_text
+from bert_tf.tokenization.wordpiece import read_vocabulary
 from data_gen.documents import Counts
 from data_gen.instances import Settings
 
@@ -15,7 +20,17 @@ MOST_UNKNOWN = 0.1
 MOST_REPEATED = 0.1
 MOST_OF_ONE_SENTENCE = 0.5
 MOST_SENTENCES_PER_DOCUMENT = 1000
+EXAMPLES_SHOWN = 3
 
+COPIED = (
+    "files",
+    "documents",
+    "sentences",
+    "tokens",
+    "documents_of_one_sentence",
+    "documents_cut",
+    "instances",
+)
 DROPPED = (
     "blank_lines",
     "title_lines",
@@ -27,62 +42,102 @@ DROPPED = (
     "sentences_without_tokens",
     "documents_without_tokens",
 )
+SHARES = {  # in the report: two counts
+    "unknown_share": ("unknown_tokens", "tokens"),
+    "mean_length": ("instance_tokens", "instances"),
+    "full_length_share": ("full_instances", "instances"),
+    "random_next_share": ("random_next", "instances"),
+    "mean_predictions": ("masked", "instances"),
+    "masked_share": ("masked", "instance_tokens"),
+    "mask_share": ("masked_as_mask", "masked"),
+    "unchanged_share": ("masked_as_itself", "masked"),
+}
 
 
-def make_report(
-    counts: Counts, *, sampled: Counts, settings: Settings, output_files: Mapping[str, int]
+@dataclasses.dataclass
+class Statistics:
+    """What the report is computed from; statistics of parts add up to those of the whole."""
+
+    counts: Counts = dataclasses.field(default_factory=Counts)
+    # How often each sampled sentence occurs, by its hash: estimates how many are repeated.
+    sampled: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+
+    def update(self, other: "Statistics") -> None:
+        """Adds those of another part."""
+        self.counts.update(other.counts)
+        self.sampled.update(other.sampled)
+
+
+def report_path(output_file: str) -> str:
+    """Where the report is written, given the first output file.
+
+    >>> report_path("data/train.tfrecord")
+    'data/report_train.tfrecord.json'
+    """
+    folder, name = os.path.split(output_file)
+    return os.path.join(folder, f"report_{name}.json")
+
+
+def write_report(
+    path: str,
+    statistics: Statistics,
+    *,
+    settings: Settings,
+    output_files: Mapping[str, int],
+    vocab_file: str,
 ) -> dict[str, Any]:
-    """The report, without any time in it: same data, same report.
+    """Writes the report as JSON and logs it, with the first records; returns it.
 
     Args:
-      counts: of reading, of tokenizing and of `InstanceMaker.count`, added up.
-      sampled: `sample_sentences` of all blocks, added up.
-      settings: what the instances were made with.
+      path: see `report_path`.
+      statistics: of the whole corpus.
+      settings: those of the instances.
       output_files: number of records of each.
+      vocab_file: to show records as text.
     """
-    instances, masked = counts["instances"], max(1, counts["masked"])
-    as_mask, as_itself = counts["masked_as_mask"] / masked, counts["masked_as_itself"] / masked
-    report = {
-        **{name: counts[name] for name in ("files", "documents", "sentences", "tokens")},
-        "documents_of_one_sentence": counts["documents_of_one_sentence"],
-        "documents_cut": counts["documents_cut"],
-        "unknown_share": counts["unknown_tokens"] / max(1, counts["tokens"]),
-        "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
-        "dropped": {name: counts[name] for name in DROPPED if counts[name]},
-        "instances": instances,
-        "mean_length": counts["instance_tokens"] / max(1, instances),
-        "full_length_share": counts["full_instances"] / max(1, instances),
-        "random_next_share": counts["random_next"] / max(1, instances),
-        "mean_predictions": counts["masked"] / max(1, instances),
-        "masked_share": counts["masked"] / max(1, counts["instance_tokens"]),
-        "mask_share": as_mask,
-        "unchanged_share": as_itself,
-        "random_share": 1 - as_mask - as_itself,
-        "settings": dataclasses.asdict(settings),
-        "output_files": dict(output_files),
-    }
-    report["warnings"] = [*text_warnings(report), *pair_warnings(report)]
+    report = make_report(statistics, settings=settings, output_files=output_files)
+    write_text(path, json.dumps(report, indent=2) + "\n")
+    log_examples(output_files, read_vocabulary(vocab_file))
+    log_report(report)
+    logging.info("wrote %d files of records and %s", len(output_files), path)
     return report
 
 
+def make_report(
+    statistics: Statistics, *, settings: Settings, output_files: Mapping[str, int]
+) -> dict[str, Any]:
+    """The report, with no times in it: same data, same report."""
+    counts, sampled = statistics.counts, statistics.sampled
+    report = {name: counts[name] for name in COPIED}
+    report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
+    report |= {
+        "random_share": 1 - report["mask_share"] - report["unchanged_share"],
+        "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
+        "dropped": {name: counts[name] for name in DROPPED if counts[name]},
+        "settings": dataclasses.asdict(settings),
+        "output_files": dict(output_files),
+    }
+    return report | {"warnings": [*text_warnings(report), *pair_warnings(report)]}
+
+
 def text_warnings(report: Mapping[str, Any]) -> list[str]:
-    """What is odd about the text itself."""
+    """Warnings about the text itself."""
     warnings = []
     if report["unknown_share"] > MOST_UNKNOWN:
         warnings.append(
-            f"{report['unknown_share']:.0%} of the pieces are [UNK]: is this the vocabulary (and "
+            f"{report['unknown_share']:.0%} of the tokens are [UNK]: is this the vocabulary (and "
             "--do_lower_case) for this language? The model cannot learn these words."
         )
     if report["repeated_sentence_share"] > MOST_REPEATED:
         warnings.append(
             f"About {report['repeated_sentence_share']:.0%} of the sentences repeat another one. "
-            "A model learns repeated text by heart: remove the copies."
+            "A model memorizes repeated text: remove the copies."
         )
     return warnings
 
 
 def pair_warnings(report: Mapping[str, Any]) -> list[str]:
-    """What makes the next-sentence labels meaningless."""
+    """Warnings about what makes next-sentence labels meaningless."""
     documents, sentences = report["documents"], report["sentences"]
     warnings = []
     if documents == 1:
@@ -104,50 +159,45 @@ def pair_warnings(report: Mapping[str, Any]) -> list[str]:
         warnings.append(
             f"{report['documents_of_one_sentence']} of {documents} documents are a single "
             "sentence, which has no next one: their pairs are all random. Put the sentences of a "
-            "document on lines that follow one another, without blank lines between them."
+            "document on consecutive lines, without blank lines between them."
         )
     return warnings
 
 
-def log_examples(records: Iterable[bytes], pieces: Sequence[str]) -> None:
-    """Shows some records; `pieces` are those of the vocabulary, by id."""
-    for record in records:
-        features = tf.train.Example.FromString(record).features.feature
+def log_examples(paths: Iterable[str], vocabulary: Sequence[str]) -> None:
+    """Shows the first records of some files; `vocabulary` is the list of word pieces."""
+    for record in tf.data.TFRecordDataset(list(paths)).take(EXAMPLES_SHOWN):
+        features = tf.train.Example.FromString(record.numpy()).features.feature
         values = {name: list(feature.int64_list.value) for name, feature in features.items()}
-        logging.info("example: %s", describe(values, pieces))
+        logging.info("example: %s", describe(values, vocabulary))
 
 
-def describe(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str:
-    """A record in a line: each masked token as what is shown and, in braces, what it was.
+def describe(values: Mapping[str, Sequence[int]], vocabulary: Sequence[str]) -> str:
+    """A record in a line: each masked position shows its token and, in braces, its label.
 
     (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
     """
     length = sum(values["input_mask"])
-    tokens = [pieces[number] for number in values["input_ids"][:length]]
+    tokens = [vocabulary[number] for number in values["input_ids"][:length]]
     for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
-        if position:  # no token at position 0, [CLS], is ever masked: this is padding
-            tokens[position] += f"{{{pieces[label]}}}"
+        if position:  # padding is 0, the position of [CLS], which is never masked
+            tokens[position] += f"{{{vocabulary[label]}}}"
     kind = "random" if values["next_sentence_labels"][0] else "next"
     return f"({kind}) {' '.join(tokens)}"
 
 
 def log_report(report: Mapping[str, Any]) -> None:
-    """The report for people."""
-    logging.info(
-        "%d documents, %d sentences, %d tokens (%.2f %% [UNK]) in %d files",
-        *(report[name] for name in ("documents", "sentences", "tokens")),
-        *(100 * report["unknown_share"], report["files"]),
-    )
-    logging.info(
-        "%d instances: %.1f tokens on average, %.1f %% of full length, %.1f %% random next",
-        *(report["instances"], report["mean_length"]),
-        *(100 * report["full_length_share"], 100 * report["random_next_share"]),
-    )
-    logging.info(
-        "%.1f %% of the tokens to predict: %.1f %% [MASK], %.1f %% unchanged, %.1f %% random",
-        *(100 * report[name] for name in ("masked_share", "mask_share")),
-        *(100 * report[name] for name in ("unchanged_share", "random_share")),
-    )
+    """Logs the report as sentences."""
+    percent = {name: 100 * report[name] for name in report if name.endswith("_share")}
+    for line in (
+        "%(documents)d documents, %(sentences)d sentences, %(tokens)d tokens "
+        "(%(unknown_share).2f %% [UNK]) in %(files)d files",
+        "%(instances)d instances: %(mean_length).1f tokens on average, "
+        "%(full_length_share).1f %% of full length, %(random_next_share).1f %% random next",
+        "%(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], "
+        "%(unchanged_share).1f %% unchanged, %(random_share).1f %% random",
+    ):
+        logging.info(line, {**report, **percent})
     dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
     logging.info("dropped: %s", ", ".join(dropped) or "nothing")
     for warning in report["warnings"]:

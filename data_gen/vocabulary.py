@@ -1,15 +1,12 @@
 """Text -> a WordPiece vocabulary for it.
 
-    python -m data_gen.build_vocab --input_file='wiki/*' --input_format=wikiextractor \\
-        --output_file=vocab.txt --vocab_size=30522
-
-    count       the words of the text, cut and normalized as the tokenizer will do it
-    alphabet    the characters that get a piece of their own; words with others become [UNK]
+    count       the words of the text, split and normalized as the tokenizer does it
+    alphabet    the characters that get a word piece; words with other characters become [UNK]
     train       the most frequent pair of pieces is merged, again and again (package tokenizers)
     coverage    the new vocabulary, tried on the counted words
 
-The order of the file: [PAD] [UNK] [CLS] [SEP] [MASK], the alphabet, the merges. Same text and
-flags, same bytes.
+Order of the file: [PAD] [UNK] [CLS] [SEP] [MASK], the alphabet, the merges. Same text and
+settings, same bytes.
 """
 
 import collections
@@ -22,26 +19,24 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns
+from bert_tf.files import expand_patterns, gfile, path_errors, whole_file
 from bert_tf.runtime import Progress, import_extra
 from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from data_gen.checks import input_errors
 from data_gen.documents import Block, DocumentReader
-from data_gen.outputs import complete_file
 from data_gen.report import MOST_UNKNOWN
-from data_gen.workers import Workers, choose_num_workers
+from data_gen.workers import Workers, check_paths, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BLOCK_CHARACTERS = 1 << 20
 LINES_PER_CALL = 1000
 WORDS_PER_CALL = 10000
-# Longer words are addresses and the like; the tokenizer has a limit for pieces, too.
+# Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
-# When there are more different words than this, those met only once so far are forgotten.
+# With more distinct words than this, those that occurred once so far are forgotten.
 MAX_WORDS = 5_000_000
-# The trainer counts words itself; a word that is there n times is given to it n times.
+# The trainer counts words itself, so a word with the count n is given to it n times.
 REPEATS_PER_CALL = 1000
 
 WordCounts = collections.Counter[str]
@@ -61,24 +56,29 @@ def write_vocabulary(
     """Learns a vocabulary from texts, writes it, and logs how well it covers them.
 
     The arguments are named as the flags of `bert-tf vocab`.
+
+    Raises:
+      InputError: the text cannot be used, or the file cannot be written.
     """
-    reader = DocumentReader(expand_patterns(input_file), input_format=input_format)
-    with input_errors(), complete_file(output_file) as temporary:
+    paths = expand_patterns(input_file)
+    check_paths(paths, [output_file])
+    reader = DocumentReader(paths, input_format=input_format)
+    with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
-        vocabulary = learn_vocabulary(
+        pieces = learn_vocabulary(
             words,
             vocab_size=vocab_size,
             min_frequency=min_frequency,
             character_coverage=character_coverage,
         )
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write("".join(f"{piece}\n" for piece in vocabulary))
+        with gfile().GFile(temporary, "w") as file:
+            file.write("".join(f"{piece}\n" for piece in pieces))
         coverage = measure_coverage(FullTokenizer(temporary, do_lower_case), words)
-        log_coverage(coverage, output_file, vocab_size=vocab_size)
+    log_coverage(coverage, output_file, vocab_size=vocab_size)
 
 
 class WordCounter:
-    """Counts words as the tokenizer cuts and normalizes them."""
+    """Counts words as the tokenizer splits and normalizes them."""
 
     def __init__(self, do_lower_case: bool):
         table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
@@ -99,37 +99,35 @@ class WordCounter:
 
         self._count = count
 
-    def count(self, block: Block) -> tuple[dict[bytes, int], int]:
-        """How often each word is in the block; and how far the input was read then."""
+    def count(self, block: Block) -> collections.Counter[bytes]:
+        """How often each word occurs in the block."""
         totals: collections.Counter[bytes] = collections.Counter()
         lines = itertools.chain.from_iterable(block.documents)
         while batch := list(itertools.islice(lines, LINES_PER_CALL)):
             words, counts = self._count(tf.constant([line.encode("utf-8") for line in batch]))
             totals.update(dict(zip(words.numpy().tolist(), counts.numpy().tolist(), strict=True)))
-        return totals, block.bytes_read
+        return totals
 
 
 def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int) -> WordCounts:
-    """The words of all documents, and how often each is there.
+    """How often each word occurs in all documents.
 
     Raises:
-      InputError: there is none.
+      InputError: there is no word.
     """
     progress = Progress("count words", reader.total_bytes / 1e6, "MB")
     num_workers = choose_num_workers(num_workers, most=1 + reader.total_bytes // BLOCK_CHARACTERS)
     totals: collections.Counter[bytes] = collections.Counter()
     with Workers(num_workers, WordCounter, do_lower_case) as workers:
-        for counts, bytes_read in workers.map(WordCounter.count, reader.blocks(BLOCK_CHARACTERS)):
+        for counts in workers.map(WordCounter.count, reader.blocks(BLOCK_CHARACTERS)):
             totals.update(counts)
             if len(totals) > MAX_WORDS:
                 totals = collections.Counter({w: n for w, n in totals.items() if n > 1})
-            progress.update(bytes_read / 1e6)
+            progress.update(reader.bytes_read / 1e6)
     progress.finish(reader.total_bytes / 1e6)
     if not totals:
         raise InputError(
-            received="--input_file: files without a word",
-            expected="text",
-            remedy="check the files and --input_format",
+            "--input_file: files without a word", "text", "check the files and --input_format"
         )
     return WordCounts({word.decode("utf-8"): number for word, number in totals.items()})
 
@@ -137,13 +135,13 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
 def learn_vocabulary(
     words: Mapping[str, int], *, vocab_size: int, min_frequency: int, character_coverage: float
 ) -> list[str]:
-    """The pieces of a vocabulary for the words, most of them learned by merging.
+    """The word pieces of a vocabulary, most of them learned by merging.
 
     Args:
-      words: how often each word was met.
-      vocab_size: V, most pieces; there are fewer when no pair is frequent enough any more.
-      min_frequency: how often two pieces must meet to be merged.
-      character_coverage: share of all characters that is to have pieces.
+      words: how often each word occurs.
+      vocab_size: V, most pieces; there are fewer when no further pair is frequent enough.
+      min_frequency: how often two pieces must be neighbours to be merged.
+      character_coverage: share of all characters that get a piece.
 
     Returns:
       The special pieces, the alphabet, and the merged pieces, first merged first.
@@ -152,7 +150,7 @@ def learn_vocabulary(
       InputError: `vocab_size` is too small for the alphabet, or tokenizers is not installed.
     """
     alphabet = choose_alphabet(words, character_coverage)
-    # In order: the trainer's own order is that of a hash table that is seeded anew in each process.
+    # Sorted, because the trainer's own order is that of a hash table with a random seed.
     kept = {
         word: words[word]
         for word in sorted(words)
@@ -161,10 +159,10 @@ def learn_vocabulary(
     first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]
     if len(first_pieces) > vocab_size:
         raise InputError(
-            received=f"--vocab_size={vocab_size} for text with {len(alphabet)} characters",
-            expected=f"at least {len(first_pieces)}: special pieces, and each character at the "
-            "beginning of a word and within one",
-            remedy="use a larger --vocab_size or a lower --character_coverage",
+            f"--vocab_size={vocab_size} for text with {len(alphabet)} characters",
+            f"at least {len(first_pieces)}: special pieces, and each character at the beginning "
+            "of a word and within one",
+            "use a larger --vocab_size or a lower --character_coverage",
         )
     return _train(kept, first_pieces, vocab_size=vocab_size, min_frequency=min_frequency)
 
@@ -173,7 +171,7 @@ def _train(
     words: Mapping[str, int], first_pieces: list[str], *, vocab_size: int, min_frequency: int
 ) -> list[str]:
     tokenizers = import_extra(
-        "tokenizers", package="tokenizers", extra="vocab", needed_by="build_vocab.py"
+        "tokenizers", package="tokenizers", extra="vocab", needed_by="bert-tf vocab"
     )
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -181,9 +179,9 @@ def _train(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
         show_progress=False,
-        # The whole alphabet is given as special tokens, because these keep the order they are
-        # given in. Ties between pairs are decided by the numbers of their pieces: without this,
-        # the same text gives another vocabulary each time.
+        # The alphabet is passed as special tokens, because these keep their order. Ties between
+        # pairs are decided by the ids of their pieces: otherwise the same text would give another
+        # vocabulary each time.
         special_tokens=first_pieces,
         limit_alphabet=len(first_pieces),
     )
@@ -193,14 +191,14 @@ def _train(
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Each word as often as it was met, in strings of some length."""
+    """Each word as often as it occurs, several at a time."""
     for word, number in words.items():
         for done in range(0, number, REPEATS_PER_CALL):
             yield f"{word} " * min(REPEATS_PER_CALL, number - done)
 
 
 def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[str]:
-    """The most frequent characters, as few as make up `character_coverage` of all.
+    """The fewest characters that make up `character_coverage` of the text.
 
     >>> sorted(choose_alphabet({"abba": 10, "ox": 1}, 0.95))
     ['a', 'b']
@@ -216,7 +214,7 @@ def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[
 
 
 def alphabet_pieces(words: Mapping[str, int]) -> list[str]:
-    """All characters as pieces that begin a word, then those that are met within one.
+    """All characters as pieces that begin a word, then those that occur within one.
 
     >>> alphabet_pieces({"abba": 10, "ox": 1})
     ['a', 'b', 'o', 'x', '##a', '##b', '##x']
@@ -230,13 +228,13 @@ class Coverage(NamedTuple):
     """How a vocabulary fits the text that it was learned from."""
 
     vocab_size: int
-    num_words: int  # in the text
+    num_words: int  # of the text
     unknown_share: float  # of these words
     pieces_per_word: float
 
 
 def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> Coverage:
-    """Cuts all counted words with the tokenizer."""
+    """Tokenizes all counted words."""
     unknown = pieces = 0
     items = iter(words.items())
     while batch := dict(itertools.islice(items, WORDS_PER_CALL)):
@@ -250,7 +248,7 @@ def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> Cove
 
 
 def log_coverage(coverage: Coverage, output_file: str, *, vocab_size: int) -> None:
-    """Says how large the vocabulary became and how it fits."""
+    """Logs the size of the vocabulary and how it fits the text."""
     logging.info(
         "%s: %d pieces, learned from %d words; %.3f %% of them are [UNK], %.2f pieces a word",
         *(output_file, coverage.vocab_size, coverage.num_words),

@@ -1,39 +1,52 @@
-"""Work done by several processes, with results in order and few pieces of work under way."""
+"""Worker processes with results in order; files that appear when they are complete."""
 
 import collections
 import concurrent.futures
+import contextlib
+import fcntl
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
+import shutil
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from bert_tf.errors import InputError
+import tensorflow as tf
 
-# Under way for each worker: one that it does, and some that wait or are waited for.
+from bert_tf.errors import InputError
+from bert_tf.files import gfile, hidden_sibling, is_remote, path_errors, whole_file
+
+# Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
-# What a process with TensorFlow and a block of text needs.
+# Memory of a process with TensorFlow and a block of text.
 WORKER_BYTES = 1 << 30
 
 
-def prepare_script() -> None:
-    """What a script does first that has workers.
+# ------------------------------------------------------------------------- processes
 
-    A request to end (SIGTERM) unwinds the program, so that it leaves no files behind. Process and
-    workers stay off the GPUs, where a training may be running. NumPy starts no threads of its own
-    in them: a process with threads is not to be forked.
+
+def prepare_script() -> None:
+    """Prepares the process of a command that has workers; called before TensorFlow computes.
+
+    SIGTERM unwinds the program, so that it leaves no files behind. This process and the workers
+    stay off the GPUs, where a training may be running. NumPy starts no threads in the workers: a
+    process with threads must not be forked.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    tf.config.set_visible_devices([], "GPU")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 def choose_num_workers(num_workers: int, *, most: int) -> int:
-    """`num_workers`, but not more than `most`; for 0 the cores that there is memory for."""
+    """`num_workers`, at most `most`; for 0 as many as there are cores and memory for."""
     return min(num_workers or _default_num_workers(), most)
 
 
@@ -47,10 +60,10 @@ def _default_num_workers() -> int:
 
 
 class Workers:
-    """Processes that make themselves ready once and then do one piece of work after another.
+    """Processes that prepare once, then work on one task after another.
 
-    They end with the process that started them, even when that one is killed. A single worker is
-    this process itself.
+    They end with the process that started them, even when it is killed. A single worker is this
+    process itself.
     """
 
     def __init__(self, num_workers: int, prepare: Callable[..., Any], *arguments: Any):
@@ -58,7 +71,8 @@ class Workers:
 
         Args:
           num_workers: how many.
-          prepare: makes what `map` calls its function with, of `arguments`, in each process.
+          prepare: called with `arguments` in each process; returns the state that `map` hands to
+            its function.
           *arguments: can be pickled.
         """
         self.num_workers = num_workers
@@ -67,7 +81,7 @@ class Workers:
             self._state = prepare(*arguments)
             return
         context = _process_context()
-        # When this end is closed, by hand or by the end of this process, the workers end.
+        # When this end is closed, here or by the end of this process, the workers end.
         workers_end, self._lifeline = context.Pipe(duplex=False)
         self._executor = concurrent.futures.ProcessPoolExecutor(
             num_workers,
@@ -83,17 +97,17 @@ class Workers:
         if self._executor is None:
             return
         if exception_type is not None and not issubclass(exception_type, Exception):
-            self._lifeline.close()  # asked to end: what they are at is not needed any more
-        # After an error they finish what they are at: one that ended in the middle of a result
-        # would leave half a message, for whose end the executor waits for ever.
+            self._lifeline.close()  # on SIGTERM or Ctrl-C the workers stop at once
+        # After an error they finish their tasks: a worker that ended while it sends a result would
+        # leave half a message, and the executor would wait for the rest for ever.
         self._executor.shutdown(cancel_futures=True)
         self._lifeline.close()
 
     def map(self, function: Callable[[Any, Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """`function(state, task)` of each task, in order; takes tasks only as they are worked off.
+        """`function(state, task)` of each task, in order; takes tasks as workers become free.
 
         Raises:
-          InputError: a process was ended from outside, most likely for want of memory.
+          InputError: a process was killed, most likely because memory ran out.
         """
         if self._executor is None:
             for task in tasks:
@@ -109,22 +123,22 @@ class Workers:
                 yield under_way.popleft().result()
         except BrokenProcessPool:
             raise InputError(
-                received=f"the end of one of {self.num_workers} worker processes",
-                expected="that they live until the work is done",
-                remedy="give the machine more memory, or use fewer workers: --num_workers",
+                f"one of {self.num_workers} worker processes was killed",
+                "workers that live until the work is done",
+                "free memory, or use fewer workers: --num_workers",
             ) from None
 
 
 def _process_context() -> multiprocessing.context.BaseContext:
-    """How processes are made: TensorFlow cannot be forked once it has run something.
+    """How processes are started: TensorFlow cannot be forked once it has run something.
 
-    On Linux they are forked from one that has imported it and done nothing else, which saves each
-    the seconds that the import takes.
+    On Linux they are forked from a process that has imported it and done nothing else, which saves
+    each of them the seconds of the import.
     """
     if not sys.platform.startswith("linux"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["data_gen.blocks"])
+    context.set_forkserver_preload(["data_gen.pipeline"])
     return context
 
 
@@ -135,7 +149,7 @@ def _start(
     lifeline: multiprocessing.connection.Connection, prepare: Callable[..., Any], *arguments: Any
 ) -> None:
     global _state
-    # Ctrl-C reaches all processes of a terminal; the first one tells the workers to stop.
+    # Ctrl-C reaches all processes of a terminal; the main process stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
@@ -149,3 +163,85 @@ def _end_with(lifeline: multiprocessing.connection.Connection) -> None:
 
 def _call(function: Callable[[Any, Any], Any], task: Any) -> Any:
     return function(_state, task)
+
+
+# ------------------------------------------------------------------------- files
+
+
+def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None:
+    """Makes the folders of the outputs.
+
+    Raises:
+      InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
+    """
+    inputs, outputs = set(map(_real_path, input_files)), list(map(_real_path, output_files))
+    for path, real_path in zip(output_files, outputs, strict=True):
+        if not path or outputs.count(real_path) > 1 or real_path in inputs:
+            raise InputError(
+                f"--output_file={','.join(output_files)}",
+                "names of files, separated by commas, each once, none of them an input",
+                f"correct {path!r}",
+            )
+        with path_errors(path, "written"):
+            gfile().makedirs(os.path.dirname(path) or ".")
+
+
+def _real_path(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def write_in_turn(paths: Sequence[str], records: Iterable[bytes]) -> dict[str, int]:
+    """Writes records to TFRecord files in turn, as the original does: all files appear, or none.
+
+    Returns:
+      The number of records of each file.
+
+    Raises:
+      InputError: a file cannot be written; before the first record is taken.
+    """
+    counts = dict.fromkeys(paths, 0)
+    with contextlib.ExitStack() as files, contextlib.ExitStack() as open_files:
+        names = [files.enter_context(whole_file(path)) for path in paths]
+        # All of them are closed before the first one gets its name.
+        writers = [open_files.enter_context(tf.io.TFRecordWriter(name)) for name in names]
+        turns = itertools.cycle(zip(paths, writers, strict=True))
+        for record, (path, writer) in zip(records, turns, strict=False):
+            writer.write(record)
+            counts[path] += 1
+    return counts
+
+
+@contextlib.contextmanager
+def working_folder(output_file: str, temp_dir: str | None) -> Iterator[pathlib.Path]:
+    """An empty local folder; removed at the end, or by the next run if this one is killed.
+
+    Args:
+      output_file: what is made; by one run at a time.
+      temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
+        in the system's folder for temporary files.
+
+    Raises:
+      InputError: the folder cannot be made, or another run is using it.
+    """
+    folder = pathlib.Path(hidden_sibling(output_file, "working"))
+    if temp_dir or is_remote(output_file):
+        name = output_file.replace("://", "_").replace("/", "_") + ".working"
+        folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
+    with path_errors(str(folder), "made"):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "w")  # noqa: SIM115  (closed below)
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends
+        except BlockingIOError:
+            raise InputError(
+                f"--output_file={output_file}, which another run is making at this moment",
+                "one run for one output",
+                "wait for the other run, or give another --output_file",
+            ) from None
+        for left_over in set(folder.iterdir()) - {folder / "lock"}:
+            shutil.rmtree(left_over)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,163 +1,125 @@
-"""The steps of beam_steps.py as an Apache Beam pipeline, and the run of it from start to end.
+"""The steps of `data_gen.beam.steps` as an Apache Beam pipeline, and its run from start to end.
 
-Only this file imports Beam. What goes from step to step through Beam is text and packed records;
-tokenized blocks go through the run's folder, which all machines must reach.
+Only this file imports Beam. Text and packed records go from step to step through Beam; tokenized
+blocks go through the run's folder, which all machines must reach.
 """
 
 import contextlib
-import dataclasses
 import json
 import logging as python_logging
-import os
 import pathlib
 import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
-import tensorflow as tf
-from absl import logging
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns
-from bert_tf.tokenization.wordpiece import read_vocabulary
+from bert_tf.files import expand_patterns, gfile, hidden_sibling, is_remote, path_errors
 from data_gen.beam import steps
-from data_gen.blocks import BlockWorker, Plan
-from data_gen.checks import check_paths, check_settings, input_errors, require_text
 from data_gen.documents import Counts, DocumentReader
-from data_gen.outputs import hidden_sibling, report_path, working_folder, write_json
-from data_gen.pipeline import EXAMPLES_SHOWN, Job, expected_bytes, make_plan
-from data_gen.report import log_examples, log_report, make_report
+from data_gen.pipeline import BlockWorker, Job, Plan, expected_bytes, make_plan, require_text
+from data_gen.report import Statistics, report_path, write_report
 from data_gen.shuffling import in_buckets
-from data_gen.workers import choose_num_workers
+from data_gen.workers import check_paths, choose_num_workers, working_folder
 
-# About what a file of records is to hold; a shard is sorted in memory.
+# About the size of a file of records; a shard is sorted in memory.
 SHARD_BYTES = 64 << 20
-# Beam's runner in Python for one machine. What Beam calls DirectRunner tries first another one,
-# Prism, a program that it downloads.
+# Beam's runner in Python for one machine. Beam's DirectRunner tries Prism first, a program that it
+# downloads.
 LOCAL_RUNNER = "FnApiRunner"
 
 
 # ------------------------------------------------------------------------- the steps
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
+class Setup(NamedTuple):
     """What every step may need."""
 
     plan: Plan
     run_folder: str  # local or remote; all machines reach it
-    block_characters: int
     num_shards: int  # 0: by the amount of text
 
 
-class Gather(beam.DoFn):
-    """A file -> (block, (number of the file, its share)); counts."""
-
-    def __init__(self, setup: Setup):
-        self._setup = setup
-
-    def process(self, file: tuple[int, str], shares: dict[int, list[steps.Share]]):
-        """`shares` is what `steps.cut` returns."""
-        number, path = file
-        counts = Counts()
-        input_format = self._setup.plan.input_format
-        for block, share in steps.gather(path, input_format, shares[number], counts):
-            yield block, (number, share)
-        yield counted(counts)
+def gather(file: tuple[int, str], shares: dict, setup: Setup) -> Iterator:
+    """(number of a file, its path) -> (block, (number of the file, its share)); statistics."""
+    number, path = file
+    counts = Counts()
+    for block, text in steps.gather(path, setup.plan.job.input_format, shares[number], counts):
+        yield block, (number, text)
+    yield counted(Statistics(counts))
 
 
-class Tokenize(beam.DoFn):
-    """(block, its shares) -> (block, number of its documents); counts, sampled sentences."""
-
-    def __init__(self, setup: Setup):
-        self._setup = setup
-
-    def process(self, block: tuple[int, Iterable[tuple[int, bytes]]]):
-        """Writes the ids to the run's folder."""
-        text = steps.put_block_together(*block)
-        tokenized = steps.tokenize(self._setup.plan, text, self._setup.run_folder)
-        yield text.index, len(tokenized.block.document_lengths)
-        yield counted(tokenized.counts)
-        yield beam.pvalue.TaggedOutput("sampled", tokenized.sampled)
+def tokenize(block: tuple[int, Iterable], setup: Setup) -> Iterator:
+    """(block, its shares) -> (block, number of its documents); statistics."""
+    text = steps.put_block_together(*block)
+    num_documents, statistics = steps.tokenize(setup.plan, text, setup.run_folder)
+    yield text.index, num_documents
+    yield counted(statistics)
 
 
-class MakeInstances(beam.DoFn):
-    """(block, number of its documents) -> (shard, packed records); counts."""
+def make_instances(block: tuple[int, int], shards: steps.Shards, setup: Setup) -> Iterator:
+    """(block, number of its documents) -> (shard, packed records); statistics.
 
-    def __init__(self, setup: Setup):
-        self._setup = setup
-
-    def process(self, block: tuple[int, int], shards: steps.Shards):
-        """`shards` is known when all blocks are tokenized, which therefore comes first."""
-        counts = Counts()
-        records = steps.keyed_records(
-            self._setup.plan, block[0], shards, self._setup.run_folder, counts
-        )
-        yield from in_buckets(records, shards.num_shards)
-        yield counted(counts)
+    `shards` is known once all blocks are tokenized, so that step comes first.
+    """
+    counts = Counts()
+    records = steps.keyed_records(setup.plan, block[0], shards, setup.run_folder, counts)
+    yield from in_buckets(records, shards.num_shards)
+    yield counted(Statistics(counts))
 
 
-def counted(counts: Counts) -> beam.pvalue.TaggedOutput:
-    """Counts as an output of their own, exact; and as Beam's counters, to watch during a run."""
-    for name, number in counts.items():
+def counted(statistics: Statistics) -> beam.pvalue.TaggedOutput:
+    """Statistics as an output of their own; and as Beam's counters, to watch during a run."""
+    for name, number in statistics.counts.items():
         beam.metrics.Metrics.counter("create_pretraining_data", name).inc(int(number))
-    return beam.pvalue.TaggedOutput("counts", counts)
+    return beam.pvalue.TaggedOutput("statistics", statistics)
 
 
-def shards_of(block_sizes: Sequence[tuple[int, int]], counts: Counts, setup: Setup) -> steps.Shards:
-    """Numbers the documents of all blocks, and chooses how many files there are to be."""
-    require_text(counts)
-    documents, first = [], 0
-    for _, size in sorted(block_sizes):
-        documents.append(range(first, first + size))
-        first += size
-    by_size = 1 + expected_bytes(counts["tokens"], setup.plan.settings) // SHARD_BYTES
-    return steps.Shards(documents, setup.num_shards or by_size)
-
-
-def add_counts(parts: Iterable[Any]) -> Any:
-    """The sum of `Counts`, whose keys Beam need not know to be texts: hashes have other ones."""
-    total = Counts()
+def add_up(parts: Iterable[Statistics]) -> Statistics:
+    """The statistics of several parts together."""
+    total = Statistics()
     for part in parts:
         total.update(part)
     return total
 
 
-def result(
-    counts: Counts, sampled: Counts, shards: steps.Shards, written: Sequence[tuple[int, int]]
-) -> dict[str, Any]:
-    """What the report is made of, as JSON has it."""
-    return {
-        "counts": counts,
-        "sampled": sampled,
-        "num_shards": shards.num_shards,
-        "records": sorted(written),
-    }
+def number_documents(block_sizes: Sequence, statistics: Statistics, setup: Setup) -> steps.Shards:
+    """Numbers the documents of all blocks, and chooses how many files to write."""
+    require_text(statistics.counts)
+    documents, first = [], 0
+    for _, size in sorted(block_sizes):
+        documents.append(range(first, first + size))
+        first += size
+    size = expected_bytes(statistics.counts["tokens"], setup.plan.job.settings)
+    return steps.Shards(documents, setup.num_shards or 1 + size // SHARD_BYTES)
 
 
 def build(pipeline: beam.Pipeline, setup: Setup, paths: Sequence[str]) -> None:
     """Adds all steps to a pipeline; its result is written to result.json in the run's folder."""
-    plan, folder = setup.plan, setup.run_folder
-    single = beam.pvalue.AsSingleton
+    job, folder = setup.plan.job, setup.run_folder
     files = pipeline | beam.Create(list(enumerate(paths))) | "Spread" >> beam.Reshuffle()
     measured = files | "Measure" >> beam.MapTuple(
-        lambda number, path: (number, steps.measure(path, plan.input_format))
+        lambda number, path: (number, steps.measure(path, job.input_format))
     )
-    shares = one(pipeline, "Cut", steps.cut, beam.pvalue.AsList(measured), setup.block_characters)
-    gathered = files | "Gather" >> with_counts(Gather(setup), tuple[int, tuple[int, bytes]], shares)
+    shares = one(pipeline, "Cut", steps.cut, beam.pvalue.AsList(measured), job.block_characters)
+    gathered = files | "Gather" >> with_statistics(
+        gather, tuple[int, tuple[int, bytes]], shares, setup
+    )
     blocks = gathered.main | "Blocks" >> beam.GroupByKey()
-    tokenized = blocks | "Tokenize" >> with_counts(Tokenize(setup), tuple[int, int])
-    text_counts = (gathered.counts, tokenized.counts) | "TextCounts" >> beam.Flatten()
-    text_counts |= "AddTextCounts" >> beam.CombineGlobally(add_counts)
+    tokenized = blocks | "Tokenize" >> with_statistics(tokenize, tuple[int, int], setup)
+    of_text = total("Text", gathered.statistics, tokenized.statistics)
     sizes = beam.pvalue.AsList(tokenized.main)
-    shards = one(pipeline, "Number", shards_of, sizes, single(text_counts), setup)
-    tasks = tokenized.main | "SpreadTasks" >> beam.Reshuffle()
-    instances = tasks | "Instances" >> with_counts(MakeInstances(setup), tuple[int, bytes], shards)
+    shards = one(pipeline, "Number", number_documents, sizes, of_text, setup)
+    instances = (
+        tokenized.main
+        | "SpreadTasks" >> beam.Reshuffle()
+        | "Instances" >> with_statistics(make_instances, tuple[int, bytes], shards, setup)
+    )
     written = (
         instances.main
         | "Shards" >> beam.GroupByKey()
@@ -166,76 +128,81 @@ def build(pipeline: beam.Pipeline, setup: Setup, paths: Sequence[str]) -> None:
             lambda shard, packed: (shard, steps.write_shard(f"{folder}/shards/{shard}", packed))
         )
     )
-    counts = (text_counts, instances.counts) | "AllCounts" >> beam.Flatten()
-    counts |= "AddAllCounts" >> beam.CombineGlobally(add_counts)
-    sampled = tokenized.sampled | "AddSampled" >> beam.CombineGlobally(add_counts)
-    everything = (single(counts), single(sampled), shards, beam.pvalue.AsList(written))
-    _ = (
-        pipeline
-        | "End" >> beam.Create([f"{folder}/result.json"])
-        | "Result" >> beam.Map(lambda path, *values: write_result(path, *values), *everything)
-    )
+    of_all = total("All", gathered.statistics, tokenized.statistics, instances.statistics)
+    one(pipeline, "Result", write_result, folder, of_all, shards, beam.pvalue.AsList(written))
 
 
-def with_counts(step: beam.DoFn, output_type: type, *side_inputs: Any) -> beam.PTransform:
-    """A step with its outputs counts and sampled, beside the main one."""
-    step = beam.ParDo(step, *side_inputs).with_output_types(output_type)
-    return step.with_outputs("counts", "sampled", main="main")
+def with_statistics(function, output_type: type, *arguments: Any) -> beam.PTransform:
+    """A step with two outputs: the main one, and statistics."""
+    step = beam.FlatMap(function, *arguments).with_output_types(output_type)
+    return step.with_outputs("statistics", main="main")
+
+
+def total(name: str, *parts: beam.PCollection) -> beam.pvalue.AsSingleton:
+    """The statistics of several steps added up, as a side input."""
+    together = parts | f"{name}Statistics" >> beam.Flatten()
+    return beam.pvalue.AsSingleton(together | f"Add{name}" >> beam.CombineGlobally(add_up))
 
 
 def one(pipeline: beam.Pipeline, name: str, function, *values: Any) -> beam.pvalue.AsSingleton:
-    """The one result of a function of side inputs, itself to be a side input."""
+    """The one result of a function of side inputs, itself a side input."""
     call = beam.Map(lambda _, *values: function(*values), *values)
     return beam.pvalue.AsSingleton(pipeline | f"{name}Once" >> beam.Create([None]) | name >> call)
 
 
-def write_result(path: str, *values: Any) -> None:
-    """Writes `result` of the values as JSON."""
-    with steps.new_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(result(*values)))
+def write_result(
+    folder: str, statistics: Statistics, shards: steps.Shards, written: Sequence[tuple[int, int]]
+) -> None:
+    """Writes what the report and the names of the files need."""
+    result = {**vars(statistics), "num_shards": shards.num_shards, "records": sorted(written)}
+    with (
+        steps.new_file(f"{folder}/result.json") as temporary,
+        gfile().GFile(temporary, "w") as file,
+    ):
+        file.write(json.dumps(result))
 
 
 # ------------------------------------------------------------------------- the run
 
 
 def create(job: Job, *, num_shards: int = 0, beam_options: Sequence[str] = ()) -> dict[str, Any]:
-    """Makes the TFRecord files and a report, which is returned too, as `jobs.create` does.
+    """Makes the TFRecord files and a report, which is also returned, as the local `create` does.
 
     Args:
-      job: what is to be made of what; the files are `output_file`-00000-of-00007 and so on, their
-        records together in the local generator's order.
+      job: what to make; the files are `output_file`-00000-of-00007 and so on, their records
+        together in the local generator's order.
       num_shards: how many files; 0: by the amount of text.
       beam_options: Beam's own, such as --runner=DataflowRunner. None: this machine's cores.
 
     Raises:
-      InputError: something that was given cannot be used. No output file is touched then.
+      InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
-    check_settings(job.settings, num_workers=job.num_workers)
     paths = expand_patterns(job.input_file)
     check_paths(paths, [job.output_file])
     options = make_options(job, beam_options)
     check_reachable(job, options)
-    check_no_other_shards(job.output_file)
+    if others := gfile().glob(f"{job.output_file}-*-of-*"):
+        raise InputError(
+            f"--output_file={job.output_file}, of which {others[0]} and {len(others) - 1} more "
+            "are there",
+            "a name of which there are no files: an earlier run may have had another number",
+            "remove them, or give another --output_file",
+        )
     reader = DocumentReader(paths, input_format=job.input_format)
-    with input_errors(), run_folder(job) as (folder, machine_folder):
+    with path_errors(job.output_file, "made"), run_folder(job) as (folder, machine_folder):
         plan = make_plan(job, reader, machine_folder)
-        BlockWorker(plan)  # what is wrong with the vocabulary is told once, and at the start
-        setup = Setup(plan, folder, job.block_characters, num_shards)
-        run(options, setup, paths)
-        with tf.io.gfile.GFile(f"{folder}/result.json") as file:
-            made = json.loads(file.read())
-        records = name_shards(job.output_file, folder, made)
-    report = make_report(
-        Counts(made["counts"]),
-        sampled=Counts(made["sampled"]),
+        BlockWorker(plan)  # checks the vocabulary before the work begins
+        run(options, Setup(plan, folder, num_shards), paths)
+        with gfile().GFile(f"{folder}/result.json") as file:
+            result = json.loads(file.read())
+        written = name_shards(job.output_file, folder, result)
+    return write_report(
+        report_path(job.output_file),
+        Statistics(Counts(result["counts"]), Counts(result["sampled"])),
         settings=job.settings,
-        output_files=records,
+        output_files=written,
+        vocab_file=job.vocab_file,
     )
-    write_json(report_path(job.output_file), report)
-    log_examples(first_records(records), read_vocabulary(job.vocab_file))
-    log_report(report)
-    logging.info("wrote %d files %s-*", len(records), job.output_file)
-    return report
 
 
 def make_options(job: Job, beam_options: Sequence[str]) -> PipelineOptions:
@@ -255,58 +222,46 @@ def make_options(job: Job, beam_options: Sequence[str]) -> PipelineOptions:
 
 
 def check_reachable(job: Job, options: PipelineOptions) -> None:
-    """Refuses local paths for machines that cannot see them, before anything is started."""
+    """Refuses local paths for Dataflow, before anything is started."""
     if "dataflow" not in (options.view_as(StandardOptions).runner or "").lower():
         return
     for name in ("input_file", "output_file", "vocab_file"):
         for path in getattr(job, name).split(","):
-            if "://" not in path:
+            if not is_remote(path):
                 raise InputError(
-                    received=f"--{name}={path} with Dataflow, whose machines cannot read it",
-                    expected="a path that they reach, such as gs://bucket/file",
-                    remedy="copy the file there (gcloud storage cp) and give its new path",
+                    f"--{name}={path} with Dataflow, whose machines cannot read it",
+                    "a path that they reach, such as gs://bucket/file",
+                    "copy the file there (gcloud storage cp) and give its new path",
                 )
-
-
-def check_no_other_shards(output_file: str) -> None:
-    """Refuses to mix with files of an earlier run, which may have had another number of them."""
-    if others := tf.io.gfile.glob(f"{output_file}-*-of-*"):
-        raise InputError(
-            received=f"--output_file={output_file}, of which {others[0]} and "
-            f"{len(others) - 1} more are there",
-            expected="a name of which there are no files yet",
-            remedy="remove them, or give another --output_file",
-        )
 
 
 @contextlib.contextmanager
 def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
-    """The folder of the run, which all machines reach, and the name of one that each machine has.
+    """The folder of the run, which all machines reach, and one that each machine makes for itself.
 
-    Beside the output both. A remote output has the second one in --temp_dir, or where the system
-    keeps temporary files; there it stays with machines other than this one.
+    Both are beside the output. With a remote output the second one is in --temp_dir, or the
+    system's folder for temporary files; on machines other than this one it is left there.
     """
     name = f"bert_tf_{uuid.uuid4().hex}"
-    if "://" not in job.output_file:
+    if not is_remote(job.output_file):
         with working_folder(job.output_file, None) as folder:
-            folder = folder.absolute()
-            machine_folder = pathlib.Path(job.temp_dir or folder, name)
+            machine_folder = pathlib.Path(job.temp_dir or folder.absolute(), name)
             try:
-                yield str(folder), machine_folder
+                yield str(folder.absolute()), machine_folder
             finally:
                 shutil.rmtree(machine_folder, ignore_errors=True)
         return
     folder = hidden_sibling(job.output_file, "working")
-    if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)  # of a run that was killed
-    tf.io.gfile.makedirs(folder)
+    if gfile().exists(folder):
+        gfile().rmtree(folder)  # of a run that was killed
+    gfile().makedirs(folder)
     try:
         yield folder, pathlib.Path(job.temp_dir or tempfile.gettempdir(), name)
     finally:
-        tf.io.gfile.rmtree(folder)
+        gfile().rmtree(folder)
 
 
-# Of an InputError, in what a runner tells of it.
+# An InputError, in the message of a runner.
 MESSAGE = re.compile(r"Received: (.+)\nExpected: (.+)\nTo do: (.+?)(?: \[while running.*)?$", re.M)
 
 
@@ -315,38 +270,30 @@ def run(options: PipelineOptions, setup: Setup, paths: Sequence[str]) -> None:
 
     Raises:
       InputError: raised by a step on some machine.
-      RuntimeError: Beam's, for what else goes wrong.
+      RuntimeError: Beam's, for what else fails.
     """
     pipeline = beam.Pipeline(options=options)
     build(pipeline, setup, paths)
     try:
         state = pipeline.run().wait_until_finish()
-    except Exception as error:  # what a runner raises is its own
-        # The message is all that comes back from other processes.
+    except Exception as error:  # each runner raises its own
+        # Only the message comes back from other processes.
         message = MESSAGE.search(str(error).replace("\\n", "\n"))
         if message is None:
             raise
-        received, expected, remedy = message.groups()
-        raise InputError(received=received, expected=expected, remedy=remedy) from None
+        raise InputError(*message.groups()) from None
     if state != beam.runners.runner.PipelineState.DONE:
-        raise RuntimeError(f"the pipeline ended as {state}, not DONE; its runner's log tells why")
+        raise RuntimeError(f"the pipeline ended as {state}, not DONE; see its runner's log")
 
 
-def name_shards(output_file: str, folder: str, made: dict[str, Any]) -> dict[str, int]:
+def name_shards(output_file: str, folder: str, result: dict[str, Any]) -> dict[str, int]:
     """Gives the files of a complete run their names; returns the number of records of each."""
-    total, written = made["num_shards"], dict(made["records"])
+    num_shards, written = result["num_shards"], dict(result["records"])
     records = {}
-    tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
-    for shard in range(total):
+    for shard in range(num_shards):
         if shard not in written:  # more files than records
             steps.write_shard(f"{folder}/shards/{shard}", [])
-        path = f"{output_file}-{shard:05d}-of-{total:05d}"
-        tf.io.gfile.rename(f"{folder}/shards/{shard}", path)
+        path = f"{output_file}-{shard:05d}-of-{num_shards:05d}"
+        gfile().rename(f"{folder}/shards/{shard}", path)
         records[path] = written.get(shard, 0)
     return records
-
-
-def first_records(paths: Iterable[str]) -> list[bytes]:
-    """Some records to show."""
-    dataset = tf.data.TFRecordDataset(list(paths)).take(EXAMPLES_SHOWN)
-    return [record.numpy() for record in dataset]

@@ -1,4 +1,4 @@
-"""What each machine does in the Beam pipeline: functions of plain values, in the order of the way.
+"""What each machine does in the Beam pipeline: functions of plain values, in the order of the data.
 
 measure     a file -> how long each of its documents is
 cut         the documents of all files -> where blocks begin and end
@@ -7,8 +7,8 @@ tokenize    the text of a block -> its ids, in the run's folder
 instances   the ids of all blocks -> the keyed records of one block
 write       the keyed records of a shard -> a file of records in the order of their keys
 
-Blocks are cut as the local generator cuts them, across the ends of files, and everything random
-comes from the seed and a block's number; so the records are the local generator's.
+Blocks are cut as the local generator cuts them, across the ends of files, and random numbers come
+from the seed and a block's number; so the records are the local generator's.
 """
 
 import collections
@@ -26,10 +26,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.files import gfile
 from bert_tf.runtime import without_notices
-from data_gen.blocks import CORPUS_FOLDER, BlockWorker, Plan, Tokenized
 from data_gen.corpus import CorpusWriter, TokenizedBlock
 from data_gen.documents import Block, Counts, DocumentReader
+from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan
+from data_gen.report import Statistics
 from data_gen.shuffling import KEY_BITS, unpack
 
 
@@ -42,7 +44,7 @@ class Share(NamedTuple):
 
 
 class Shards(NamedTuple):
-    """What is known of the whole when all text is tokenized."""
+    """What is known once all text is tokenized."""
 
     block_documents: list[range]  # the numbers of each block's documents in the corpus
     num_shards: int
@@ -52,7 +54,7 @@ class Shards(NamedTuple):
 
 
 def measure(path: str, input_format: str) -> np.ndarray:
-    """The characters of each document of a file, int64 [documents]."""
+    """The number of characters of each document of a file: int64 [documents]."""
     reader = DocumentReader([path], input_format=input_format)
     return np.fromiter((sum(map(len, d)) for d in reader.documents()), np.int64)
 
@@ -60,15 +62,15 @@ def measure(path: str, input_format: str) -> np.ndarray:
 def cut(files: Iterable[tuple[int, np.ndarray]], block_characters: int) -> dict[int, list[Share]]:
     """Cuts all documents, in the order of the files, as `DocumentReader.blocks` does.
 
-    Files of documents of 3, 4 and of 5, 2 characters, with blocks of at least 6: block 0 is the
-    first file, block 1 the second; with blocks of at least 8, block 0 runs on into the second.
+    Files with documents of 3, 4 and of 5, 2 characters, in blocks of at least 6: block 0 is the
+    first file, block 1 the second; in blocks of at least 8, block 0 runs on into the second.
 
     Args:
-      files: (number, `measure` of it), in any order.
-      block_characters: the least size of a block, but for the last.
+      files: (number, its `measure`), in any order.
+      block_characters: the least size of a block, except the last.
 
     Returns:
-      The shares by file.
+      The shares of each file.
     """
     shares: dict[int, list[Share]] = {}
     block, size = 0, 0
@@ -87,21 +89,20 @@ def cut(files: Iterable[tuple[int, np.ndarray]], block_characters: int) -> dict[
 def gather(
     path: str, input_format: str, shares: Sequence[Share], counts: Counts
 ) -> Iterator[tuple[int, bytes]]:
-    """The text of each share, by block; what is met and dropped is added to `counts`."""
+    """The text of each share, with the number of its block; adds to `counts`."""
     reader = DocumentReader([path], input_format=input_format)
     documents = reader.documents()
     for share in shares:
         some = [next(documents) for _ in range(share.end_document - share.first_document)]
         yield share.block, pickle.dumps(some)
-    # The last document is known to be complete only when the file is read to its end.
+    # Only at the end of the file is the last document known to be complete.
     collections.deque(documents, maxlen=0)
     counts.update(reader.counts)
 
 
 def put_block_together(index: int, shares: Iterable[tuple[int, bytes]]) -> Block:
-    """A block of text from (number of the file, share of it)."""
-    documents = [d for _, share in sorted(shares) for d in pickle.loads(share)]
-    return Block(index, documents, bytes_read=0)
+    """A block of text from (number of the file, share of its text)."""
+    return Block(index, [d for _, share in sorted(shares) for d in pickle.loads(share)])
 
 
 # ------------------------------------------------------------------------- blocks -> ids
@@ -109,37 +110,38 @@ def put_block_together(index: int, shares: Iterable[tuple[int, bytes]]) -> Block
 
 @functools.cache
 def block_worker(plan: Plan) -> BlockWorker:
-    """One for all steps of a process."""
+    """The one worker of this process, for all steps."""
     with without_notices():
         return BlockWorker(plan)
 
 
-def tokenize(plan: Plan, block: Block, run_folder: str) -> Tokenized:
-    """Text -> ids, which are written to the run's folder too."""
-    tokenized = block_worker(plan).tokenize(block)
+def tokenize(plan: Plan, block: Block, run_folder: str) -> tuple[int, Statistics]:
+    """Text -> ids, written to the run's folder; returns how many documents they are."""
+    tokenized, statistics = block_worker(plan).tokenize(block)
     buffer = io.BytesIO()
-    np.savez(buffer, *(array.astype(np.int32) for array in tokenized.block.__dict__.values()))
+    np.savez(buffer, **vars(tokenized))
     path = f"{run_folder}/blocks/{block.index}"
-    with new_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+    with new_file(path) as temporary, gfile().GFile(temporary, "wb") as file:
         file.write(buffer.getvalue())
-    return tokenized
+    return len(tokenized.document_lengths), statistics
 
 
 def read_block(run_folder: str, index: int) -> TokenizedBlock:
     """What `tokenize` wrote."""
-    with tf.io.gfile.GFile(f"{run_folder}/blocks/{index}", "rb") as file:
-        arrays = np.load(io.BytesIO(file.read()))
-    tokens, *lengths = (arrays[name] for name in arrays.files)
-    return TokenizedBlock(tokens, *(array.astype(np.int64) for array in lengths))
+    with gfile().GFile(f"{run_folder}/blocks/{index}", "rb") as file:
+        return TokenizedBlock(**np.load(io.BytesIO(file.read())))
 
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[str]:
-    """Where to write a file so that it appears whole; the same work may be done twice at a time."""
+    """Where to write a file that appears when it is whole.
+
+    The name is new each time: a runner may have the same work done twice at a time.
+    """
     temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
-    tf.io.gfile.makedirs(path.rpartition("/")[0])
+    gfile().makedirs(path.rpartition("/")[0])
     yield temporary
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    gfile().rename(temporary, path, overwrite=True)
 
 
 # ------------------------------------------------------------------------- ids -> records
@@ -148,8 +150,8 @@ def new_file(path: str) -> Iterator[str]:
 def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) -> None:
     """Makes the files of a `DiskCorpus` of all blocks, once on each machine.
 
-    A random next segment may come from any document, and how long it is decides which random
-    numbers are drawn next; so every block needs the whole corpus at hand, four bytes a token.
+    A random next segment may come from any document, and its length decides which random numbers
+    are drawn next; so every block needs the whole corpus at hand, four bytes a token.
     """
     folder.mkdir(parents=True, exist_ok=True)
     complete, incomplete = folder / CORPUS_FOLDER, folder / "incomplete_corpus"
@@ -170,7 +172,7 @@ def keyed_records(
     """The records of a block, each with its key in the order of all.
 
     A corpus of a single block gets the original's records in the original's order, as it does
-    locally; its keys are spread evenly.
+    locally; its keys are evenly spaced.
     """
     worker = block_worker(plan)
     if len(shards.block_documents) == 1:
@@ -182,8 +184,7 @@ def keyed_records(
 
 def write_shard(path: str, packed: Iterable[bytes]) -> int:
     """Writes the records of a shard in the order of their keys; returns how many there are."""
-    records = [keyed for part in packed for keyed in unpack(part)]
-    records.sort()
+    records = sorted(keyed for part in packed for keyed in unpack(part))
     with new_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
         for _, record in records:
             writer.write(record)

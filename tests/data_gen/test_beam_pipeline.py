@@ -1,4 +1,4 @@
-"""data_gen/beam_pipeline.py and its command, in processes of Beam's local runner."""
+"""data_gen/beam/pipeline.py and its command, in processes of Beam's local runner."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ def records(*paths) -> list[bytes]:
 def run_command(job, *words: str) -> subprocess.CompletedProcess:
     settings = dataclasses.asdict(job.settings)
     named = {**settings, **{n: getattr(job, n) for n in ("input_file", "output_file")}}
-    command = ["beam-data", f"--vocab_file={job.vocab_file}"]
+    command = ["-m", "bert_tf", "beam-data", f"--vocab_file={job.vocab_file}"]
     command += [f"--{name}={value}" for name, value in named.items()]
     return subprocess.run(
         [sys.executable, *command, *words],

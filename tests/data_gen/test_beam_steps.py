@@ -1,4 +1,4 @@
-"""data_gen/beam_steps.py, step by step without Beam: the local generator's records."""
+"""data_gen/beam/steps.py, step by step without Beam: the local generator's records."""
 
 import collections
 import dataclasses
@@ -76,9 +76,9 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
     sizes = {}
     for block in [*reversed(parts), *parts]:
         text = steps.put_block_together(block, parts[block])
-        tokenized = steps.tokenize(plan, text, run_folder)
-        counts.update(tokenized.counts if block not in sizes else {})
-        sizes[block] = len(tokenized.block.document_lengths)
+        num_documents, statistics = steps.tokenize(plan, text, run_folder)
+        counts.update(statistics.counts if block not in sizes else {})
+        sizes[block] = num_documents
     ends = np.cumsum([0, *(sizes[i] for i in range(len(sizes)))]).tolist()
     shards = steps.Shards([range(*ends[i : i + 2]) for i in range(len(sizes))], num_shards)
     packed = collections.defaultdict(list)

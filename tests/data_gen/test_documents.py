@@ -84,7 +84,7 @@ def test_blocks_hold_whole_documents_in_order(tmp_path):
     assert [len(block.documents) for block in blocks] == [10] * 100
     assert [block.index for block in blocks] == list(range(100))
     assert blocks[7].documents[3] == ["0073 one", "0073 two"]
-    assert blocks[-1].bytes_read == reader.total_bytes == len(text)
+    assert reader.bytes_read == reader.total_bytes == len(text)
     other = DocumentReader([str(path)], input_format="text")
     assert [len(block.documents) for block in other.blocks(145 * 16)] == [145] * 6 + [130]
 
@@ -124,7 +124,7 @@ def test_what_is_not_utf8_is_named_with_its_line(
 ):
     monkeypatch.setattr(documents, "READ_BYTES", read_bytes)
     path = write(tmp_path / "a.txt", content)
-    assert_refused(f"line {line}, with the byte 0x{byte}", path)
+    assert_refused(f"line {line}: the byte 0x{byte}", path)
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):

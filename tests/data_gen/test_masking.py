@@ -26,7 +26,7 @@ def make_rules(**changes) -> MaskingRules:
         "mask_id": MASK,
         "special_ids": frozenset([CLS, SEP]),
         "vocab_ids": range(len(PIECES)),
-        "continues_word": [piece.startswith("##") for piece in PIECES],
+        "continuation_ids": frozenset(i for i, piece in enumerate(PIECES) if piece[:2] == "##"),
         "do_whole_word_mask": False,
     }
     return MaskingRules(**values | changes)
@@ -70,8 +70,7 @@ def test_a_piece_that_continues_nothing_is_a_group_of_its_own():
     [(3, 1), (10, 2), (30, 4), (130, 20), (134, 20), (512, 20)],
 )
 def test_number_to_mask(length, expected):
-    number = number_to_mask(length, masked_lm_prob=0.15, max_predictions_per_seq=20)
-    assert number == expected
+    assert number_to_mask(length, make_rules()) == expected
 
 
 def test_a_group_that_would_go_beyond_is_left_out():
@@ -99,7 +98,7 @@ def test_shares_over_many_tokens(do_whole_word_mask):
     size = 30011
     rules = make_rules(
         vocab_ids=range(size),
-        continues_word=[number % 4 == 0 for number in range(size)],
+        continuation_ids=frozenset(range(0, size, 4)),
         do_whole_word_mask=do_whole_word_mask,
     )
     masked_count = as_mask = as_itself = 0
@@ -144,8 +143,5 @@ def test_what_holds_for_every_sequence(
         for group in maskable_groups(ids, rules):
             assert len(set(group) & set(masked.positions)) in (0, len(group))
     elif set(body) - {CLS, SEP}:
-        wanted = number_to_mask(
-            len(ids), masked_lm_prob=masked_lm_prob, max_predictions_per_seq=max_predictions
-        )
         maskable = sum(token not in (CLS, SEP) for token in ids)
-        assert len(masked.positions) == min(wanted, maskable)
+        assert len(masked.positions) == min(number_to_mask(len(ids), rules), maskable)

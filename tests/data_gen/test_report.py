@@ -1,11 +1,11 @@
-"""data_gen/report.py: progress, and a report without a division by zero."""
+"""data_gen/report.py: shares computed by hand, warnings, and records as text."""
 
 import doctest
 
 from data_gen import report
 from data_gen.documents import Counts
 from data_gen.instances import Settings
-from data_gen.report import Progress, make_report
+from data_gen.report import Statistics, make_report
 
 SETTINGS = Settings(
     max_seq_length=11,
@@ -39,9 +39,9 @@ def test_shares_by_hand():
         masked_as_mask=15,
         masked_as_itself=3,
     )
-    made = make_report(
-        counts, sampled=Counts({1: 5, 2: 1, 3: 2}), settings=SETTINGS, output_files={"x": 10}
-    )
+    statistics = Statistics(Counts(tokens=0), Counts({1: 4, 2: 1}))
+    statistics.update(Statistics(counts, Counts({1: 1, 3: 2})))
+    made = make_report(statistics, settings=SETTINGS, output_files={"x": 10})
     assert made["unknown_share"] == 0.15
     assert made["repeated_sentence_share"] == 1 - 3 / 8
     assert made["dropped"] == {"sentences_without_tokens": 3}
@@ -54,12 +54,12 @@ def test_shares_by_hand():
     assert round(made["random_share"], 9) == 0.1
     assert made["settings"]["max_seq_length"] == 11
     assert len(made["warnings"]) == 2
-    assert "15% of the pieces are [UNK]" in made["warnings"][0]
+    assert "15% of the tokens are [UNK]" in made["warnings"][0]
     assert "About 62% of the sentences repeat" in made["warnings"][1]
 
 
 def test_nothing_counted_is_no_division_by_zero():
-    made = make_report(Counts(), sampled=Counts(), settings=SETTINGS, output_files={})
+    made = make_report(Statistics(), settings=SETTINGS, output_files={})
     assert made["instances"] == made["mean_length"] == made["mask_share"] == 0
 
 
@@ -77,18 +77,17 @@ def test_a_record_in_a_line():
     assert report.describe(values | {"next_sentence_labels": [1]}, pieces) == f"(random) {line}"
 
 
-def test_progress_says_how_long_it_will_take(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
-    lines = []
-    monkeypatch.setattr(report.logging, "info", lambda text, *values: lines.append(text % values))
-    progress = Progress("read", 60, "MB")
-    for now, done in ((101.0, 1), (120.0, 15), (121.0, 16), (150.0, 40)):  # noqa: B007
-        progress.update(done, note="; all well")
-    now = 300.0
-    progress.finish(60)
-    assert lines == [
-        "read: 15 of 60 MB, 0.75 a second, 1 min 0 s left; all well",
-        "read: 40 of 60 MB, 0.8 a second, 25 s left; all well",
-        "read: 60 MB in 3 min 20 s",
+def test_the_report_as_sentences(caplog):
+    counts = Counts(files=2, documents=3, sentences=50, tokens=800, unknown_tokens=6)
+    counts += Counts(instances=8, instance_tokens=84, full_instances=2, random_next=5)
+    counts += Counts(masked=20, masked_as_mask=15, masked_as_itself=3, blank_lines=7)
+    statistics = Statistics(counts, Counts({1: 1}))
+    made = make_report(statistics, settings=SETTINGS, output_files={})
+    with caplog.at_level("INFO"):
+        report.log_report(made)
+    assert [record.getMessage() for record in caplog.records] == [
+        "3 documents, 50 sentences, 800 tokens (0.75 % [UNK]) in 2 files",
+        "8 instances: 10.5 tokens on average, 25.0 % of full length, 62.5 % random next",
+        "23.8 % of the tokens to predict: 75.0 % [MASK], 15.0 % unchanged, 10.0 % random",
+        "dropped: 7 blank lines",
     ]

@@ -1,4 +1,4 @@
-"""data_gen/build_vocab.py: the same bytes every time, and a tokenizer that takes them."""
+"""data_gen/vocabulary.py: the same bytes every time, and a tokenizer that takes them."""
 
 import doctest
 import os

@@ -1,12 +1,22 @@
-"""data_gen/workers.py: results in order, bounded work under way, and what happens at the end."""
+"""data_gen/workers.py: results in order, few tasks at a time; complete files or none."""
 
 import os
 import signal
 
 import pytest
+import tensorflow as tf
+from generation import names
 
 from bert_tf.errors import InputError
-from data_gen.workers import TASKS_PER_WORKER, Workers, choose_num_workers
+from data_gen.workers import (
+    TASKS_PER_WORKER,
+    Workers,
+    choose_num_workers,
+    working_folder,
+    write_in_turn,
+)
+
+# ------------------------------------------------------------------------- processes
 
 
 def prepare(base: int) -> tuple[int, int]:
@@ -45,7 +55,7 @@ def test_several_processes_give_results_in_order_and_take_tasks_as_they_go():
         # The same processes do the next kind of work; errors come through.
         with pytest.raises(OSError, match="No space left"):
             list(workers.map(fail, range(9)))
-        with pytest.raises(InputError, match="worker processes"):
+        with pytest.raises(InputError, match="one of 2 worker processes"):
             list(workers.map(kill_itself, range(2)))
 
 
@@ -58,3 +68,95 @@ def test_number_of_workers():
     assert choose_num_workers(3, most=9) == 3
     assert choose_num_workers(3, most=2) == 2
     assert 1 <= choose_num_workers(0, most=1000) <= (os.cpu_count() or 1)
+
+
+# ------------------------------------------------------------------------- files
+
+
+def records(path) -> list[bytes]:
+    return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+
+
+def test_records_go_to_the_files_in_turn_and_appear_at_the_end(tmp_path):
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+
+    def numbers():
+        for number in range(7):
+            yield b"%d" % number
+            assert not any(tf.io.gfile.exists(path) for path in paths)
+
+    assert write_in_turn(paths, numbers()) == dict(zip(paths, (3, 2, 2), strict=True))
+    assert [records(path) for path in paths] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+    assert names(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path):
+    def broken():
+        yield b"new"
+        raise KeyboardInterrupt
+
+    old = tmp_path / "a"
+    old.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write_in_turn([str(old), str(tmp_path / "b")], broken())
+    assert names(tmp_path) == ["a"]
+    assert old.read_bytes() == b"old"
+
+
+def test_no_file_gets_its_name_before_all_are_complete(tmp_path, monkeypatch):
+    """The disk may be full when the last records are written, which is when a file is closed."""
+
+    class FullDisk(tf.io.TFRecordWriter):
+        def close(self):
+            super().close()
+            raise OSError(28, "No space left on device")
+
+    writers = iter([tf.io.TFRecordWriter, FullDisk, tf.io.TFRecordWriter])
+    monkeypatch.setattr(tf.io, "TFRecordWriter", lambda path: next(writers)(path))
+    monkeypatch.setattr(FullDisk, "__exit__", lambda self, *_: self.close())
+    with pytest.raises(OSError, match="No space"):
+        write_in_turn([str(tmp_path / name) for name in "abc"], [b"1", b"2"])
+    assert names(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+
+    def never():
+        raise AssertionError("a record was asked for")
+        yield
+
+    for bad, message in (("folder", "it is a folder"), ("file/x", "cannot be written")):
+        with pytest.raises(InputError, match=message):
+            write_in_turn([str(tmp_path / "good"), str(tmp_path / bad)], never())
+        assert names(tmp_path) == ["file", "folder"]
+
+
+def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
+    output = str(tmp_path / "out.tfrecord")
+    left_over = tmp_path / ".out.tfrecord.working" / "corpus"
+    left_over.mkdir(parents=True)
+    (left_over / "tokens").write_text("of a run that was killed")
+    with working_folder(output, None) as folder:
+        assert folder == left_over.parent
+        assert names(folder) == ["lock"]
+        with (
+            pytest.raises(InputError, match="another run is making"),
+            working_folder(output, None),
+        ):
+            pass
+        assert folder.exists()
+    assert names(tmp_path) == []
+
+
+def test_working_folder_elsewhere(tmp_path):
+    with working_folder("gs://bucket/out", str(tmp_path / "t")) as folder:
+        assert folder.parent == tmp_path / "t"
+    assert names(tmp_path / "t") == []
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match=r"file/out\.working, which cannot be made"),
+        working_folder("out", str(tmp_path / "file")),
+    ):
+        pass
