@@ -8,6 +8,8 @@ import pytest
 import reference
 import small
 import tensorflow as tf
+from model_files import assert_same
+from model_files import write_bundle as write
 
 from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import (
@@ -18,7 +20,6 @@ from bert_tf.checkpoints.tf1 import (
     checkpoint_name,
     find_checkpoint,
     warn_of_changed_settings,
-    write_checkpoint,
 )
 from bert_tf.errors import InputError
 
@@ -26,25 +27,10 @@ SHAPES = reference.variable_shapes(small.CONFIG)
 DATA = ".data-00000-of-00001"
 
 
-def write(prefix, tensors) -> str:
-    """A checkpoint of these tensors; returns its prefix."""
-    write_checkpoint(str(prefix), tensors, temporary=f"{prefix}.temporary")
-    return str(prefix)
-
-
 def read(prefix) -> dict[str, np.ndarray]:
     """All tensors of a checkpoint, by TensorFlow's own reader."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_same(ours, theirs) -> None:
-    """Equal names, types, shapes and bits."""
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert ours[name].dtype == value.dtype, name
-        assert ours[name].shape == value.shape, name
-        assert ours[name].tobytes() == value.tobytes(), name
 
 
 def copy(prefix, folder, suffixes=("", ".index", DATA)) -> str:
@@ -55,16 +41,6 @@ def copy(prefix, folder, suffixes=("", ".index", DATA)) -> str:
             shutil.copy(f"{prefix}{suffix}", f"{target}{suffix}")
             pathlib.Path(f"{target}{suffix}").chmod(0o600)
     return str(target)
-
-
-@pytest.fixture
-def model():
-    return pretraining_model(small.CONFIG)
-
-
-@pytest.fixture
-def weights():
-    return reference.random_weights(small.CONFIG, seed=3)
 
 
 # ---------------------------------------------------------------------------- the original's files
@@ -114,9 +90,9 @@ def test_the_encoder_alone_leaves_the_heads_unused(original):
 # ---------------------------------------------------------------------------- ours, elsewhere
 
 
-def test_tensorflow_1_reads_what_we_write(tmp_path, weights):
+def test_tensorflow_1_reads_what_we_write(tmp_path, tensors):
     """A v1 graph with the original's variables, restored by its Saver."""
-    tensors = weights | {
+    tensors |= {
         "bert/pooler/dense/bias/adam_m": np.float32(range(small.CONFIG.hidden_size)),
         GLOBAL_STEP: np.int64(2**40 + 1),
     }
@@ -201,127 +177,6 @@ def test_a_broken_checkpoint_file(tmp_path, text):
         with pytest.raises(InputError) as caught:
             find()
         assert f"{tmp_path}/checkpoint" in caught.value.received
-
-
-# ---------------------------------------------------------------------------- loading
-
-
-def test_load_under_another_seed(model, weights, tmp_path):
-    prefix = write(tmp_path / "a.ckpt", weights)
-    report = load_checkpoint(model, prefix)
-    assert_same(reference.take_weights(model), weights)
-    assert report.path == prefix
-    assert str(report) == (
-        f"{prefix}: {len(SHAPES)} variables loaded\n  missing (kept fresh): 0\n  unused: 0\n"
-        "  optimizer state, not loaded: 0"
-    )
-
-
-def test_a_missing_head_keeps_its_fresh_weights(model, weights, tmp_path):
-    before = reference.take_weights(model)
-    there = {name: value for name, value in weights.items() if not name.startswith("cls/seq")}
-    others = {
-        "cls/squad/output_bias": np.zeros(2, np.float32),
-        "bert/pooler/dense/bias/adam_m": np.ones(3, np.float32),
-        "AdamWeightDecayOptimizer/x": np.float32(1),
-        GLOBAL_STEP: np.int64(5),
-        RUN_SETTINGS: tf.constant("{}"),
-    }
-    report = load_checkpoint(model, write(tmp_path / "a.ckpt", there | others))
-    missing = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
-    assert report.missing == missing
-    assert report.unused == ["cls/squad/output_bias"]
-    assert set(report.slots) == others.keys() - {"cls/squad/output_bias"}
-    assert_same(reference.take_weights(model), there | {name: before[name] for name in missing})
-    assert "missing (kept fresh): 2\n    cls/seq_relationship/output_bias\n" in str(report)
-    with pytest.raises(InputError, match="a model without a next-sentence head; it has cls/squad"):
-        load_checkpoint(model, tmp_path / "a.ckpt", required="bert/|cls/")
-
-
-def refused(model, prefix, message: str) -> InputError:
-    """Loading raises, and the model is as before."""
-    before = reference.take_weights(model)
-    with pytest.raises(InputError, match=message) as caught:
-        load_checkpoint(model, prefix)
-    assert_same(reference.take_weights(model), before)
-    assert str(prefix) in caught.value.received
-    return caught.value
-
-
-def test_a_missing_weight_of_the_encoder(model, weights, tmp_path):
-    name = "bert/encoder/layer_1/output/dense/bias"
-    there = {n: value for n, value in weights.items() if n != name}
-    refused(model, write(tmp_path / "a.ckpt", there), f"lacks 1 .*such as {name}\n")
-
-
-def test_another_shape(model, weights, tmp_path):
-    name = "bert/embeddings/word_embeddings"
-    weights[name] = np.zeros([43, small.CONFIG.hidden_size], np.float32)
-    error = refused(model, write(tmp_path / "a.ckpt", weights), rf"{name} has the shape \(43, 22\)")
-    assert error.expected == "(41, 22), as the configuration says"
-
-
-@pytest.mark.parametrize(
-    ("required", "says"),
-    [
-        (r"bert/", "a model without a BERT encoder; it has distilbert/x\n"),
-        (r"nothing/", "lacks all of the model's weights, such as bert/embeddings"),
-    ],
-)
-def test_nothing_matches(model, tmp_path, required, says):
-    prefix = write(tmp_path / "a.ckpt", {"distilbert/x": np.float32(1)})
-    with pytest.raises(InputError, match=says):
-        load_checkpoint(model, prefix, required=required)
-
-
-@pytest.mark.parametrize(
-    ("scope", "part"),
-    [
-        ("bert/pooler/", "pooler"),
-        ("cls/predictions/", "masked-LM head"),
-        ("cls/seq_relationship/", "next-sentence head"),
-    ],
-)
-def test_a_missing_part_is_named(model, weights, tmp_path, scope, part):
-    """The reason in the user's words; what is missing of a part that is there is listed."""
-    there = {name: value for name, value in weights.items() if not name.startswith(scope)}
-    with pytest.raises(InputError, match=f"a model without a {part}\n"):
-        load_checkpoint(model, write(tmp_path / "a.ckpt", there), required="")
-    name = next(name for name in weights if name.startswith(scope))
-    there = {n: value for n, value in weights.items() if n != name}
-    with pytest.raises(InputError, match=f"lacks 1 .*such as {name}\n"):
-        load_checkpoint(model, write(tmp_path / "a.ckpt", there), required="")
-
-
-@pytest.mark.parametrize("keep", [0, 1, 1000, -1])
-def test_cut_off_data(model, weights, tmp_path, keep):
-    prefix = write(tmp_path / "a.ckpt", weights)
-    data = pathlib.Path(prefix + DATA)
-    data.write_bytes(data.read_bytes()[:keep])
-    refused(model, prefix, "which cannot be read")
-
-
-def test_damaged_data(model, weights, tmp_path):
-    """One bit of the last tensor: the others are read by then."""
-    prefix = write(tmp_path / "a.ckpt", weights)
-    data = bytearray(pathlib.Path(prefix + DATA).read_bytes())
-    data[-1] ^= 1
-    pathlib.Path(prefix + DATA).write_bytes(data)
-    refused(model, prefix, "which cannot be read")
-
-
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"text"])
-def test_damaged_index(model, weights, tmp_path, damage):
-    prefix = write(tmp_path / "a.ckpt", weights)
-    index = pathlib.Path(f"{prefix}.index")
-    index.write_bytes(damage(index.read_bytes()))
-    refused(model, prefix, "which cannot be read")
-
-
-def test_missing_data_file(model, weights, tmp_path):
-    prefix = write(tmp_path / "a.ckpt", weights)
-    pathlib.Path(prefix + DATA).unlink()
-    refused(model, prefix, "which cannot be read")
 
 
 # ---------------------------------------------------------------------------- a run's folder

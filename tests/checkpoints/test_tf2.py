@@ -117,11 +117,6 @@ def write(folder, config=small.CONFIG, **objects) -> str:
     return tf.train.Checkpoint(**objects).save(str(folder / "bert_model.ckpt"))
 
 
-@pytest.fixture
-def tensors():
-    return model_files.tensors_of()
-
-
 def encoder_of(tensors) -> dict[str, np.ndarray]:
     return {name: value for name, value in tensors.items() if name.startswith("bert/")}
 

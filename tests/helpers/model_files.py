@@ -73,6 +73,12 @@ def assert_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
         assert mine.tobytes() == other.tobytes(), name
 
 
+def write_bundle(prefix: pathlib.Path | str, tensors: Mapping[str, Any]) -> str:
+    """A checkpoint of these tensors alone; returns its prefix."""
+    write_checkpoint(str(prefix), tensors, temporary=f"{prefix}.temporary")
+    return str(prefix)
+
+
 def write_tf1(
     folder: pathlib.Path,
     tensors: Mapping[str, np.ndarray],
@@ -87,8 +93,7 @@ def write_tf1(
         (folder / "bert_config.json").write_text(config.to_json_string())
     if pieces:
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    write_checkpoint(str(folder / name), tensors, temporary=str(folder / "temporary"))
-    return str(folder / name)
+    return write_bundle(folder / name, tensors)
 
 
 # ---------------------------------------------------------------------------- Hugging Face
