@@ -38,6 +38,7 @@ EXTRAS["dev"] = [
     "pytest>=8,<10",
     "pytest-xdist>=3.6,<4",
     "ruff>=0.12,<0.18",
+    "setuptools>=77,<82",  # builds the wheel that a test installs
 ]
 
 setup(
