@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.metadata import folder_of, join
 from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS
 from bert_tf.serving.signatures import ServingTask
 
@@ -39,17 +39,17 @@ def metrics_of(path: str) -> dict[str, str]:
 
     Empty if there is none, or if its step is another checkpoint's.
     """
-    folder = path if tf.io.gfile.isdir(path) else folder_of(path)
+    folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
     metrics = _metrics_in(folder)
     if not metrics and folder.rpartition("/")[2] == files.BEST:
-        metrics = _metrics_in(folder_of(folder))
+        metrics = _metrics_in(os.path.dirname(folder))
     step = tf1.step_of(path)
     is_other = step and metrics.get(tf1.GLOBAL_STEP) not in (None, str(step))
     return {} if is_other else metrics
 
 
 def _metrics_in(folder: str) -> dict[str, str]:
-    path = join(folder, files.EVAL_RESULTS)
+    path = os.path.join(folder, files.EVAL_RESULTS)
     if not tf.io.gfile.exists(path):
         return {}
     pairs = (line.partition(" = ") for line in files.read_text(path).splitlines())
