@@ -1,13 +1,12 @@
-"""Records -> batches of one shape, or of a few shapes if they are batched by length.
+"""Records -> batches of one length, or each cut to one of a few lengths.
 
-    RecordFiles       row 0, row 1, row 2, ...                   shards.py
-    Sampler           position 0, 1, 2, ... -> row               samplers.py
-    RecordBatches     batch t: the rows at positions t * B to (t + 1) * B - 1, all [B, S]
-    BucketedBatches   the same, cut to the shortest of a few lengths that holds the batch
+    RecordFiles     row 0, row 1, row 2, ...             shards.py
+    Sampler         position 0, 1, 2, ... -> row         samplers.py
+    RecordBatches   batch t: the rows at positions t * B to (t + 1) * B - 1
 
-    tokens of rows 0 to 5     7 2 3 6 8 2        S = 8, B = 2
-    RecordBatches             [7 2] [3 6] [8 2]            8, 8, 8 columns
-    BucketedBatches           [2 2] [3 6] [7 8]            4, 8, 8 columns, by a `ByLengthSampler`
+    tokens of rows 0 to 5             7 2 3 6 8 2          records of S = 8, batches of B = 2
+    pre-training                      [7 2] [3 6] [8 2]    [2, 8] each
+    fine-tuning, sorted and cut       [2 2] [3 6] [7 8]    [2, 4], [2, 8], [2, 8]
 
 The lengths are few and fixed, so that a compiled step is compiled a few times only.
 """
@@ -52,6 +51,8 @@ class RecordBatches:
         batch_size: int,
         vocab_size: int,
         num_examples: int | None = None,
+        lengths: np.ndarray | None = None,
+        padded_lengths: Sequence[int] = (),
     ):
         """Reads nothing yet.
 
@@ -61,11 +62,23 @@ class RecordBatches:
           batch_size: B, rows of a batch, over all replicas together.
           vocab_size: V; an id that has no row in the embedding table is an `InputError`.
           num_examples: how many examples in all; None for endless batches.
+          lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
+          padded_lengths: what sequences are cut to, rising: the shortest that holds the batch.
+
+        Raises:
+          InputError: a record is longer than all padded lengths.
         """
         self._files, self._sampler = files, sampler
         self.batch_size, self._vocab_size = batch_size, vocab_size
         self._num_examples = num_examples
+        self._lengths, self._padded_lengths = lengths, padded_lengths
         self.error: InputError | None = None
+        if lengths is not None and lengths.max() > padded_lengths[-1]:
+            raise InputError(
+                f"records of up to {lengths.max()} tokens",
+                f"at most {padded_lengths[-1]}",
+                "make the data again with the same --max_seq_length",
+            )
 
     @property
     def num_batches(self) -> int | None:
@@ -76,11 +89,6 @@ class RecordBatches:
     def num_records(self) -> int:
         """The number of records in the files."""
         return len(self._files)
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features of the records."""
-        return self._files.record.features
 
     def fingerprint(self) -> int:
         """The fingerprint of the files."""
@@ -122,12 +130,12 @@ class RecordBatches:
                     except InputError as error:
                         self.error = error
                         raise
-                    yield self.cut(batch, values)
+                    yield self._cut(batch, values)
                 batch += 1
 
         signature = {
-            f.name: tf.TensorSpec([part_size, *self.shape(f)], f.parsed_dtype)
-            for f in self.features
+            f.name: tf.TensorSpec([part_size, *self._shape(f)], f.parsed_dtype)
+            for f in self._files.record.features
         }
         signature["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
         dataset = tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)
@@ -136,18 +144,33 @@ class RecordBatches:
         options.autotune.enabled = False
         return dataset.with_options(options)
 
-    def shape(self, feature: Feature) -> list[int | None]:
-        """The shape of a feature in one example of a batch."""
-        return [feature.size]
-
-    def cut(self, batch: int, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Gives the values of (a part of) a batch the shapes of `shape`."""
-        del batch
-        return values
-
     def batch_rows(self, batch: int) -> np.ndarray:
         """The rows of the real examples of a batch, in its order."""
         return self._rows(batch * self.batch_size, (batch + 1) * self.batch_size)
+
+    def length(self, batch: int) -> int:
+        """What the sequences of a batch are cut to."""
+        longest = self._lengths[self.batch_rows(batch)].max()
+        return next(length for length in self._padded_lengths if length >= longest)
+
+    def _shape(self, feature: Feature) -> list[int | None]:
+        """[S] for a sequence, [C, S] for several; S is None where batches differ in it."""
+        if self._lengths is None or not feature.is_sequence:
+            return [feature.size]
+        length = self._padded_lengths[0] if len(self._padded_lengths) == 1 else None
+        return [length] if feature.sequences == 1 else [feature.sequences, length]
+
+    def _cut(self, batch: int, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Cuts every sequence to the length of the whole batch, which all replicas share."""
+        if self._lengths is None:
+            return values
+        length = self.length(batch)
+        for feature in self._files.record.features:
+            if feature.is_sequence:
+                value = values[feature.name]
+                value = value.reshape(len(value), feature.sequences, -1)[:, :, :length]
+                values[feature.name] = value if feature.sequences > 1 else value[:, 0]
+        return values
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
         if self._num_examples is not None:
@@ -175,62 +198,6 @@ class RecordBatches:
                 f"ids from 0 to {self._vocab_size - 1}, the vocab_size of the model",
                 "give the configuration that belongs to the vocabulary of the data",
             )
-
-
-class BucketedBatches(RecordBatches):
-    """Batches whose sequences are cut to one of a few lengths."""
-
-    def __init__(
-        self,
-        files: RecordFiles,
-        sampler: Sampler,
-        *,
-        lengths: np.ndarray,
-        padded_lengths: Sequence[int],
-        **options,
-    ):
-        """Reads nothing yet.
-
-        Args:
-          files: the records.
-          sampler: which record comes at which position; a `ByLengthSampler` saves most.
-          lengths: real tokens of each record, int [rows].
-          padded_lengths: what sequences are cut to, rising; the last holds the longest record.
-          options: batch_size, vocab_size and num_examples, as for `RecordBatches`.
-
-        Raises:
-          InputError: a record is longer than all padded lengths.
-        """
-        super().__init__(files, sampler, **options)
-        if lengths.max() > padded_lengths[-1]:
-            raise InputError(
-                f"records of up to {lengths.max()} tokens",
-                f"at most {padded_lengths[-1]}",
-                "make the data again with the same --max_seq_length",
-            )
-        self._lengths, self._padded = lengths, np.asarray(padded_lengths)
-
-    def shape(self, feature: Feature) -> list[int | None]:
-        """[S] for a sequence, [C, S] for several; S is None where batches differ in it."""
-        if not feature.is_sequence:
-            return [feature.size]
-        length = int(self._padded[0]) if len(self._padded) == 1 else None
-        return [length] if feature.sequences == 1 else [feature.sequences, length]
-
-    def length(self, batch: int) -> int:
-        """S of a batch."""
-        longest = self._lengths[self.batch_rows(batch)].max()
-        return int(self._padded[np.searchsorted(self._padded, longest)])
-
-    def cut(self, batch: int, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Cuts every sequence to the length of the whole batch, which all replicas share."""
-        length = self.length(batch)
-        for feature in self.features:
-            if feature.is_sequence:
-                value = values[feature.name]
-                value = value.reshape(len(value), feature.sequences, -1)[:, :, :length]
-                values[feature.name] = value if feature.sequences > 1 else value[:, 0]
-        return values
 
 
 def real_lengths(files: RecordFiles) -> np.ndarray:
@@ -298,7 +265,7 @@ class BatchingConfig:
 
     def training(
         self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int
-    ) -> BucketedBatches:
+    ) -> RecordBatches:
         """Shuffled batches for that many steps."""
         shuffled = (
             samplers.BufferedShuffleSampler if self.legacy_shuffle else samplers.ShuffledSampler
@@ -313,7 +280,7 @@ class BatchingConfig:
             seed=seed,
         )
 
-    def once(self, files: RecordFiles, *, batch_size: int) -> BucketedBatches:
+    def once(self, files: RecordFiles, *, batch_size: int) -> RecordBatches:
         """Every record once."""
         return self._batches(
             files,
@@ -326,7 +293,7 @@ class BatchingConfig:
 
     def _batches(
         self, files: RecordFiles, sampler: Sampler, *, batch_size, num_examples, window, seed
-    ) -> BucketedBatches:
+    ) -> RecordBatches:
         lengths = real_lengths(files)
         padded: tuple[int, ...] = (self.max_seq_length,)
         if self.bucket_by_length:
@@ -346,7 +313,7 @@ class BatchingConfig:
                 num_examples=num_examples,
                 seed=seed,
             )
-        return BucketedBatches(
+        return RecordBatches(
             files,
             sampler,
             batch_size=batch_size,

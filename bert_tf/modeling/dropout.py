@@ -1,14 +1,14 @@
-"""Dropout without state: a mask is a hash of the seed, the place in the model, row and element.
+"""Dropout without state: a mask is a hash of seed, place in the model, row and element.
 
-So the masks of a step do not depend on how its batch is spread over devices or cut into
-micro-batches, and a resumed run draws those of an undisturbed one.
+Rows are counted through the global batch. So the masks of a step do not depend on how its batch is
+spread over replicas or cut into micro-batches, and a resumed run draws the masks of an undisturbed
+one.
 """
 
 import contextlib
-import dataclasses
+import math
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 import keras
 from keras import ops
@@ -16,33 +16,20 @@ from keras import ops
 GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
 
 
-@dataclasses.dataclass(frozen=True)
-class DropoutKey:
-    """What the dropout masks of one step depend on, beside the place in the model."""
-
-    seed: Any  # int32 scalar made from the run's seed and the step
-    first_row: Any  # int32 scalar: the place of this batch's row 0 in the global batch
-    num_rows: int | None  # of this batch; None: as many as a layer is given
-
-
-_keys: list[DropoutKey] = []
+_keys: list[tuple] = []  # seed, first_row and num_rows of each `dropout_key` that is entered
 
 
 @contextlib.contextmanager
 def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None]:
-    """Within this context all dropout masks are a pure function of (seed, row, place in the model).
-
-    The rows are counted through the global batch, so that masks do not depend on how the batch is
-    spread over replicas or cut into micro-batches, and a resumed run draws the masks of an
-    undisturbed one.
+    """Within this context dropout masks are a pure function of seed, row and place in the model.
 
     Args:
-      seed: int32 scalar, another one for each step.
-      first_row: int32 scalar, the place in the global batch of row 0 of what the model is given.
-      num_rows: how many rows the model is given. A layer that is given several sequences of each
-        (multiple choice) counts those; without it, rows are taken for sequences.
+      seed: int32 scalar, a different one for each step.
+      first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
+      num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
+        row (multiple choice) then counts sequences; without it, rows are taken for sequences.
     """
-    _keys.append(DropoutKey(seed, first_row, num_rows))
+    _keys.append((seed, first_row, num_rows))
     try:
         yield
     finally:
@@ -50,9 +37,9 @@ def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None
 
 
 def mix(h):
-    """The finalizer of MurmurHash3 on int32 tensors: every bit of `h` moves half of the result.
+    """The finalizer of MurmurHash3 on int32 tensors: every bit of `h` flips half of the result.
 
-    int32 with wrapping products and masked shifts, since not every backend has uint32.
+    Wrapping products and masked shifts of int32, as not every backend has uint32.
     """
     h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 16), 0xFFFF)) * -0x7A143595
     h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 13), 0x7FFFF)) * -0x3D4D51CB
@@ -61,11 +48,10 @@ def mix(h):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
-    """Dropout whose mask is a hash of (seed, place in the model, row, element), not a state.
+    """Dropout whose mask is a hash, so that it is computed again for the gradient, not stored.
 
-    Nothing is stored for the gradient and no generator runs: the mask is computed again where it
-    is needed. Outside of `dropout_key` the seed comes from a Keras `SeedGenerator`, so that the
-    layer works under `fit` too.
+    Outside of `dropout_key` the seed comes from a Keras `SeedGenerator`, so that the layer works
+    under `fit` too.
     """
 
     def __init__(self, rate: float, **kwargs):
@@ -75,15 +61,12 @@ class Dropout(keras.layers.Layer):
         self._seeds = keras.random.SeedGenerator() if rate else None
 
     def call(self, x, training=None):
-        """x [B, ...] -> [B, ...]; in training a share `rate` is 0, the rest scaled up."""
+        """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
         if not self.rate or not training:
             return x
         shape = ops.shape(x)
-        row_shape = (1, *shape[1:])
-        size = 1
-        for dimension in shape[1:]:
-            size *= dimension
-        element = ops.reshape(ops.arange(size, dtype="int32") * GOLDEN_RATIO, row_shape)
+        element = ops.arange(math.prod(shape[1:]), dtype="int32") * GOLDEN_RATIO
+        element = ops.reshape(element, (1, *shape[1:]))
         row = ops.reshape(self._row_keys(shape[0]), (shape[0],) + (1,) * (len(shape) - 1))
         # Less than `mix`, for speed: the row's key is well mixed, and only high bits are compared.
         h = ops.bitwise_xor(element, row) * -0x7A143595
@@ -92,10 +75,10 @@ class Dropout(keras.layers.Layer):
         return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
 
     def _row_keys(self, num_rows):
+        """One hash for each row [B], which its elements are mixed into."""
         if _keys:
-            key = _keys[-1]
-            each = 1 if key.num_rows is None else num_rows // key.num_rows
-            seed, first_row = key.seed, key.first_row * each
+            seed, first_row, rows_of_inputs = _keys[-1]
+            first_row *= 1 if rows_of_inputs is None else num_rows // rows_of_inputs
         else:
             own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
             seed, first_row = ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own), 0

@@ -208,11 +208,10 @@ class SequenceClassifier(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TokenClassifier(SequenceClassifier):
-    """The same for the vector of each token; SQuAD uses it with 2 classes, answer start and end."""
+    """The same for each token: sequence_output [B, S, D] -> logits [B, S, classes].
 
-    def call(self, sequence_output):
-        """sequence_output [B, S, D] -> logits [B, S, classes]."""
-        return super().call(sequence_output)
+    SQuAD uses it with 2 classes, answer start and end.
+    """
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

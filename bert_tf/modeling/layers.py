@@ -51,12 +51,8 @@ class BertLayer(keras.layers.Layer):
 
     def dense(self, units: int, name: str = "dense") -> _Dense:
         """A dense layer with BERT's initializer, of this layer's dtype."""
-        return _Dense(
-            units,
-            kernel_initializer=TruncatedNormal(stddev=self.config.initializer_range),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        kernel = TruncatedNormal(stddev=self.config.initializer_range)
+        return _Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
 
     def layer_norm(self) -> keras.layers.LayerNormalization:
         """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""

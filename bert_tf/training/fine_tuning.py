@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints import tf1
-from bert_tf.data.batches import BucketedBatches
+from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.training import optimization
 from bert_tf.training.settings import FineTuningSchedule
@@ -49,7 +49,7 @@ def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[st
 
 
 def predictions_in_order(
-    trainer: Trainer, batches: BucketedBatches, names: Iterable[str]
+    trainer: Trainer, batches: RecordBatches, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
     """The model's outputs for every record, in the order of the records.
 

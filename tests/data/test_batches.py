@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_records import NUMBER, PAIR_BYTES, framed, open_numbers
 
-from bert_tf.data.batches import BucketedBatches, RecordBatches, choose_lengths, real_lengths
+from bert_tf.data.batches import RecordBatches, choose_lengths, real_lengths
 from bert_tf.data.records import Feature, Record
 from bert_tf.data.samplers import ByLengthSampler, SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
@@ -191,14 +191,14 @@ def test_chosen_lengths_make_least_work(lengths, longest, count, cost):
     assert work(chosen) == best
 
 
-def bucketed(files, **changes) -> BucketedBatches:
+def bucketed(files, **changes) -> RecordBatches:
     """Batches of 4, in order of length."""
     lengths = real_lengths(files)
     sampler = ByLengthSampler(
         SequentialSampler(ROWS), lengths, batch_size=4, window=99, num_examples=ROWS, seed=None
     )
     settings = {"lengths": lengths, "padded_lengths": (3, 5, small.S), "num_examples": ROWS}
-    return BucketedBatches(files, sampler, batch_size=4, vocab_size=41, **(settings | changes))
+    return RecordBatches(files, sampler, batch_size=4, vocab_size=41, **(settings | changes))
 
 
 def test_batches_are_cut_and_hold_every_example_once(files):
@@ -254,7 +254,7 @@ def test_several_sequences_of_an_example(tmp_path):
     features = {"input_ids": ids.reshape(2, 10), "input_mask": 1 * (ids > 0).reshape(2, 10)}
     files = RecordFiles(small.write_records(tmp_path / "c", features, record), record)
     assert real_lengths(files).tolist() == [3, 2]
-    batches = BucketedBatches(
+    batches = RecordBatches(
         files,
         SequentialSampler(2),
         batch_size=1,
