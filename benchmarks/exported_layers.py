@@ -88,7 +88,7 @@ def export(name: str, folder: pathlib.Path) -> None:
         def __call__(self, features):
             return self.model(features, training=False)
 
-    fused = inference.InferenceModel(inference.tensors_of(model), config, head="sequence")
+    fused = inference.InferenceModel(inference.tensors_of(model), config, head="classification")
     names = {}
     for contender, module in zip(CONTENDERS, (fused, Exported()), strict=True):
         names[contender] = save(module, str(folder / contender))

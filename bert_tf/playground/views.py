@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.playground.attention import attention_of
 from bert_tf.playground.sequences import SequenceReader
+from bert_tf.serving.inference import encode
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import RowReader, answers_of, arrays_of, size_of
@@ -85,8 +86,14 @@ class Playground:
         parts = self._sequences.parts(self._row(request))
         part = parts[_whole(request, "part", len(parts))]
         layer = _whole(request, "layer", self._model.config.num_hidden_layers)
-        found = attention_of(self._model.model, self._model.config, part.ids, part.segments,
-                             layer=layer)  # fmt: skip
+        features = {
+            "input_ids": tf.constant([part.ids]),
+            "input_mask": tf.ones([1, len(part.ids)], tf.int32),
+            "segment_ids": tf.constant([part.segments]),
+        }
+        with tf.device("CPU:0"):  # a few thousand small products are no work for a GPU
+            _, probabilities = encode(self._model.model, self._model.config, features)
+        found = probabilities[layer][0].numpy()  # [N, S, S]
         return {
             "pieces": [self._sequences.piece_names[i] for i in part.ids],
             "ids": part.ids,

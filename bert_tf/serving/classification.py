@@ -6,7 +6,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.serving import inference
 from bert_tf.serving.graph_text import Features
 from bert_tf.serving.signatures import Answers, ServingTask
 
@@ -47,7 +46,6 @@ class ClassifierTask(TextTask):
 
     name = "classification"
     title = "Gives each text one of several labels."
-    head = inference.SEQUENCE
     own_options = ("pairs", "labels")
     outputs = MappingProxyType(
         {
@@ -108,7 +106,6 @@ class RegressionTask(TextTask):
 
     name = "regression"
     title = "Gives each text a score."
-    head = inference.SEQUENCE
     outputs = MappingProxyType({"score": "float [B], which may lie beyond the scores of training"})
 
     def answer_ids(self, features: Features) -> Answers:

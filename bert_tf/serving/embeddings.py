@@ -5,7 +5,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
-from bert_tf.serving import inference
 from bert_tf.serving.classification import TextTask
 from bert_tf.serving.graph_text import Features
 from bert_tf.serving.signatures import TEXT, Answers, Signature
@@ -16,7 +15,6 @@ class EmbeddingTask(TextTask):
 
     name = "embeddings"
     title = "Gives each text vectors."
-    head = inference.VECTORS
     required = ENCODER
 
     def __init__(self, *args):

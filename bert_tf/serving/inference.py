@@ -1,17 +1,22 @@
-"""BERT for answering alone: the arithmetic of `bert_tf.layers` in a third of the operations.
+"""BERT for inference alone: the arithmetic of `modeling.layers` in a third of the operations.
 
-Nothing of Keras is in it: TensorFlow variables, and a function of them. What differs:
+An export of the Keras layers takes 24 to 26 % longer for one short text (26 or 128 tokens) with
+MiniLM, and 12 to 14 % with BERT-Base: `python benchmarks/exported_layers.py`, TensorFlow's C API on
+2 cores, x86-64. What differs from the layers:
 
-- query, key and value are one matrix product, the scale of the scores already in the query's
-  weights;
-- all between two attentions works on a matrix with a row for each token;
-- what a task does not need, such as the pooler of a model for questions, is left out.
+- query, key and value are one matrix product, and the query's weights include the scores' scale;
+- everything between two attentions works on a matrix with a row for each token;
+- what a task does not need is left out, such as the pooler of a model for questions.
 
-Dimensions as in `bert_tf.layers`: B, S, D, N, H, V; T tokens of a batch, B * S; L classes.
+There is nothing of Keras in it: TensorFlow variables, and functions of them. The functions also
+run on the variables of a loaded SavedModel, which have the same names.
+
+Dimensions as in `modeling.layers`: B, S, D, N, H, P, V; T tokens of a batch, B * S; L classes.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,8 +26,7 @@ from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import MASKED_SCORE
 
-SEQUENCE, TOKENS, SPANS, MASKED_LM, VECTORS = "sequence", "tokens", "spans", "masked_lm", "vectors"
-HEADS = (SEQUENCE, TOKENS, SPANS, MASKED_LM, VECTORS)
+SEQUENCE_HEADS = ("classification", "multi_label", "regression", "multiple_choice")
 _SQRT_HALF, _SQRT_2_OF_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 
 Tensors = Mapping[str, np.ndarray]
@@ -46,8 +50,8 @@ ACTIVATIONS: Activations = {
     "tanh": tf.tanh,
     "linear": lambda x: x,
 }
-# The exact form as LiteRT's converter knows it for its own operation. It does not know the other
-# one, and the sessions not this one.
+# LiteRT's converter recognizes only this form of the exact GELU as its own operation; sessions
+# fuse only the one above.
 PORTABLE_ACTIVATIONS: Activations = {
     **ACTIVATIONS,
     "gelu_erf": lambda x: (x * 0.5) * (tf.math.erf(x * _SQRT_HALF) + 1.0),
@@ -55,68 +59,123 @@ PORTABLE_ACTIVATIONS: Activations = {
 
 
 def tensors_of(model: keras.Model) -> dict[str, np.ndarray]:
-    """The weights of one of `bert_tf.models` by the original's names."""
+    """The weights of a model of `modeling.models` by the original's names."""
     return {checkpoint_name(v): np.asarray(v.value) for v in model.trainable_variables}
 
 
-class Dense(tf.Module):
-    """x [T, in] -> x W + b [T, out]."""
+# ---------------------------------------------------------------------------- weights
 
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray):
+
+class _Part(tf.Module):
+    """Weights, or parts, by name."""
+
+    def __init__(self, **members: np.ndarray | tf.Module):
         super().__init__()
-        self.kernel, self.bias = _variable(kernel), _variable(bias)
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        # These two operations are fused when a session runs them.
-        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+        for name, value in members.items():
+            setattr(self, name, value if isinstance(value, tf.Module) else _variable(value))
 
 
-class Norm(tf.Module):
-    """Layer normalization of [T, D]."""
-
-    def __init__(self, tensors: Tensors, scope: str, epsilon: float):
-        super().__init__()
-        self.gamma = _variable(tensors[f"{scope}/gamma"])
-        self.beta = _variable(tensors[f"{scope}/beta"])
-        self._epsilon = epsilon
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        x -= tf.reduce_mean(x, -1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(x), -1, keepdims=True)
-        return x * tf.math.rsqrt(variance + self._epsilon) * self.gamma + self.beta
+def _variable(value: np.ndarray) -> tf.Variable:
+    return tf.Variable(value.astype(np.float32), trainable=False)
 
 
-class Block(tf.Module):
-    """One Transformer block."""
+def _dense(tensors: Tensors, scope: str) -> _Part:
+    return _Part(kernel=tensors[f"{scope}/kernel"], bias=tensors[f"{scope}/bias"])
 
-    def __init__(self, tensors: Tensors, config: BertConfig, scope: str, activations: Activations):
-        super().__init__()
-        epsilon = config.layer_norm_eps
-        self._heads = config.num_attention_heads
-        self._activation = activations[config.hidden_act]
-        self.query_key_value = _query_key_value(tensors, config, f"{scope}/attention/self")
-        self.attention_output = _dense(tensors, f"{scope}/attention/output/dense")
-        self.attention_norm = Norm(tensors, f"{scope}/attention/output/LayerNorm", epsilon)
-        self.intermediate = _dense(tensors, f"{scope}/intermediate/dense")
-        self.output = _dense(tensors, f"{scope}/output/dense")
-        self.output_norm = Norm(tensors, f"{scope}/output/LayerNorm", epsilon)
 
-    def __call__(self, x: tf.Tensor, mask_scores: tf.Tensor, batch_shape: list) -> tf.Tensor:
-        """x [T, D], mask_scores [B, 1, 1, S], batch_shape [B, S] -> [T, D]."""
-        hidden = x.shape[-1]
-        projected = tf.reshape(
-            self.query_key_value(x), [*batch_shape, 3, self._heads, hidden // self._heads]
-        )
-        query, key, value = tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))  # [B, N, S, H]
-        scores = tf.matmul(query, key, transpose_b=True) + mask_scores  # [B, N, S, S]
-        context = tf.matmul(tf.nn.softmax(scores), value)  # [B, N, S, H]
-        context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, hidden])
-        x = self.attention_norm(x + self.attention_output(context))
-        return self.output_norm(x + self.output(self._activation(self.intermediate(x))))
+def _norm(tensors: Tensors, scope: str) -> _Part:
+    return _Part(gamma=tensors[f"{scope}/LayerNorm/gamma"], beta=tensors[f"{scope}/LayerNorm/beta"])
+
+
+def _query_key_value(tensors: Tensors, config: BertConfig, scope: str) -> _Part:
+    """The three projections as one, [D, 3 * D]."""
+    scale = (config.hidden_size // config.num_attention_heads) ** -0.5
+
+    def joined(kind: str) -> np.ndarray:
+        query, *rest = (tensors[f"{scope}/{name}/{kind}"] for name in ("query", "key", "value"))
+        return np.concatenate([query * scale, *rest], -1)
+
+    return _Part(kernel=joined("kernel"), bias=joined("bias"))
+
+
+def _block(tensors: Tensors, config: BertConfig, scope: str) -> _Part:
+    return _Part(
+        query_key_value=_query_key_value(tensors, config, f"{scope}/attention/self"),
+        attention_output=_dense(tensors, f"{scope}/attention/output/dense"),
+        attention_norm=_norm(tensors, f"{scope}/attention/output"),
+        intermediate=_dense(tensors, f"{scope}/intermediate/dense"),
+        output=_dense(tensors, f"{scope}/output/dense"),
+        output_norm=_norm(tensors, f"{scope}/output"),
+    )
+
+
+# ---------------------------------------------------------------------------- arithmetic
+
+
+def _project(x: tf.Tensor, weights: Any) -> tf.Tensor:
+    """x [T, in] -> x W + b [T, out]; sessions fuse these two operations."""
+    return tf.nn.bias_add(tf.matmul(x, weights.kernel), weights.bias)
+
+
+def _normalize(x: tf.Tensor, weights: Any, epsilon: float) -> tf.Tensor:
+    """Layer normalization of x [T, D]."""
+    x -= tf.reduce_mean(x, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(x), -1, keepdims=True)
+    return x * tf.math.rsqrt(variance + epsilon) * weights.gamma + weights.beta
+
+
+def encode(
+    weights: Any,
+    config: BertConfig,
+    features: Mapping[str, tf.Tensor],
+    activations: Activations = ACTIVATIONS,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Embeddings and encoder blocks.
+
+    Args:
+      weights: an `InferenceModel`, or the `model` of a loaded export.
+      config: of the model.
+      features: input_ids, input_mask, segment_ids int32 [B, S].
+      activations: by name.
+
+    Returns:
+      The last block's output [T, D], and each block's attention probabilities [B, N, S, S].
+    """
+    ids, segments = features["input_ids"], features["segment_ids"]
+    batch_shape = tf.unstack(tf.shape(ids))  # [B, S]
+    x = tf.gather(weights.word_embeddings, ids) + tf.gather(weights.token_type_embeddings, segments)
+    x += weights.position_embeddings[: batch_shape[1]]  # [S, D] to each row
+    x = tf.reshape(x, [-1, config.hidden_size])  # [T, D]
+    x = _normalize(x, weights.embedding_norm, config.layer_norm_eps)
+    mask_scores = (1.0 - tf.cast(features["input_mask"], tf.float32)) * MASKED_SCORE
+    mask_scores = mask_scores[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, S]
+    probabilities = []
+    for block in weights.blocks:
+        context, attended = _attend(x, block, config, mask_scores, batch_shape)
+        probabilities.append(attended)
+        attention = x + _project(context, block.attention_output)
+        x = _normalize(attention, block.attention_norm, config.layer_norm_eps)
+        wide = activations[config.hidden_act](_project(x, block.intermediate))  # [T, F]
+        x = _normalize(x + _project(wide, block.output), block.output_norm, config.layer_norm_eps)
+    return x, probabilities
+
+
+def _attend(
+    x: tf.Tensor, block: Any, config: BertConfig, mask_scores: tf.Tensor, batch_shape: list
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """x [T, D], mask_scores [B, 1, 1, S] -> context [T, D], probabilities [B, N, S, S]."""
+    heads, hidden = config.num_attention_heads, config.hidden_size
+    projected = _project(x, block.query_key_value)  # [T, 3 * D]
+    projected = tf.reshape(projected, [*batch_shape, 3, heads, hidden // heads])
+    query, key, value = tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))  # [B, N, S, H]
+    scores = tf.matmul(query, key, transpose_b=True) + mask_scores  # [B, N, S, S]
+    probabilities = tf.nn.softmax(scores)
+    context = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])  # [B, S, N, H]
+    return tf.reshape(context, [-1, hidden]), probabilities
 
 
 class InferenceModel(tf.Module):
-    """A BERT with what one kind of task needs of it."""
+    """A BERT with what one head needs of it."""
 
     def __init__(
         self,
@@ -124,127 +183,84 @@ class InferenceModel(tf.Module):
         config: BertConfig,
         *,
         head: str,
-        pooler: bool = True,
         activations: Activations = ACTIVATIONS,
     ):
-        """Takes over the weights.
+        """Copies the weights.
 
         Args:
-          tensors: by the original's names.
+          tensors: by the original's names; of embeddings without those of a pooler if it has none.
           config: of the model.
-          head: sequence for logits of the pooled vector, tokens for logits of each token, spans
-            for start and end, masked_lm for logits of pieces, vectors for the encoder alone.
-          pooler: for vectors: whether there is a pooler.
+          head: a key of `bert_tf.config.HEADS`, but not pretraining.
           activations: by name; how they are written decides what a converter makes of them.
         """
         super().__init__()
-        if head not in HEADS:
-            raise ValueError(f"received the head {head!r}, expected one of {HEADS}")
-        self._config, self._head = config, head
-        self._activation = activations[config.hidden_act]
+        self._config, self._head, self._activations = config, head, activations
         scope = "bert/embeddings"
         self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"])
         self.token_type_embeddings = _variable(tensors[f"{scope}/token_type_embeddings"])
         self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
-        self.embedding_norm = Norm(tensors, f"{scope}/LayerNorm", config.layer_norm_eps)
+        self.embedding_norm = _norm(tensors, scope)
         self.blocks = [
-            Block(tensors, config, f"bert/encoder/layer_{i}", activations)
+            _block(tensors, config, f"bert/encoder/layer_{i}")
             for i in range(config.num_hidden_layers)
         ]
-        has_pooler = head == SEQUENCE or (head == VECTORS and pooler)
-        self.pooler = _dense(tensors, "bert/pooler/dense") if has_pooler else None
-        self.classifier = None
-        if head in (SEQUENCE, TOKENS, SPANS):
-            names = "cls/squad/output" if head == SPANS else "output"
-            self.classifier = Dense(tensors[f"{names}_weights"].T, tensors[f"{names}_bias"])
-        if head == MASKED_LM:
+        self.pooler = self.classifier = None
+        scope = "bert/pooler/dense"
+        if head in SEQUENCE_HEADS or (head == "embeddings" and f"{scope}/kernel" in tensors):
+            self.pooler = _dense(tensors, scope)
+        if head == "fill_mask":
             scope = "cls/predictions"
             self.transform = _dense(tensors, f"{scope}/transform/dense")
-            self.transform_norm = Norm(
-                tensors, f"{scope}/transform/LayerNorm", config.layer_norm_eps
-            )
+            self.transform_norm = _norm(tensors, f"{scope}/transform")
             self.output_bias = _variable(tensors[f"{scope}/output_bias"])
+        elif head != "embeddings":
+            name = "cls/squad/output" if head == "question_answering" else "output"
+            kernel, bias = tensors[f"{name}_weights"].T, tensors[f"{name}_bias"]
+            self.classifier = _Part(kernel=kernel, bias=bias)
 
     @property
     def num_classes(self) -> int:
         """L, of a head with classes."""
-        return 0 if self.classifier is None else self.classifier.bias.shape[0]
+        return self.classifier.bias.shape[0]
 
     @property
     def has_pooler(self) -> bool:
-        """Whether it gives a pooled_output."""
+        """Whether there is a pooled_output."""
         return self.pooler is not None
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """input_ids, input_mask, segment_ids int32 [B, S] -> what the head gives.
+        """input_ids, input_mask, segment_ids int32 [B, S] -> the outputs of the head.
 
-        sequence: logits [B, L]. tokens: logits [B, S, L]. spans: start_logits, end_logits [B, S].
-        masked_lm, of masked_lm_positions [B, P] too: masked_lm_logits [B, P, V]. vectors:
-        sequence_output [B, S, D] and perhaps pooled_output [B, D].
+        Heads of sequences: logits [B, L]. token_labels: logits [B, S, L]. question_answering:
+        start_logits, end_logits [B, S]. fill_mask, with masked_lm_positions [B, P]:
+        masked_lm_logits [B, P, V]. embeddings: sequence_output [B, S, D], and pooled_output [B, D]
+        if there is a pooler.
         """
-        ids = features["input_ids"]
-        batch_shape = tf.unstack(tf.shape(ids))  # [B, S]
-        x = self._encode(ids, features["input_mask"], features["segment_ids"], batch_shape)
-        if self._head == MASKED_LM:
-            return {
-                "masked_lm_logits": self._pieces(x, features["masked_lm_positions"], batch_shape)
-            }
-        hidden = self._config.hidden_size
-        if self._head in (TOKENS, SPANS):
-            logits = tf.reshape(self.classifier(x), [*batch_shape, self.num_classes])
-            if self._head == TOKENS:
+        batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
+        x, _ = encode(self, self._config, features, self._activations)  # [T, D]
+        if self._head in ("token_labels", "question_answering"):
+            logits = tf.reshape(_project(x, self.classifier), [*batch_shape, self.num_classes])
+            if self._head == "token_labels":
                 return {"logits": logits}
             return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
-        sequence = tf.reshape(x, [*batch_shape, hidden])  # [B, S, D]
-        outputs = {} if self._head == SEQUENCE else {"sequence_output": sequence}
+        sequence = tf.reshape(x, [*batch_shape, self._config.hidden_size])  # [B, S, D]
+        if self._head == "fill_mask":
+            return {"masked_lm_logits": self._guess(sequence, features["masked_lm_positions"])}
+        outputs = {"sequence_output": sequence}
         if self.has_pooler:
-            outputs["pooled_output"] = tf.tanh(self.pooler(sequence[:, 0]))  # [B, D]
-        if self._head == SEQUENCE:
-            outputs["logits"] = self.classifier(outputs["pooled_output"])
+            outputs["pooled_output"] = tf.tanh(_project(sequence[:, 0], self.pooler))  # [B, D]
+        if self._head in SEQUENCE_HEADS:
+            return {"logits": _project(outputs["pooled_output"], self.classifier)}
         return outputs
 
-    def _encode(
-        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, batch_shape: list
-    ) -> tf.Tensor:
-        """[B, S] each -> [T, D]."""
-        x = tf.gather(self.word_embeddings, ids) + tf.gather(self.token_type_embeddings, segments)
-        x += self.position_embeddings[: batch_shape[1]]  # [S, D] to each row
-        x = self.embedding_norm(tf.reshape(x, [-1, self._config.hidden_size]))
-        mask_scores = (1.0 - tf.cast(mask, tf.float32)) * MASKED_SCORE
-        mask_scores = mask_scores[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, S]
-        for block in self.blocks:
-            x = block(x, mask_scores, batch_shape)
-        return x
-
-    def _pieces(self, x: tf.Tensor, positions: tf.Tensor, batch_shape: list) -> tf.Tensor:
-        """[T, D] at positions [B, P] -> [B, P, V]."""
-        hidden, rows = self._config.hidden_size, batch_shape[0]
-        sequence = tf.reshape(x, [*batch_shape, hidden])  # [B, S, D]
-        # A position beyond its row is refused, and never one of another row.
-        x = tf.reshape(tf.gather(sequence, positions, batch_dims=1), [-1, hidden])  # [B * P, D]
-        x = self.transform_norm(self._activation(self.transform(x)))
+    def _guess(self, sequence: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """sequence [B, S, D], positions [B, P] -> logits of word pieces [B, P, V]."""
+        config = self._config
+        # `batch_dims`: a position beyond its row is refused, and never one of another row.
+        x = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
+        x = tf.reshape(x, [-1, config.hidden_size])  # [B * P, D]
+        x = self._activations[config.hidden_act](_project(x, self.transform))
+        x = _normalize(x, self.transform_norm, config.layer_norm_eps)
         logits = tf.matmul(x, self.word_embeddings, transpose_b=True)
         logits = tf.nn.bias_add(logits, self.output_bias)
-        return tf.reshape(logits, [rows, tf.shape(positions)[1], self._config.vocab_size])
-
-
-# ---------------------------------------------------------------------------- pieces of it
-
-
-def _variable(value: np.ndarray) -> tf.Variable:
-    return tf.Variable(value.astype(np.float32), trainable=False)
-
-
-def _dense(tensors: Tensors, scope: str) -> Dense:
-    return Dense(tensors[f"{scope}/kernel"], tensors[f"{scope}/bias"])
-
-
-def _query_key_value(tensors: Tensors, config: BertConfig, scope: str) -> Dense:
-    """The three projections as one, [D, 3 * D]."""
-    scale = (config.hidden_size // config.num_attention_heads) ** -0.5
-    parts = [
-        [tensors[f"{scope}/{name}/{kind}"] for name in ("query", "key", "value")]
-        for kind in ("kernel", "bias")
-    ]
-    kernel, bias = (np.concatenate([query * scale, *rest], -1) for query, *rest in parts)
-    return Dense(kernel, bias)
+        return tf.reshape(logits, [*tf.unstack(tf.shape(positions)), config.vocab_size])

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
-from bert_tf.serving import inference
 from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
@@ -18,7 +17,6 @@ class MaskedLmTask(ServingTask):
 
     name = "fill_mask"
     title = f"Guesses the pieces that {MASK} stands for."
-    head = inference.MASKED_LM
     required = f"{ENCODER}|cls/predictions/"
     own_options = ("top_k",)
     texts = MappingProxyType({"text": f"a text with {MASK} in it, once or more often"})

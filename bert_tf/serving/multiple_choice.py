@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving import inference
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, checked, parse_records
 from bert_tf.serving.signatures import TEXT, Answers, ServingTask
 
@@ -21,7 +20,6 @@ class MultipleChoiceTask(ServingTask):
 
     name = "multiple_choice"
     title = "Chooses the ending that goes on best."
-    head = inference.SEQUENCE
     own_options = ("num_choices",)
     texts = MappingProxyType(
         {

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
-from bert_tf.serving import inference
 from bert_tf.serving.graph_answers import (
     NOWHERE,
     Decision,
@@ -33,7 +32,6 @@ class QuestionAnsweringTask(ServingTask):
 
     name = "question_answering"
     title = "Finds the answer to a question in a text."
-    head = inference.SPANS
     required = f"{ENCODER}|cls/squad/"
     own_options = text_options = (
         *("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "top_k"),

@@ -68,15 +68,9 @@ def make_task(
         )
     model = make_model(task.name, config, num_classes=num_classes)
     load_checkpoint(model, source, required=task.required)
-    has_pooler = "bert/pooler/dense/kernel" in source.shapes
-    answering = inference.InferenceModel(
-        inference.tensors_of(model),
-        config,
-        head=task.head,
-        pooler=has_pooler,
-        activations=activations,
-    )
-    return task(answering, tokenizer, config, options)
+    tensors = {n: v for n, v in inference.tensors_of(model).items() if n in source.shapes}
+    model = inference.InferenceModel(tensors, config, head=task.name, activations=activations)
+    return task(model, tokenizer, config, options)
 
 
 def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = False) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER, HEAD
-from bert_tf.serving import inference
 from bert_tf.serving.classification import check_labels
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.graph_words import (
@@ -27,7 +26,6 @@ class TokenLabelsTask(ServingTask):
 
     name = "token_labels"
     title = "Gives each word of a text a label."
-    head = inference.TOKENS
     required = f"{ENCODER}|{HEAD}"
     own_options = ("labels",)
     texts = MappingProxyType({"text": "the text, of any length"})

@@ -23,7 +23,6 @@ from bert_tf.checkpoints.loading import Weights
 from bert_tf.errors import InputError
 from bert_tf.playground import server as server_module
 from bert_tf.playground import views as views_module
-from bert_tf.playground.attention import _encode, attention_of
 from bert_tf.playground.sequences import SequenceReader
 from bert_tf.playground.server import Server
 from bert_tf.playground.views import Playground
@@ -51,6 +50,11 @@ DEEP = BertConfig(
 IDS, SEGMENTS = [2, 7, 30, 3, 9, 3], [0, 0, 0, 0, 1, 1]
 
 
+def features_of(ids, segments) -> dict[str, tf.Tensor]:
+    values = {"input_ids": [ids], "segment_ids": [segments], "input_mask": [[1] * len(ids)]}
+    return {name: tf.constant(value) for name, value in values.items()}
+
+
 @pytest.fixture(scope="module")
 def deep():
     """A model of three layers, and its weights by the original's names."""
@@ -58,7 +62,7 @@ def deep():
     weights = reference.random_weights(DEEP, seed=3)
     reference.put_weights(model, weights)
     tensors = inference.tensors_of(model)
-    return inference.InferenceModel(tensors, DEEP, head=inference.VECTORS), tensors
+    return inference.InferenceModel(tensors, DEEP, head="embeddings"), tensors
 
 
 def test_attention_is_that_of_the_reference(deep):
@@ -66,13 +70,15 @@ def test_attention_is_that_of_the_reference(deep):
     x = reference.embed(tensors, np.array(IDS), np.array(SEGMENTS))
     mask = np.ones(len(IDS))
     size = DEEP.hidden_size // DEEP.num_attention_heads
+    _, probabilities = inference.encode(model, DEEP, features_of(IDS, SEGMENTS))
+    assert len(probabilities) == DEEP.num_hidden_layers
     for layer in range(DEEP.num_hidden_layers):
         scope = f"bert/encoder/layer_{layer}"
         query, key = (
             reference.dense(tensors, f"{scope}/attention/self/{name}", x)
             for name in ("query", "key")
         )
-        found = attention_of(model, DEEP, IDS, SEGMENTS, layer=layer)
+        found = probabilities[layer][0]
         assert found.shape == (2, len(IDS), len(IDS))
         for head in range(2):
             columns = slice(head * size, (head + 1) * size)
@@ -80,14 +86,6 @@ def test_attention_is_that_of_the_reference(deep):
             np.testing.assert_allclose(found[head], reference.softmax(scores), atol=1e-5)
         x = reference.encoder_block(tensors, DEEP, scope, x, mask)
     assert np.ptp(found[0], axis=0).max() > 0.05  # the pieces look at different ones
-
-
-def test_all_blocks_give_what_the_model_gives(deep):
-    model, _ = deep
-    x, _ = _encode(model, DEEP, IDS, SEGMENTS, blocks=DEEP.num_hidden_layers)
-    inputs = {"input_ids": [IDS], "segment_ids": [SEGMENTS], "input_mask": [[1] * len(IDS)]}
-    outputs = model({name: tf.constant(value) for name, value in inputs.items()})
-    np.testing.assert_allclose(x, outputs["sequence_output"][0], atol=1e-5)
 
 
 # ---------------------------------------------------------------------------- sequences
@@ -205,9 +203,9 @@ def test_an_export_shows_its_attention(exported, folders):
     for variable in model.trainable_variables:
         name = inference.checkpoint_name(variable)
         variable.assign(folders("no_answer").read(name))
-    own = inference.InferenceModel(inference.tensors_of(model), CONFIG, head=inference.SPANS)
-    wanted = attention_of(own, CONFIG, told["ids"], told["segments"], layer=0)
-    np.testing.assert_allclose(found, wanted, atol=0.5 / 255 + 1e-6)
+    own = inference.InferenceModel(inference.tensors_of(model), CONFIG, head="question_answering")
+    _, (wanted,) = inference.encode(own, CONFIG, features_of(told["ids"], told["segments"]))
+    np.testing.assert_allclose(found, wanted[0], atol=0.5 / 255 + 1e-6)
 
 
 def test_the_model_is_described(exported):
