@@ -58,11 +58,8 @@ HEAD_WEIGHTS = "output_weights"  # [classes, D]
 
 def task_model(task: Task, config: BertConfig) -> keras.Model:
     """The model of a task whose labels are known."""
-    if task.head == "multiple_choice":
-        return models.choice_model(config, num_choices=task.num_choices)
-    if task.head == "token_labels":
-        return models.token_model(config, num_classes=task.labels.size)
-    return models.classifier_model(config, num_classes=task.labels.size)
+    sizes = {"num_classes": task.labels.size, "num_choices": task.num_choices}
+    return models.make_model(task.head, config, **sizes)
 
 
 @dataclasses.dataclass
