@@ -7,7 +7,7 @@ Prints, with all-MiniLM-L6-v2 and real sentences of STS-B:
     outputs       ids, and the greatest difference of sequence outputs over real tokens
     round trip    Hugging Face -> ours -> Hugging Face, loaded by transformers again
     pre-training  a TF1 checkpoint with both heads -> BertForPreTraining, its logits
-    similarity    Spearman correlation of mean-pooled vectors with STS-B dev, by extract_features.py
+    similarity    Spearman correlation of mean-pooled vectors with STS-B dev, by `bert-tf features`
     pickles       what our reader makes of a pytorch_model.bin, and of one that would run code
 
 --torch_python names a Python that has torch and transformers.
@@ -79,11 +79,10 @@ class Comparison:
         command = [self.torch_python, __file__, f"--torch_part={part}", *map(str, arguments)]
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
-    def script(self, name: str, *flags: str) -> None:
-        """Runs a script of the project; what it prints is shown, what it logs is not."""
-        ended = subprocess.run(
-            [sys.executable, str(ROOT / name), *flags], stderr=subprocess.PIPE, text=True
-        )
+    def run(self, verb: str, *flags: str) -> None:
+        """Runs `bert-tf VERB`; what it prints is shown, what it logs is not."""
+        command = [sys.executable, "-m", "bert_tf", verb, *flags]
+        ended = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         if ended.returncode:
             sys.exit(ended.stderr)
 
@@ -101,11 +100,11 @@ class Comparison:
         return theirs
 
     def round_trip(self, first: dict[str, np.ndarray]) -> None:
-        """(b) There and back by convert_checkpoint.py, loaded by transformers."""
+        """(b) There and back by `bert-tf convert`, loaded by transformers."""
         ours, again = self.folder / "ours", self.folder / "again"
         print("round trip:", flush=True)
-        self.script("convert_checkpoint.py", f"--from={self.model}", f"--to={ours}")
-        self.script("convert_checkpoint.py", f"--from={ours}", f"--to={again}")
+        self.run("convert", f"--from={self.model}", f"--to={ours}")
+        self.run("convert", f"--from={ours}", f"--to={again}")
         self.torch("encode", again, self.sentences, self.folder / "again.npz")
         second = dict(np.load(self.folder / "again.npz"))
         print(f"  input ids equal: {np.array_equal(second['ids'], first['ids'])}")
@@ -119,7 +118,7 @@ class Comparison:
 
         target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
         print("pre-training:", flush=True)
-        self.script("convert_checkpoint.py", f"--from={golden}", f"--to={target}")
+        self.run("convert", f"--from={golden}", f"--to={target}")
         source = weights.open_weights(str(golden))
         inputs = editing.random_inputs(source.config)
         np.savez(inputs_file, **inputs)
@@ -130,12 +129,12 @@ class Comparison:
             print(f"  {name}: greatest difference {greatest(ours[name], theirs[name]):.2g}")
 
     def similarity(self, rows: list[tuple[str, str, float]]) -> None:
-        """(d) STS-B dev through extract_features.py."""
+        """(d) STS-B dev through `bert-tf features`."""
         texts, vectors = self.folder / "texts.jsonl", self.folder / "vectors.npz"
         lines = [json.dumps({"text": text}) for column in (0, 1) for text in by(rows, column)]
         texts.write_text("\n".join(lines) + "\n")
-        self.script(
-            "extract_features.py", f"--init_checkpoint={self.model}", f"--input_file={texts}",
+        self.run(
+            "features", f"--init_checkpoint={self.model}", f"--input_file={texts}",
             f"--output_file={vectors}", "--pooling=mean", "--output_format=npz",
         )  # fmt: skip
         x = np.load(vectors)["embeddings"].astype(np.float64)

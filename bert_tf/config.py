@@ -102,9 +102,7 @@ class BertConfig:
         refuse_unknown_keys(values.keys() - UNUSED_KEYS, known, source=source)
         if "vocab_size" not in values:
             raise InputError(
-                f"{source} without vocab_size",
-                "vocab_size, the number of lines of the vocabulary",
-                "add vocab_size",
+                f"{source} without vocab_size", "the size of the vocabulary", "add vocab_size"
             )
         try:
             return cls(**{k: v for k, v in values.items() if k in known})

@@ -181,9 +181,8 @@ def write_config(
         values[NULL_THRESHOLD] = metadata.null_score_diff_threshold
     if metadata.task in PROBLEM_TYPES:
         values[PROBLEM_TYPE] = PROBLEM_TYPES[metadata.task]
-    own = {name: getattr(metadata, name) for name in OWN_METADATA}
-    if known := {name: value for name, value in own.items() if value is not None}:
-        values[OWN_KEY] = known | {MODEL_KEY: _model(values)}
+    if own := {n: value for n, value in metadata.known().items() if n in OWN_METADATA}:
+        values[OWN_KEY] = own | {MODEL_KEY: _model(values)}
     return values
 
 
@@ -206,9 +205,7 @@ def _read_metadata(values: Mapping[str, Any], folder: str, source: str) -> Model
     threshold = values.get(NULL_THRESHOLD)
     if threshold is not None and not isinstance(threshold, (int, float)):
         raise InputError(
-            f"{source} with {NULL_THRESHOLD} {threshold!r:.80}",
-            "a number",
-            "correct it, or take it out",
+            f"{source} with {NULL_THRESHOLD} {threshold!r:.80}", "a number", "correct it"
         )
     return ModelMetadata(
         do_lower_case=read_case(folder),
@@ -223,9 +220,7 @@ def _read_labels(values: Mapping[str, Any], source: str) -> tuple[str, ...] | No
     by_id = values.get("id2label") or {}
     if not isinstance(by_id, dict) or by_id.keys() != {str(i) for i in range(len(by_id))}:
         raise InputError(
-            f"{source} with id2label {by_id!r:.80}",
-            'a name for each label from "0" on, without gaps',
-            "correct id2label",
+            f"{source} with id2label {by_id!r:.80}", "names for 0, 1, 2, ...", "correct id2label"
         )
     labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
     return None if labels == _nameless(len(labels)) else labels
@@ -273,9 +268,7 @@ def open_weights(path: str) -> Weights:
     config_file = os.path.join(folder, CONFIG)
     if not tf.io.gfile.exists(config_file):
         raise InputError(
-            f"{weight_file} without a {CONFIG} beside it",
-            f"{config_file}, which says what kind of model it is",
-            "copy the whole folder",
+            f"{weight_file} without a {CONFIG} beside it", config_file, "copy the whole folder"
         )
     values = read_json(config_file)
     config = read_config(values, source=config_file)

@@ -271,9 +271,7 @@ def tokenizer_of(
 
 def _not_beside(weights: Weights, file: str, what: str, flag: str) -> InputError:
     return InputError(
-        f"{weights.path} without a {file} beside it",
-        f"the {what} of the model",
-        f"name it with {flag}",
+        f"{weights.path} without a {file} beside it", f"the model's {what}", f"name it with {flag}"
     )
 
 

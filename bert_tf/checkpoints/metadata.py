@@ -39,10 +39,13 @@ class ModelMetadata:
     max_query_length: int | None = None  # word pieces of a question at most
     version_2_with_negative: bool | None = None  # on questions that may have no answer
 
+    def known(self) -> dict[str, Any]:
+        """What is known, by name."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+
     def to_json_string(self) -> str:
         """The text of a model_facts.json: what is known."""
-        known = {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
-        return json_text(known)
+        return json_text(self.known())
 
     @classmethod
     def from_json_file(cls, path: str) -> "ModelMetadata":
@@ -144,7 +147,5 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
 def refused_model(source: str, received: str, expected: str) -> InputError:
     """The error for a model that is no BERT; `source` names the file that says so."""
     return InputError(
-        f"{source} with {received}",
-        expected,
-        "give a model of the architecture BERT; others compute something else",
+        f"{source} with {received}", expected, "give a BERT; others compute something else"
     )

@@ -58,9 +58,7 @@ def check_flags(words: Sequence[str]) -> None:
     num_sources = FLAGS["from"].value.count(",") + 1
     if num_sources > 1 and verb not in ("average", "inspect"):
         raise InputError(
-            f"{num_sources} checkpoints in --from",
-            "one; average takes several",
-            "run the command for each of them",
+            f"{num_sources} checkpoints in --from", "one; average takes several", "run it for each"
         )
 
 
