@@ -26,8 +26,6 @@ from data_gen.documents import Block, Counts
 from data_gen.pairs import Sentence
 from data_gen.report import Statistics
 
-SENTENCES_PER_CALL = 1000
-
 
 @dataclasses.dataclass(frozen=True)
 class TokenizedBlock:
@@ -36,6 +34,16 @@ class TokenizedBlock:
     tokens: np.ndarray  # int32 [tokens]
     sentence_lengths: np.ndarray  # int64 [sentences], none 0
     document_lengths: np.ndarray  # int64 [documents], in sentences, none 0
+
+    @classmethod
+    def of(cls, documents: Sequence[Sequence[Sentence]]) -> "TokenizedBlock":
+        """From lists."""
+        sentences = list(itertools.chain.from_iterable(documents))
+        return cls(
+            np.fromiter(itertools.chain.from_iterable(sentences), np.int32),
+            np.fromiter(map(len, sentences), np.int64),
+            np.fromiter(map(len, documents), np.int64),
+        )
 
     def documents(self) -> list[list[Sentence]]:
         """The same as lists."""
@@ -71,36 +79,26 @@ def tokenize_block(
       split_sentences: see `documents.sentence_splitter`.
       sample_every: see `sample_sentences`.
     """
-    documents = [
+    texts = [
         [sentence for line in document for sentence in split_sentences(line)]
         for document in block.documents
     ]
-    sentences = list(itertools.chain.from_iterable(documents))
-    tokens, lengths = _token_ids(sentences, tokenizer)
-    ends = np.cumsum([len(document) for document in documents])
-    kept = np.array([np.count_nonzero(part) for part in np.split(lengths, ends)[:-1]], np.int64)
-    kept = kept[kept > 0]
+    sentences = list(itertools.chain.from_iterable(texts))
+    ids = tokenizer.iter_ids(sentences)
+    documents = [list(filter(None, itertools.islice(ids, len(text)))) for text in texts]
+    documents = [document for document in documents if document]
+    tokenized = TokenizedBlock.of(documents)
+    num_sentences = len(tokenized.sentence_lengths)
     counts = Counts(
-        documents=len(kept),
-        documents_without_tokens=len(documents) - len(kept),
-        documents_of_one_sentence=int(np.count_nonzero(kept == 1)),
-        sentences=int(kept.sum()),
-        sentences_without_tokens=len(sentences) - int(kept.sum()),
-        tokens=len(tokens),
-        unknown_tokens=int(np.count_nonzero(tokens == tokenizer.vocab["[UNK]"])),
+        documents=len(documents),
+        documents_without_tokens=len(texts) - len(documents),
+        documents_of_one_sentence=sum(len(document) == 1 for document in documents),
+        sentences=num_sentences,
+        sentences_without_tokens=len(sentences) - num_sentences,
+        tokens=len(tokenized.tokens),
+        unknown_tokens=int(np.count_nonzero(tokenized.tokens == tokenizer.vocab["[UNK]"])),
     )
-    sampled = sample_sentences(sentences, sample_every)
-    return TokenizedBlock(tokens, lengths[lengths > 0], kept), Statistics(counts, sampled)
-
-
-def _token_ids(sentences: Sequence[str], tokenizer: FullTokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of all sentences, joined: int32 [tokens]; the length of each: int64 [sentences]."""
-    tokens, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-    for start in range(0, len(sentences), SENTENCES_PER_CALL):
-        ids = tokenizer.tokenize_ids(sentences[start : start + SENTENCES_PER_CALL])
-        tokens.append(ids.values.numpy())
-        lengths.append(np.diff(ids.row_splits.numpy()))
-    return np.concatenate(tokens), np.concatenate(lengths)
+    return tokenized, Statistics(counts, sample_sentences(sentences, sample_every))
 
 
 def sample_sentences(sentences: Sequence[str], sample_every: int) -> collections.Counter[int]:

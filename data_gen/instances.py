@@ -12,7 +12,6 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
@@ -51,14 +50,6 @@ class Settings:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InputError(f"--{name}={value}", expected, f"use another --{name}")
-
-
-class Instance(NamedTuple):
-    """The model's input of length L, its labels, and whether B is a random segment."""
-
-    masked: MaskedIds
-    segment_ids: list[int]  # [L]
-    is_random_next: bool
 
 
 class InstanceMaker:
@@ -118,39 +109,37 @@ class InstanceMaker:
                     short_seq_prob=self._settings.short_seq_prob,
                     rng=rng,
                 ):
-                    instance = self.instance(pair, rng)
-                    self._count(instance, counts)
-                    yield self._record.serialize(self.record_values(instance))
+                    masked = mask_ids(self.input_ids(pair), self._rules, rng)
+                    self._count(pair, masked, counts)
+                    yield self._record.serialize(self.record_values(pair, masked))
 
-    def instance(self, pair: Pair, rng: random.Random) -> Instance:
-        """Joins the segments of a pair and masks them."""
-        input_ids = [self._cls_id, *pair.tokens_a, self._sep_id, *pair.tokens_b, self._sep_id]
-        segment_ids = [0] * (len(pair.tokens_a) + 2) + [1] * (len(pair.tokens_b) + 1)
-        return Instance(mask_ids(input_ids, self._rules, rng), segment_ids, pair.is_random_next)
+    def input_ids(self, pair: Pair) -> list[int]:
+        """[CLS] A [SEP] B [SEP], of length L."""
+        return [self._cls_id, *pair.tokens_a, self._sep_id, *pair.tokens_b, self._sep_id]
 
-    def record_values(self, instance: Instance) -> dict[str, list]:
+    def record_values(self, pair: Pair, masked: MaskedIds) -> dict[str, list]:
         """The features of the record, padded with 0 to [S] and [P]."""
-        masked = instance.masked
+        segment_ids = [0] * (len(pair.tokens_a) + 2) + [1] * (len(pair.tokens_b) + 1)
         length, num_masked = len(masked.input_ids), len(masked.positions)
         padding = [0] * (self._settings.max_seq_length - length)  # [S - L]
         no_positions = [0] * (self._settings.max_predictions_per_seq - num_masked)  # [P - n]
         return {
             "input_ids": masked.input_ids + padding,
             "input_mask": [1] * length + padding,
-            "segment_ids": instance.segment_ids + padding,
+            "segment_ids": segment_ids + padding,
             "masked_lm_positions": masked.positions + no_positions,
             "masked_lm_ids": masked.labels + no_positions,
             "masked_lm_weights": [1.0] * num_masked + [0.0] * len(no_positions),
-            "next_sentence_labels": [int(instance.is_random_next)],
+            "next_sentence_labels": [int(pair.is_random_next)],
         }
 
-    def _count(self, instance: Instance, counts: Counts) -> None:
-        input_ids, positions, labels = instance.masked
+    def _count(self, pair: Pair, masked: MaskedIds, counts: Counts) -> None:
+        input_ids, positions, labels = masked
         shown = [input_ids[position] for position in positions]
         counts["instances"] += 1
         counts["instance_tokens"] += len(input_ids)
         counts["full_instances"] += len(input_ids) == self._settings.max_seq_length
-        counts["random_next"] += instance.is_random_next
+        counts["random_next"] += pair.is_random_next
         counts["masked"] += len(positions)
         counts["masked_as_mask"] += shown.count(self._rules.mask_id)
         counts["masked_as_itself"] += sum(map(int.__eq__, shown, labels))

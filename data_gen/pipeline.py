@@ -20,13 +20,7 @@ from data_gen.instances import NUM_SPECIAL_TOKENS, InstanceMaker, Settings
 from data_gen.pairs import Sentence
 from data_gen.report import Statistics, report_path, write_report
 from data_gen.shuffling import KEY_BITS, collect, number_of_buckets, spread
-from data_gen.workers import (
-    Workers,
-    check_paths,
-    choose_num_workers,
-    working_folder,
-    write_in_turn,
-)
+from data_gen.workers import Workers, check_paths, choose_num_workers, working_folder, write_in_turn
 
 BLOCK_CHARACTERS = 1 << 20
 # About how many sentences are sampled to estimate how many repeat another one.
@@ -75,13 +69,8 @@ def create(job: Job) -> dict[str, Any]:
         records = make_records(make_plan(job, reader, folder), reader, statistics)
         written = write_in_turn(output_files, records)
     statistics.counts.update(reader.counts)
-    return write_report(
-        report_path(output_files[0]),
-        statistics,
-        settings=job.settings,
-        output_files=written,
-        vocab_file=job.vocab_file,
-    )
+    path = report_path(output_files[0])
+    return write_report(path, statistics, job.settings, written, job.vocab_file)
 
 
 def make_plan(job: Job, reader: DocumentReader, folder: pathlib.Path) -> Plan:

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,26 +22,11 @@ MOST_OF_ONE_SENTENCE = 0.5
 MOST_SENTENCES_PER_DOCUMENT = 1000
 EXAMPLES_SHOWN = 3
 
-COPIED = (
-    "files",
-    "documents",
-    "sentences",
-    "tokens",
-    "documents_of_one_sentence",
-    "documents_cut",
-    "instances",
-)
-DROPPED = (
-    "blank_lines",
-    "title_lines",
-    "markup_lines",
-    "markup_characters",
-    "short_lines",
-    "short_characters",
-    "lines_outside_documents",
-    "sentences_without_tokens",
-    "documents_without_tokens",
-)
+COPIED = ("files", "documents", "sentences", "tokens", "documents_of_one_sentence",
+          "documents_cut", "instances")  # fmt: skip
+DROPPED = ("blank_lines", "title_lines", "markup_lines", "markup_characters", "short_lines",
+           "short_characters", "lines_outside_documents", "sentences_without_tokens",
+           "documents_without_tokens")  # fmt: skip
 SHARES = {  # in the report: two counts
     "unknown_share": ("unknown_tokens", "tokens"),
     "mean_length": ("instance_tokens", "instances"),
@@ -81,21 +66,20 @@ def report_path(output_file: str) -> str:
 def write_report(
     path: str,
     statistics: Statistics,
-    *,
     settings: Settings,
     output_files: Mapping[str, int],
     vocab_file: str,
 ) -> dict[str, Any]:
-    """Writes the report as JSON and logs it, with the first records; returns it.
+    """Writes the report as JSON and logs it, with the first records as text; returns it.
 
     Args:
       path: see `report_path`.
       statistics: of the whole corpus.
       settings: those of the instances.
-      output_files: number of records of each.
-      vocab_file: to show records as text.
+      output_files: the number of records of each.
+      vocab_file: the vocabulary of the records.
     """
-    report = make_report(statistics, settings=settings, output_files=output_files)
+    report = make_report(statistics, settings, output_files)
     write_text(path, json.dumps(report, indent=2) + "\n")
     log_examples(output_files, read_vocabulary(vocab_file))
     log_report(report)
@@ -104,7 +88,7 @@ def write_report(
 
 
 def make_report(
-    statistics: Statistics, *, settings: Settings, output_files: Mapping[str, int]
+    statistics: Statistics, settings: Settings, output_files: Mapping[str, int]
 ) -> dict[str, Any]:
     """The report, with no times in it: same data, same report."""
     counts, sampled = statistics.counts, statistics.sampled
@@ -117,51 +101,43 @@ def make_report(
         "settings": dataclasses.asdict(settings),
         "output_files": dict(output_files),
     }
-    return report | {"warnings": [*text_warnings(report), *pair_warnings(report)]}
+    return report | {"warnings": [*find_warnings(report)]}
 
 
-def text_warnings(report: Mapping[str, Any]) -> list[str]:
-    """Warnings about the text itself."""
-    warnings = []
+def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the text, and what makes next-sentence labels meaningless."""
+    documents, sentences = report["documents"], report["sentences"]
     if report["unknown_share"] > MOST_UNKNOWN:
-        warnings.append(
+        yield (
             f"{report['unknown_share']:.0%} of the tokens are [UNK]: is this the vocabulary (and "
             "--do_lower_case) for this language? The model cannot learn these words."
         )
     if report["repeated_sentence_share"] > MOST_REPEATED:
-        warnings.append(
+        yield (
             f"About {report['repeated_sentence_share']:.0%} of the sentences repeat another one. "
             "A model memorizes repeated text: remove the copies."
         )
-    return warnings
-
-
-def pair_warnings(report: Mapping[str, Any]) -> list[str]:
-    """Warnings about what makes next-sentence labels meaningless."""
-    documents, sentences = report["documents"], report["sentences"]
-    warnings = []
     if documents == 1:
-        warnings.append(
+        yield (
             "The corpus is a single document, so even the 'random' next segments come from it and "
             "their labels are wrong. Put a blank line between documents."
         )
     elif sentences > MOST_SENTENCES_PER_DOCUMENT * documents:
-        warnings.append(
+        yield (
             f"The documents have {sentences / documents:.0f} sentences on average. Is there a "
             "blank line between any two documents?"
         )
     if report["documents_cut"]:
-        warnings.append(
+        yield (
             f"Documents that were too long were cut, {report['documents_cut']} times. Is there a "
             "blank line between any two documents?"
         )
     if report["documents_of_one_sentence"] > MOST_OF_ONE_SENTENCE * documents:
-        warnings.append(
+        yield (
             f"{report['documents_of_one_sentence']} of {documents} documents are a single "
             "sentence, which has no next one: their pairs are all random. Put the sentences of a "
             "document on consecutive lines, without blank lines between them."
         )
-    return warnings
 
 
 def log_examples(paths: Iterable[str], vocabulary: Sequence[str]) -> None:

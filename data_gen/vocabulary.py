@@ -31,7 +31,6 @@ from data_gen.workers import Workers, check_paths, choose_num_workers
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BLOCK_CHARACTERS = 1 << 20
 LINES_PER_CALL = 1000
-WORDS_PER_CALL = 10000
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -236,13 +235,9 @@ class Coverage(NamedTuple):
 def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> Coverage:
     """Tokenizes all counted words."""
     unknown = pieces = 0
-    items = iter(words.items())
-    while batch := dict(itertools.islice(items, WORDS_PER_CALL)):
-        ids = tokenizer.tokenize_ids(list(batch))  # [words, (pieces)]
-        numbers = np.fromiter(batch.values(), np.int64)
-        pieces += int(numbers @ ids.row_lengths().numpy())
-        is_unknown = tf.reduce_any(ids == tokenizer.vocab["[UNK]"], axis=1).numpy()
-        unknown += int(numbers[is_unknown].sum())
+    for number, ids in zip(words.values(), tokenizer.iter_ids(words), strict=True):
+        pieces += number * len(ids)
+        unknown += number * (tokenizer.vocab["[UNK]"] in ids)
     total = sum(words.values())
     return Coverage(tokenizer.vocab_size, total, unknown / total, pieces / total)
 

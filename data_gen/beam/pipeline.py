@@ -196,13 +196,9 @@ def create(job: Job, *, num_shards: int = 0, beam_options: Sequence[str] = ()) -
         with gfile().GFile(f"{folder}/result.json") as file:
             result = json.loads(file.read())
         written = name_shards(job.output_file, folder, result)
-    return write_report(
-        report_path(job.output_file),
-        Statistics(Counts(result["counts"]), Counts(result["sampled"])),
-        settings=job.settings,
-        output_files=written,
-        vocab_file=job.vocab_file,
-    )
+    statistics = Statistics(Counts(result["counts"]), Counts(result["sampled"]))
+    path = report_path(job.output_file)
+    return write_report(path, statistics, job.settings, written, job.vocab_file)
 
 
 def make_options(job: Job, beam_options: Sequence[str]) -> PipelineOptions:

@@ -1,6 +1,5 @@
 """data_gen/corpus.py: what is read from disk is what a list in memory would give."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,26 +10,17 @@ sentences = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4)
 blocks = st.lists(st.lists(st.lists(sentences, min_size=1, max_size=4), max_size=4), max_size=4)
 
 
-def tokenized(documents) -> TokenizedBlock:
-    flat = [sentence for document in documents for sentence in document]
-    return TokenizedBlock(
-        np.asarray([token for sentence in flat for token in sentence], np.int32),
-        np.asarray([len(sentence) for sentence in flat], np.int64),
-        np.asarray([len(document) for document in documents], np.int64),
-    )
-
-
 @given(blocks=blocks, data=st.data())
 @settings(max_examples=60)
 def test_disk_and_memory_agree(tmp_path_factory, blocks, data):
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     with CorpusWriter(folder) as writer:
-        numbers = [writer.append(tokenized(documents)) for documents in blocks]
+        numbers = [writer.append(TokenizedBlock.of(documents)) for documents in blocks]
     documents = [document for block in blocks for document in block]
     disk, memory = DiskCorpus(folder), MemoryCorpus(documents)
     assert disk.num_documents == memory.num_documents == writer.num_documents == len(documents)
     for block, block_numbers in zip(blocks, numbers, strict=True):
-        assert tokenized(block).documents() == block
+        assert TokenizedBlock.of(block).documents() == block
         assert disk.read_documents(block_numbers) == block
     if documents:
         document = data.draw(st.integers(0, len(documents) - 1))
