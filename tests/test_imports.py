@@ -108,6 +108,8 @@ def test_training_reaches_no_serving(script):
     folders = {folder_of(name) for name in reached(script) if name.startswith("bert_tf.")}
     assert "training" in folders
     assert not folders & {"serving", "planning", "playground"}
+    formats = ("hugging_face", "keras_files", "tf2")  # opened by a table, when such a path is met
+    assert not {f"bert_tf.checkpoints.{name}" for name in formats} & reached(script)
     other = {"run_classifier": {"squad"}, "run_squad": {"tasks"}}
     assert not folders & other.get(script, {"squad", "tasks"})
 
