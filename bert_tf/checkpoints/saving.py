@@ -2,7 +2,6 @@
 
 import importlib
 import os
-from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -130,7 +129,7 @@ def write_model_files(
 ) -> None:
     """Writes what makes a run's folder a whole model, beside its checkpoints."""
     pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
-    texts: Mapping[str, str] = {
+    texts = {
         CONFIG_FILE: config.to_json_string(),
         VOCAB_FILE: vocabulary_text(pieces),
         METADATA_FILE: metadata.to_json_string(),
