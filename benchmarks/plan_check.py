@@ -23,8 +23,11 @@ import pathlib
 import sys
 
 import bert_tf
-from bert_tf.planning import Device, Workload, step_memory, step_time, tables
+from bert_tf.planning import tables
+from bert_tf.planning.memory import step_memory
+from bert_tf.planning.timing import Device, step_time
 from bert_tf.planning.work import total_flops
+from bert_tf.planning.workload import Workload
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
 import compiled_step
@@ -118,8 +121,10 @@ def cases(quick: bool) -> list[tuple[str, Workload]]:
         *(dataclasses.replace(mini, train_batch_size=64, **way) for way in WAYS),
         dataclasses.replace(mini, train_batch_size=4, **long),
         dataclasses.replace(mini, train_batch_size=16, **long),
-        dataclasses.replace(mini, train_batch_size=32, head="classifier"),
-        dataclasses.replace(mini, train_batch_size=8, head="span", max_seq_length=384),
+        dataclasses.replace(mini, train_batch_size=32, head="classification"),
+        dataclasses.replace(
+            mini, train_batch_size=8, head="question_answering", max_seq_length=384
+        ),
     ]
     if not quick:
         base = Workload(config=tables.PUBLISHED["BERT-Base"], train_batch_size=4)

@@ -20,7 +20,9 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.planning import Device, Workload, tables
+from bert_tf.planning import tables
+from bert_tf.planning.timing import Device
+from bert_tf.planning.workload import Workload
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 FLAGS = flags.FLAGS

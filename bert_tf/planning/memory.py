@@ -1,32 +1,29 @@
-"""Bytes of a training step by purpose, on one device, at the moment when there are the most.
+"""Bytes of a training step by purpose, on one device, at the peak of the step.
 
-What is there all the time: weights, moments, the batch, and sums of gradients when they are
-accumulated. What comes and goes is followed through a step:
+Constant are the weights, the moments, the batch, and the sums of gradients when these are
+accumulated. The rest changes in the course of a step:
 
     forward      each block keeps what its gradient needs; the head adds its own
-    backward     block by block from the last, the kept goes and gradients come
-    update       all gradients, for the norm they are clipped by; nothing kept any more
+    backward     block by block from the last, kept values are freed and gradients come
+    update       all gradients, for the norm that clips them; nothing is kept any more
 
-One block keeps, of T * D elements each unless said otherwise, in the precision of the layers:
+One block keeps arrays of T * D elements, unless noted otherwise, in the precision of the layers:
 
     4              query, key, value and the heads' joined result: operands of products
-    2              what the two normalizations are made of: their gradient needs it again
-    2              what they give: operands of products (the second is the next block's input)
+    2              inputs of the two normalizations, for their gradients
+    2              their results: operands of products (the second is the next block's input)
     3 of T * F     feed-forward product, tanh inside gelu, and gelu's result
     2 of B*N*S*S   attention probabilities before dropout (float32 always) and after it
 
-Masks of dropout are kept nowhere: they are a hash, computed again where they are needed. With
-`recompute` a block keeps its input alone, T * D, and the rest is there for one block at a time.
+Dropout masks are not kept: they are a hash, computed again where needed. With `recompute` a block
+keeps only its input, T * D, and the rest exists for one block at a time.
 """
 
 import dataclasses
 
-from bert_tf.planning.parameters import count, variables
-from bert_tf.planning.workload import Workload
+from bert_tf.planning.workload import FLOAT32, INT32, Workload
 
-FLOAT32 = 4
-INT32 = 4
-# T * F arrays that the gradient of an activation function and of the product behind it need.
+# T * F arrays that the gradients of an activation function and of the product after it need.
 WIDE_KEPT = {"gelu": 3, "gelu_erf": 3, "relu": 2, "tanh": 2, "linear": 1}
 
 
@@ -34,75 +31,74 @@ WIDE_KEPT = {"gelu": 3, "gelu_erf": 3, "relu": 2, "tanh": 2, "linear": 1}
 class Memory:
     """Bytes on one device."""
 
-    constant: dict[str, int]  # weights, moments, ...: there during the whole step
-    moments: dict[str, dict[str, int]]  # forward, ...: what there is beside, at its fullest
+    constant: dict[str, int]  # weights, optimizer moments, ...: during the whole step
+    phases: dict[str, dict[str, int]]  # the temporary bytes at several points of a step
 
     @property
-    def fullest(self) -> str:
-        """The moment of a step with the most bytes."""
-        return max(self.moments, key=lambda moment: sum(self.moments[moment].values()))
+    def peak(self) -> str:
+        """The phase with the most bytes."""
+        return max(self.phases, key=lambda phase: sum(self.phases[phase].values()))
 
     @property
     def purposes(self) -> dict[str, int]:
-        """Bytes by purpose at the fullest moment."""
-        return self.constant | self.moments[self.fullest]
+        """Bytes by purpose at the peak."""
+        return self.constant | self.phases[self.peak]
 
     @property
     def temporary(self) -> int:
-        """The most bytes beside the constant ones."""
-        return sum(self.moments[self.fullest].values())
+        """Bytes at the peak, without the constant ones."""
+        return sum(self.phases[self.peak].values())
 
     @property
     def total(self) -> int:
-        """The most bytes at any moment."""
+        """Bytes at the peak."""
         return sum(self.constant.values()) + self.temporary
 
 
-def step_memory(workload: Workload) -> Memory:
+def step_memory(work: Workload) -> Memory:
     """The bytes that a training step needs on each device."""
-    work = workload
-    kept, transient = block_kept(work), block_transient(work)
     layers = work.config.num_hidden_layers
+    kept = block_kept(work)
     if work.recompute:
-        one_input = work.tokens * work.config.hidden_size * work.activation_bytes
+        one_input = work.hidden_elements * work.activation_bytes
         all_kept = {"inputs of blocks": layers * one_input}
-        # While a block's gradient is made: what it computes again, and the inputs up to it.
-        last = all_kept | kept
-        first = {"inputs of blocks": one_input} | kept
+        # While a block's gradient is computed: its recomputed values, and the inputs up to it.
+        last, first = all_kept | kept, {"inputs of blocks": one_input} | kept
     else:
         last = all_kept = {name: layers * size for name, size in kept.items()}
         first = kept
-    always = {"embeddings": embeddings_kept(work), "dropout counters": dropout_counters(work)}
+    always = {
+        # rows of words, rows of types, and the normalized sum after dropout: T * D each
+        "embeddings": 3 * work.hidden_elements * work.activation_bytes,
+        "dropout counters": dropout_counters(work),
+    }
     if work.precision != "float32":
-        always["weights in " + work.precision] = work.activation_bytes * parameters(work)
-    gradients, of_head = FLOAT32 * parameters(work), head_gradients(work)
-    of_block = FLOAT32 * count(model(work), "bert/encoder/layer_0/")
-    moments = {
-        "head": all_kept | always | head(work),
-        "last block's gradient": last | always | {"working space": transient, "gradients": of_head},
-        "first block's gradient": first
-        | always
-        | {"working space": transient, "gradients": of_head + (layers - 1) * of_block},
-        "update": {"gradients": gradients, "working space": update_space(work)},
+        always["weights in " + work.precision] = work.activation_bytes * work.parameters()
+    working_space = {"working space": block_transient(work)}
+    encoder, block = (work.parameters(f"bert/encoder/{name}") for name in ("", "layer_0/"))
+    word_table = FLOAT32 * work.config.vocab_size * work.config.hidden_size
+    # Before the first block's gradients there are those of the head and of the tied word table.
+    of_head = FLOAT32 * (work.parameters() - encoder - work.parameters("bert/embeddings/"))
+    of_head += word_table if work.masked else 0
+    of_all_but_first = of_head + FLOAT32 * (encoder - block)
+    update = {
+        "gradients": FLOAT32 * work.parameters(),
+        "working space": word_table,  # the update of the largest variable
     }
     if work.num_replicas > 1:  # reduced and clipped ones, between two XLA programs
-        moments["update"]["gradients"] *= 2
-    return Memory(constant(work), moments)
-
-
-def model(work: Workload) -> dict[str, tuple[int, ...]]:
-    """The variables of the workload's model."""
-    return variables(work.config, head=work.head, num_classes=work.num_classes)
-
-
-def parameters(work: Workload) -> int:
-    """Elements of all variables."""
-    return count(model(work))
+        update["gradients"] *= 2
+    phases = {
+        "head": all_kept | always | head(work),
+        "last block's gradient": last | always | working_space | {"gradients": of_head},
+        "first block's gradient": first | always | working_space | {"gradients": of_all_but_first},
+        "update": update,
+    }
+    return Memory(constant(work), phases)
 
 
 def constant(work: Workload) -> dict[str, int]:
     """Weights, the optimizer's two moments, the batch, and summed gradients; all in float32."""
-    size = FLOAT32 * parameters(work)
+    size = FLOAT32 * work.parameters()
     rows = work.train_batch_size // work.num_replicas
     per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
     if work.head == "pretraining":
@@ -116,95 +112,70 @@ def constant(work: Workload) -> dict[str, int]:
 def block_kept(work: Workload) -> dict[str, int]:
     """What one encoder block keeps for its gradient, by kind; see the top of the file."""
     config, size = work.config, work.activation_bytes
-    narrow = work.tokens * config.hidden_size * size  # T * D
-    squares = work.tokens * config.num_attention_heads * work.max_seq_length  # B * N * S * S
     dropped = config.attention_probs_dropout_prob > 0 or size != FLOAT32
     return {
-        "query, key, value, context": 4 * narrow,
-        "attention probabilities": squares * (FLOAT32 + size * dropped),
-        "normalizations": 4 * narrow,
-        "feed-forward": WIDE_KEPT[config.hidden_act]
-        * work.tokens
-        * config.intermediate_size
-        * size,
+        "query, key, value, context": 4 * work.hidden_elements * size,
+        "attention probabilities": work.attention_elements * (FLOAT32 + size * dropped),
+        "normalizations": 4 * work.hidden_elements * size,
+        "feed-forward": WIDE_KEPT[config.hidden_act] * work.intermediate_elements * size,
     }
 
 
 def block_transient(work: Workload) -> int:
-    """The most that a block's gradient needs for itself, less what it has freed by then.
+    """The most that a block's gradient needs for itself, minus what it has freed by then.
 
-    First the gradients of gelu's result (T * F) and of the two things added before the
-    normalization (T * D each). Later, when the 3 T * F are gone, the gradients of the attention
-    probabilities after and before dropout and soft-max, and of three T * D.
+    First the gradients of gelu's result (T * F) and of the two summands before the normalization
+    (T * D each). Later, when the 3 T * F are freed, the gradients of the attention probabilities
+    after and before dropout and soft-max, and three of T * D.
     """
-    config, size = work.config, work.activation_bytes
-    narrow = work.tokens * config.hidden_size * size
-    wide = work.tokens * config.intermediate_size * size
-    squares = work.tokens * config.num_attention_heads * work.max_seq_length * FLOAT32
-    freed = WIDE_KEPT[config.hidden_act] * wide + narrow
-    return max(wide + 2 * narrow, 2 * squares + 3 * narrow - freed)
-
-
-def embeddings_kept(work: Workload) -> int:
-    """Words' rows, types' rows, and the normalized sum after dropout: T * D each."""
-    return 3 * work.tokens * work.config.hidden_size * work.activation_bytes
+    narrow = work.hidden_elements * work.activation_bytes
+    wide = work.intermediate_elements * work.activation_bytes
+    square = work.attention_elements * FLOAT32
+    freed = WIDE_KEPT[work.config.hidden_act] * wide + narrow
+    return max(wide + 2 * narrow, 2 * square + 3 * narrow - freed)
 
 
 def dropout_counters(work: Workload) -> int:
-    """The numbers of the elements of a row, N * S * S, which all blocks share."""
+    """The element numbers of a row, N * S * S, which all blocks share."""
     if not work.config.attention_probs_dropout_prob:
         return 0
     return INT32 * work.config.num_attention_heads * work.max_seq_length**2
 
 
 def head(work: Workload) -> dict[str, int]:
-    """What the head has at its fullest: for the masked LM its logits and their exponentials.
+    """Bytes of the head at its peak: for the masked LM its logits and their exponentials.
 
     M * V in float32 each, kept in one pass (`tied_cross_entropy`); and six M * D of the transform.
-    A classifier's few vectors count as three a row, a tagger's logits as three a token.
+    A classifier's few vectors count as three a row, logits of each token as three a token.
     """
-    config, size = work.config, work.activation_bytes
+    hidden, size = work.config.hidden_size, work.activation_bytes
     if work.head == "pretraining":
-        logits = FLOAT32 * work.masked * config.vocab_size
-        casted = 0 if size == FLOAT32 else size * work.masked * config.vocab_size
-        transform = 6 * work.masked * config.hidden_size * size
-        return {"masked-LM logits": 2 * logits + casted, "head": transform}
-    if work.head == "classifier":
-        return {"head": 3 * work.rows * config.hidden_size * size}
-    classes = 2 if work.head == "span" else work.num_classes
-    return {"head": work.tokens * (config.hidden_size * size + 3 * classes * FLOAT32)}
-
-
-def head_gradients(work: Workload) -> int:
-    """Gradients that are there before the first block's: of the head and of the tied table."""
-    shapes = model(work)
-    outside = count(shapes) - count(shapes, "bert/embeddings/") - count(shapes, "bert/encoder/")
-    table = work.config.vocab_size * work.config.hidden_size if work.masked else 0
-    return FLOAT32 * (outside + table)
-
-
-def update_space(work: Workload) -> int:
-    """The update of the largest variable, the word table."""
-    return FLOAT32 * work.config.vocab_size * work.config.hidden_size
+        logits = work.masked * work.config.vocab_size
+        casted = 0 if size == FLOAT32 else size
+        return {
+            "masked-LM logits": (2 * FLOAT32 + casted) * logits,
+            "head": 6 * work.masked * hidden * size,
+        }
+    if work.head == "classification":
+        return {"head": 3 * work.rows * hidden * size}
+    return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
 
 
 def largest_batch(workload: Workload, available: int, *, packing: float = 1.0) -> int:
-    """The largest `train_batch_size` whose step fits; 0 if not even the smallest does.
+    """The largest `train_batch_size` whose step fits; 0 if none does.
 
     Args:
-      workload: its batch size does not matter.
+      workload: its batch size is ignored.
       available: bytes of each device.
-      packing: how much more than the bytes that are there at a time is taken for them.
+      packing: bytes that are allocated for each temporary byte.
     """
     unit = workload.num_replicas * workload.gradient_accumulation_steps
 
     def fits(units: int) -> bool:
-        found = step_memory(dataclasses.replace(workload, train_batch_size=units * unit))
-        return sum(found.constant.values()) + packing * found.temporary <= available
+        memory = step_memory(dataclasses.replace(workload, train_batch_size=units * unit))
+        return sum(memory.constant.values()) + packing * memory.temporary <= available
 
-    if not fits(1):
-        return 0
-    low, high = 1, 2  # low fits
+    low, high = 0, 1  # low fits, high does not
     while fits(high):
         low, high = high, 2 * high
     while high - low > 1:

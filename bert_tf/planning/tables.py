@@ -1,41 +1,37 @@
 """A plan as text."""
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 from bert_tf.config import BertConfig
-from bert_tf.planning.memory import largest_batch, model, step_memory
-from bert_tf.planning.parameters import count
+from bert_tf.planning.memory import largest_batch, step_memory
 from bert_tf.planning.timing import Device, all_reduce_bytes, step_time
 from bert_tf.planning.work import PHASES, step_parts, total_flops
-from bert_tf.planning.workload import Workload
+from bert_tf.planning.workload import FLOAT32, Workload
 
 GIB = 1 << 30
 FITS_MEMORY = (8, 12, 16, 24, 40, 80)  # GB
 FITS_LENGTHS = (64, 128, 256, 320, 384, 512)
-# What XLA takes over the bytes that are there at a time: in float32 at most this
-# (benchmarks/plan_check.py).
+# Bytes that XLA allocates for each temporary byte, at most, in float32 (benchmarks/plan_check.py).
 PACKING = 1.07
 CAVEAT = (
     "That is what the compiler allocates. On a CPU, processes grew by up to 28 % more, and "
     "bfloat16 took 29 % more: try it before you rely on it."
 )
-
-_SIZES = {
-    "BERT-Base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
-    "BERT-Large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
-}
 PUBLISHED = {
     name: BertConfig(
         vocab_size=30522,
         type_vocab_size=2,
-        intermediate_size=4 * sizes["hidden_size"],
-        **sizes,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
     )
-    for name, sizes in _SIZES.items()
+    for name, hidden, layers in (("BERT-Base", 768, 12), ("BERT-Large", 1024, 24))
 }
-# The original's README, "Out-of-memory issues": largest batch on a Titan X of 12 GB, fine-tuning,
-# TensorFlow 1.11, by sequence length.
+# From the original's README, "Out-of-memory issues": the largest batch by sequence length, for
+# fine-tuning on a Titan X of 12 GB with TensorFlow 1.11.
 ORIGINAL_12_GB = {
     "BERT-Base": dict(zip(FITS_LENGTHS, (64, 32, 16, 14, 12, 6), strict=True)),
     "BERT-Large": dict(zip(FITS_LENGTHS, (12, 6, 2, 1, 0, 0), strict=True)),
@@ -43,7 +39,7 @@ ORIGINAL_12_GB = {
 
 
 def amount(number: float, unit: str = "B") -> str:
-    """A number with three digits and a prefix.
+    """A number with three digits and a unit prefix.
 
     >>> amount(1234567890), amount(2.5e13, "FLOP"), amount(0)
     ('1.23 GB', '25 TFLOP', '0 B')
@@ -55,10 +51,11 @@ def amount(number: float, unit: str = "B") -> str:
     return f"{number:.3g} {prefixes[0]}{unit}"
 
 
-def duration(seconds: float) -> str:
-    """
-    >>> duration(0.0123), duration(100), duration(8000), duration(300000)
-    ('12.3 ms', '100 s', '2.22 h', '3.47 days')
+def precise_duration(seconds: float) -> str:
+    """A duration with three digits.
+
+    >>> [precise_duration(seconds) for seconds in (0.0123, 100, 8000, 300000)]
+    ['12.3 ms', '100 s', '2.22 h', '3.47 days']
     """
     for limit, size, unit in ((1, 1e-3, "ms"), (3600, 1, "s"), (172800, 3600, "h")):
         if seconds < limit:
@@ -67,7 +64,7 @@ def duration(seconds: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines; the first column to the left, the others to the right."""
+    """Rows as aligned lines: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
@@ -75,29 +72,27 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def parameter_lines(work: Workload, *, each: bool = False) -> Iterator[str]:
-    """Parameters by part of the model, or of each variable."""
-    shapes = model(work)
-    yield f"Parameters: {count(shapes):,}"
+    """Parameters by part of the model, or the shape of each variable."""
+    yield f"Parameters: {work.parameters():,}"
     if each:
-        yield from columns([(f"  {name}", f"{list(s)}") for name, s in shapes.items()])
+        yield from columns([(f"  {name}", f"{list(s)}") for name, s in work.variables.items()])
         return
-    parts = {"embeddings": "bert/embeddings/", "encoder": "bert/encoder/", "pooler": "bert/pooler/"}
-    sizes = {name: count(shapes, prefix) for name, prefix in parts.items()}
-    sizes["head"] = count(shapes) - sum(sizes.values())
+    sizes = {name: work.parameters(f"bert/{name}/") for name in ("embeddings", "encoder", "pooler")}
+    sizes["head"] = work.parameters() - sum(sizes.values())
     yield from columns([(f"  {name}", f"{size:,}") for name, size in sizes.items()])
 
 
 def memory_lines(work: Workload) -> Iterator[str]:
     """Bytes by purpose."""
     found = step_memory(work)
-    yield f"Memory of a device: {amount(found.total)}, most at: {found.fullest}"
+    yield f"Memory of a device: {amount(found.total)}, peak at: {found.peak}"
     yield from columns([(f"  {name}", amount(size)) for name, size in found.purposes.items()])
     others = {
         name: sum(found.constant.values()) + sum(purposes.values())
-        for name, purposes in found.moments.items()
-        if name != found.fullest
+        for name, purposes in found.phases.items()
+        if name != found.peak
     }
-    yield "  at other moments: " + ", ".join(f"{n} {amount(size)}" for n, size in others.items())
+    yield "  at other times: " + ", ".join(f"{n} {amount(size)}" for n, size in others.items())
 
 
 def work_lines(work: Workload) -> Iterator[str]:
@@ -107,11 +102,10 @@ def work_lines(work: Workload) -> Iterator[str]:
     tokens = work.train_batch_size * work.max_seq_length
     yield f"Work of a step: {amount(total, 'FLOP')}, {amount(total / tokens, 'FLOP')} a token"
     phases = [phase for phase in PHASES if phase in totals and phase != "update"]
-    cells: dict[str, dict[str, int]] = {}
+    cells = collections.defaultdict(dict)
     for part in step_parts(work):
         if part.phase != "update":
-            flops = work.num_replicas * part.matmul_flops
-            cells.setdefault(part.name, {})[part.phase] = flops
+            cells[part.name][part.phase] = work.num_replicas * part.matmul_flops
     rows = [("  products", *phases)]
     for name, by_phase in cells.items():
         rows.append((f"  {name}", *(amount(by_phase.get(p, 0), "FLOP") for p in phases)))
@@ -123,23 +117,23 @@ def time_lines(work: Workload, device: Device, *, num_train_steps: int = 0) -> I
     """Seconds by part."""
     found = step_time(work, device)
     rate = work.train_batch_size / found.total
-    yield f"Time of a step: {duration(found.total)}, {rate:.3g} examples/s"
-    by_part: dict[str, float] = {}
+    yield f"Time of a step: {precise_duration(found.total)}, {rate:.3g} examples/s"
+    by_part = collections.Counter()
     for part, seconds in found.parts:
-        by_part[part.name] = by_part.get(part.name, 0.0) + seconds
-    rows = [(f"  {name}", duration(seconds)) for name, seconds in by_part.items()]
+        by_part[part.name] += seconds
+    rows = [(f"  {name}", precise_duration(seconds)) for name, seconds in by_part.items()]
     if work.num_replicas > 1:
-        rows.append(("  all-reduce", duration(found.all_reduce)))
+        rows.append(("  all-reduce", precise_duration(found.all_reduce)))
     yield from columns(rows)
     if num_train_steps:
-        yield f"  {num_train_steps:,} steps: {duration(num_train_steps * found.total)}"
+        yield f"  {num_train_steps:,} steps: {precise_duration(num_train_steps * found.total)}"
 
 
 def pod_lines(work: Workload, device: Device) -> Iterator[str]:
-    """More and more devices, each with the share of a batch that a device has now."""
+    """1 to 1024 devices, each with as many examples as a device has in `work`."""
     each = work.train_batch_size // work.num_replicas
     rows = [("Devices", "batch", "all-reduce", "time", "a step", "examples/s", "efficiency")]
-    size = 4 * count(model(work))
+    size = FLOAT32 * work.parameters()
     for devices in (2**n for n in range(11)):
         wide = dataclasses.replace(work, num_replicas=devices, train_batch_size=each * devices)
         found = step_time(wide, device)
@@ -148,8 +142,8 @@ def pod_lines(work: Workload, device: Device) -> Iterator[str]:
                 f"  {devices}",
                 f"{each * devices:,}",
                 amount(all_reduce_bytes(size, devices)),
-                duration(found.all_reduce),
-                duration(found.total),
+                precise_duration(found.all_reduce),
+                precise_duration(found.total),
                 f"{each * devices / found.total:,.0f}",
                 f"{found.scaling_efficiency:.0%}",
             )
@@ -158,19 +152,19 @@ def pod_lines(work: Workload, device: Device) -> Iterator[str]:
 
 
 def batch_lines(work: Workload, memory_gb: float, reserved_gb: float) -> Iterator[str]:
-    """The largest batch of that memory."""
+    """The largest batch that fits into that memory."""
     batch = usable_batch(work, memory_gb, reserved_gb)
     yield f"Largest --train_batch_size in {memory_gb:g} GB: {batch or 'none fits'}"
     yield f"  {CAVEAT}"
 
 
 def usable_batch(work: Workload, memory_gb: float, reserved_gb: float) -> int:
-    """`largest_batch` in a device's memory, less what is reserved in it."""
+    """`largest_batch` in a device's memory, minus what is reserved in it."""
     return largest_batch(work, int((memory_gb - reserved_gb) * GIB), packing=PACKING)
 
 
 def fits_lines(work: Workload, reserved_gb: float) -> Iterator[str]:
-    """The largest batch of BERT-Base and BERT-Large by length and memory, as `work` is trained."""
+    """The largest batches of BERT-Base and BERT-Large by length and memory, trained as `work`."""
     sizes = [f"{size} GB" for size in FITS_MEMORY]
     rows = [("Largest batch", "length", *sizes, "original, 12 GB")]
     for name, config in PUBLISHED.items():

@@ -1,21 +1,20 @@
-"""Seconds of a step: the roofline of each part, and the exchange of gradients between devices."""
+"""Seconds of a step: the roofline of each part, and the all-reduce of gradients."""
 
 import dataclasses
 import math
 from typing import NamedTuple
 
 from bert_tf.errors import InputError
-from bert_tf.planning.memory import FLOAT32, parameters
 from bert_tf.planning.work import Part, step_parts
-from bert_tf.planning.workload import Workload
+from bert_tf.planning.workload import FLOAT32, Workload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
-    """What a device can do, as its data sheet says, and how much of it products reach.
+    """A device's speed from its data sheet, and the share of it that matrix products reach.
 
     Raises:
-      InputError: a figure is not above 0.
+      InputError: a figure is not a positive number.
     """
 
     flops_per_second: float  # in the precision of the layers
@@ -29,10 +28,9 @@ class Device:
         for name, value in {**flags, "efficiency": self.efficiency}.items():
             if not 0 < value < math.inf:
                 raise InputError(
-                    received=f"a device with --{name}={value:g}",
-                    expected="numbers above 0 for --device_tflops, --device_gb_per_s and "
-                    "--efficiency",
-                    remedy=f"give --{name}, from the device's data sheet",
+                    f"a device with --{name}={value:g}",
+                    "numbers above 0 for --device_tflops, --device_gb_per_s and --efficiency",
+                    f"give --{name}, from the device's data sheet",
                 )
 
 
@@ -45,12 +43,12 @@ class StepTime(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Compute, then exchange: the trainer does not overlap them."""
+        """Computation, then all-reduce: the trainer does not overlap them."""
         return self.compute + self.all_reduce
 
     @property
     def scaling_efficiency(self) -> float:
-        """Examples/s of a device beside those of one that need not exchange anything."""
+        """Examples/s of a device relative to a single device, which exchanges nothing."""
         return self.compute / self.total
 
 
@@ -65,11 +63,12 @@ def step_time(workload: Workload, device: Device) -> StepTime:
     if workload.num_replicas > 1:
         if not device.link_bytes_per_second > 0:
             raise InputError(
-                received=f"--num_replicas={workload.num_replicas} without --link_gb_per_s",
-                expected="how fast a device sends gradients to its neighbour",
-                remedy="add --link_gb_per_s",
+                f"--num_replicas={workload.num_replicas} without --link_gb_per_s",
+                "how fast a device sends gradients to its neighbour",
+                "add --link_gb_per_s",
             )
-        exchange = all_reduce_seconds(FLOAT32 * parameters(workload), workload.num_replicas, device)
+        size = FLOAT32 * workload.parameters()
+        exchange = all_reduce_seconds(size, workload.num_replicas, device)
     return StepTime(parts, sum(seconds for _, seconds in parts), exchange)
 
 
@@ -81,12 +80,11 @@ def part_seconds(part: Part, device: Device) -> float:
 
 
 def all_reduce_bytes(size: int, devices: int) -> float:
-    """What each device sends in a ring: (N - 1) / N of the sums, then of the results."""
+    """Bytes that each of N devices sends in a ring: (N - 1) / N of the sums, then of results."""
     return 2 * (devices - 1) / devices * size
 
 
 def all_reduce_seconds(size: int, devices: int, device: Device) -> float:
     """A ring's time for `size` bytes: every link is busy all the time, in 2 (N - 1) rounds."""
-    rounds = 2 * (devices - 1)
-    sent = all_reduce_bytes(size, devices)
-    return sent / device.link_bytes_per_second + rounds * device.link_seconds
+    seconds_of_bytes = all_reduce_bytes(size, devices) / device.link_bytes_per_second
+    return seconds_of_bytes + 2 * (devices - 1) * device.link_seconds

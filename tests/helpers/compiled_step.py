@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(workload, *, steps: int = 1) -> dict[str, float]:
-    """Compiles the step of a `bert_tf.plan.Workload` and takes it, in another process.
+    """Compiles the step of a `bert_tf.planning.workload.Workload` and takes it, in another process.
 
     Args:
       workload: of one replica.
@@ -138,23 +138,19 @@ def make_step(values: dict):
     from bert_tf.training import optimization, settings
     from bert_tf.training import trainer as training
 
-    config = bert_tf.BertConfig(**values["config"])
-    classes = values["num_classes"]
-    model_fn, objective = {
-        "pretraining": (
-            lambda: models.pretraining_model(config, with_losses=True),
-            losses.PretrainingObjective,
-        ),
-        "classifier": (
-            lambda: models.classifier_model(config, num_classes=classes),
-            losses.ClassifierObjective,
-        ),
-        "token_labels": (
-            lambda: models.token_model(config, num_classes=classes),
-            losses.TokenObjective,
-        ),
-        "span": (lambda: models.span_model(config), losses.SpanObjective),
-    }[values["head"]]
+    config, head = bert_tf.BertConfig(**values["config"]), values["head"]
+    objective = {
+        "pretraining": losses.PretrainingObjective,
+        "classification": losses.ClassifierObjective,
+        "token_labels": losses.TokenObjective,
+        "question_answering": losses.SpanObjective,
+    }[head]
+
+    def model_fn():
+        if head == "pretraining":
+            return models.pretraining_model(config, with_losses=True)
+        return models.make_model(head, config, num_classes=values["num_classes"])
+
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
     computed = ("precision", "recompute", "gradient_accumulation_steps")
     trainer = training.Trainer(
@@ -199,9 +195,11 @@ def random_batch(values: dict) -> dict:
             "masked_lm_weights": np.ones([rows, predictions], np.float32),
             "next_sentence_labels": ids(2, rows, 1),
         },
-        "classifier": {"label_ids": ids(values["num_classes"], rows, 1)},
+        "classification": {"label_ids": ids(values["num_classes"], rows, 1)},
         "token_labels": {"label_ids": ids(values["num_classes"], rows, length)},
-        "span": {name: ids(length, rows, 1) for name in ("start_positions", "end_positions")},
+        "question_answering": {
+            name: ids(length, rows, 1) for name in ("start_positions", "end_positions")
+        },
     }
     return batch | labels[values["head"]]
 

@@ -1,7 +1,8 @@
-"""bert_tf/plan: variables as the models have them, figures by hand, and one real compiled step."""
+"""Planning: variables as the models have them, figures by hand, and one real compiled step."""
 
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,13 +11,17 @@ import compiled_step
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+import walking
 
-from bert_tf import BertConfig, planning
+from bert_tf import BertConfig
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.planning import memory, tables, timing, work
-from bert_tf.planning.workload import HEADS
+from bert_tf.planning.memory import largest_batch, step_memory
+from bert_tf.planning.timing import Device, step_time
+from bert_tf.planning.work import Part
+from bert_tf.planning.workload import HEADS, Workload
 
 ROOT = pathlib.Path(__file__).parents[2]
 V, D, L, N, F = 997, 60, 2, 3, 140
@@ -30,46 +35,41 @@ CONFIG = BertConfig(
     max_position_embeddings=71,
     type_vocab_size=4,
 )
-WORK = planning.Workload(
+WORK = Workload(
     config=CONFIG,
     max_seq_length=S,
     train_batch_size=B,
     max_predictions_per_seq=P,
     num_classes=C,
 )
-BASE = planning.Workload(config=tables.PUBLISHED["BERT-Base"])
-LARGE = planning.Workload(config=tables.PUBLISHED["BERT-Large"])
+BASE = Workload(config=tables.PUBLISHED["BERT-Base"])
+LARGE = Workload(config=tables.PUBLISHED["BERT-Large"])
 
 
-def changed(workload=WORK, **changes) -> planning.Workload:
+def changed(workload=WORK, **changes) -> Workload:
     return dataclasses.replace(workload, **changes)
 
 
 # ------------------------------------------------------------------------------ parameters
 
-MODELS = {
-    "pretraining": lambda: models.pretraining_model(CONFIG),
-    "classifier": lambda: models.classifier_model(CONFIG, num_classes=C),
-    "token_labels": lambda: models.token_model(CONFIG, num_classes=C),
-    "span": lambda: models.span_model(CONFIG),
-}
-
 
 @pytest.mark.parametrize("head", HEADS)
 def test_variables_are_those_of_the_model(head):
-    found = planning.variables(CONFIG, head=head, num_classes=C)
-    model = MODELS[head]()
-    assert found == {tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables}
-    assert planning.count(found) == model.count_params()
+    workload = changed(head=head)
+    model = models.make_model(head, CONFIG, num_classes=C)
+    assert workload.variables == {
+        tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables
+    }
+    assert workload.parameters() == model.count_params()
 
 
 def test_parameters_of_the_published_models():
     """The paper's 110M and 340M (section 3) are these."""
     head = {"BERT-Base": 624_188, "BERT-Large": 1_084_220}  # both heads of pre-training
     for name, encoder in {"BERT-Base": 109_482_240, "BERT-Large": 335_141_888}.items():
-        shapes = planning.variables(tables.PUBLISHED[name], head="pretraining")
-        assert planning.count(shapes, "bert/") == encoder
-        assert planning.count(shapes) == encoder + head[name]
+        workload = Workload(config=tables.PUBLISHED[name])
+        assert workload.parameters("bert/") == encoder
+        assert workload.parameters() == encoder + head[name]
 
 
 # ------------------------------------------------------------------------------ memory
@@ -90,26 +90,24 @@ def test_what_a_block_keeps_by_hand():
 
 
 def test_constant_memory_by_hand():
-    parameters = planning.count(planning.variables(CONFIG, head="pretraining"))
-    constant = planning.step_memory(WORK).constant
+    parameters = WORK.parameters()
+    constant = step_memory(WORK).constant
     assert constant["weights"] == 4 * parameters
     assert constant["moments"] == 8 * parameters
     assert constant["batch"] == 4 * B * (3 * S + 3 * P + 2)
-    summed = planning.step_memory(
-        changed(train_batch_size=6, gradient_accumulation_steps=3)
-    ).constant
+    summed = step_memory(changed(train_batch_size=6, gradient_accumulation_steps=3)).constant
     assert summed["summed gradients"] == 4 * parameters
     assert "summed gradients" not in constant
 
 
-def test_purposes_add_up_to_the_fullest_moment():
-    found = planning.step_memory(BASE)
+def test_purposes_add_up_to_the_peak():
+    found = step_memory(BASE)
     assert found.total == sum(found.purposes.values())
-    for purposes in found.moments.values():
+    for purposes in found.phases.values():
         assert sum(purposes.values()) <= found.temporary
-    assert found.fullest == "last block's gradient"
+    assert found.peak == "last block's gradient"
     many_logits = changed(config=dataclasses.replace(CONFIG, vocab_size=30522))
-    assert planning.step_memory(many_logits).fullest == "head"
+    assert step_memory(many_logits).peak == "head"
 
 
 SETTINGS = st.fixed_dictionaries(
@@ -127,7 +125,7 @@ SETTINGS = st.fixed_dictionaries(
 def test_more_rows_need_more_memory_and_work(settings):
     small = changed(**settings)
     large = changed(small, train_batch_size=small.train_batch_size + 1)
-    assert planning.step_memory(large).total > planning.step_memory(small).total
+    assert step_memory(large).total > step_memory(small).total
     assert sum(work.total_flops(large).values()) > sum(work.total_flops(small).values())
 
 
@@ -135,11 +133,11 @@ def test_more_rows_need_more_memory_and_work(settings):
 def test_the_largest_batch_fits_and_the_next_does_not(settings, available, parts):
     settings["train_batch_size"] = parts
     workload = changed(**settings, gradient_accumulation_steps=parts)
-    found = planning.largest_batch(workload, available)
+    found = largest_batch(workload, available)
     assert found % parts == 0
     if found:
-        assert planning.step_memory(changed(workload, train_batch_size=found)).total <= available
-    assert planning.step_memory(changed(workload, train_batch_size=found + parts)).total > available
+        assert step_memory(changed(workload, train_batch_size=found)).total <= available
+    assert step_memory(changed(workload, train_batch_size=found + parts)).total > available
 
 
 def test_what_saves_memory():
@@ -151,7 +149,7 @@ def test_what_saves_memory():
     assert batch(precision="bfloat16") > plain
     large_batch = changed(LARGE, train_batch_size=256)
     parts = changed(large_batch, gradient_accumulation_steps=64)
-    assert planning.step_memory(parts).total < planning.step_memory(large_batch).total / 8
+    assert step_memory(parts).total < step_memory(large_batch).total / 8
 
 
 # ------------------------------------------------------------------------------ work and time
@@ -182,23 +180,23 @@ def test_micro_batches_and_replicas_do_the_same_products():
 def test_what_lamb_adds():
     """Another time over update and weight, for their norms; its state is that of AdamW."""
     adamw, lamb = changed(), changed(optimizer="lamb")
-    parameters = planning.count(planning.variables(CONFIG, head="pretraining"))
-    moved = [planning.step_parts(one)[-1].moved_bytes for one in (adamw, lamb)]
+    parameters = WORK.parameters()
+    moved = [work.step_parts(one)[-1].moved_bytes for one in (adamw, lamb)]
     assert moved == [8 * 4 * parameters, (8 + 3) * 4 * parameters]
-    assert planning.step_time(lamb, DEVICE).compute > planning.step_time(adamw, DEVICE).compute
-    assert planning.step_memory(lamb) == planning.step_memory(adamw)
+    assert step_time(lamb, DEVICE).compute > step_time(adamw, DEVICE).compute
+    assert step_memory(lamb) == step_memory(adamw)
 
 
 def test_six_flops_a_token_and_weight():
     """The rule of thumb for short sequences, without embeddings and attention's own products."""
-    short = changed(BASE, max_seq_length=16, head="classifier", train_batch_size=7)
-    weights = planning.count(planning.variables(short.config, head="classifier"), "bert/encoder/")
+    short = changed(BASE, max_seq_length=16, head="classification", train_batch_size=7)
+    weights = short.parameters("bert/encoder/")
     found = work.total_flops(short)
     expected = 6 * weights * 7 * 16
     assert found["forward"] + found["backward"] == pytest.approx(expected, rel=0.01)
 
 
-DEVICE = planning.Device(
+DEVICE = Device(
     flops_per_second=1e12,
     bytes_per_second=1e9,
     efficiency=0.5,
@@ -208,21 +206,19 @@ DEVICE = planning.Device(
 
 
 def test_a_part_takes_as_long_as_its_flops_or_its_bytes():
-    many_flops = planning.Part("x", "forward", 10**12, 10**8, 0)
-    many_bytes = planning.Part("x", "forward", 10**6, 3 * 10**9, 0)
-    others = planning.Part("x", "update", 0, 0, 5 * 10**9)
+    many_flops = Part("x", "forward", 10**12, 10**8, 0)
+    many_bytes = Part("x", "forward", 10**6, 3 * 10**9, 0)
+    others = Part("x", "update", 0, 0, 5 * 10**9)
     seconds = [timing.part_seconds(part, DEVICE) for part in (many_flops, many_bytes, others)]
     assert seconds == [2.0, 3.0, 5.0]
 
 
 def test_all_reduce_by_hand():
     """4 devices in a ring: three quarters of the bytes twice, in six rounds."""
-    assert planning.all_reduce_seconds(2 * 10**8, 4, DEVICE) == pytest.approx(
-        2 * 0.75 * 2 + 6 * 0.01
-    )
+    assert timing.all_reduce_seconds(2 * 10**8, 4, DEVICE) == pytest.approx(2 * 0.75 * 2 + 6 * 0.01)
     one, eight = (
-        planning.step_time(BASE, DEVICE),
-        planning.step_time(changed(BASE, num_replicas=8), DEVICE),
+        step_time(BASE, DEVICE),
+        step_time(changed(BASE, num_replicas=8), DEVICE),
     )
     assert one.all_reduce == 0
     assert one.scaling_efficiency == 1
@@ -236,7 +232,7 @@ def test_all_reduce_by_hand():
 
 def test_a_compiled_step_is_as_planned():
     """XLA's own figures for one model; benchmarks/plan_check.py has many."""
-    found, planned = compiled_step.run(WORK), planning.step_memory(WORK)
+    found, planned = compiled_step.run(WORK), step_memory(WORK)
     flops = work.total_flops(WORK)
     assert flops["forward"] + flops["backward"] == pytest.approx(found["product_flops"], rel=0.005)
     assert sum(planned.constant.values()) == pytest.approx(found["constant_bytes"], rel=0.05)
@@ -255,7 +251,7 @@ def test_blocks_that_are_computed_again_take_less_memory():
     assert found["temporary_bytes"] < CLEARLY_LESS * plain["temporary_bytes"]
     assert found["constant_bytes"] == pytest.approx(plain["constant_bytes"], rel=0.01)
     for work_of, told in ((again, found), (DEEP, plain)):
-        planned = planning.step_memory(work_of).temporary
+        planned = step_memory(work_of).temporary
         assert planned == pytest.approx(told["temporary_bytes"], rel=AS_PLANNED)
     flops = work.total_flops(again)
     del flops["update"]
@@ -309,7 +305,7 @@ def test_figures_as_text():
     assert tables.amount(1234567890) == "1.23 GB"
     assert tables.amount(999.6) == "1 kB"
     assert tables.amount(0, "FLOP") == "0 FLOP"
-    assert [tables.duration(s) for s in (0.0123, 100, 8000, 300_000)] == [
+    assert [tables.precise_duration(s) for s in (0.0123, 100, 8000, 300_000)] == [
         "12.3 ms",
         "100 s",
         "2.22 h",
@@ -322,7 +318,7 @@ def test_figures_as_text():
     ("changes", "named"),
     [
         ({"max_seq_length": 72}, "max_seq_length 72"),
-        ({"head": "other"}, "--head=other"),
+        ({"head": "embeddings"}, "--head=embeddings"),
         ({"precision": "int8"}, "--precision=int8"),
         ({"num_replicas": 0}, "--num_replicas=0"),
         ({"num_replicas": 2}, "--train_batch_size=11"),
@@ -336,28 +332,39 @@ def test_what_cannot_be_is_refused(changes, named):
 
 def test_a_device_is_described_in_full():
     with pytest.raises(InputError, match="give --device_gb_per_s"):
-        planning.Device(flops_per_second=1e12, bytes_per_second=0)
-    alone = planning.Device(flops_per_second=1e12, bytes_per_second=1e9)
+        Device(flops_per_second=1e12, bytes_per_second=0)
+    alone = Device(flops_per_second=1e12, bytes_per_second=1e9)
     with pytest.raises(InputError, match="add --link_gb_per_s"):
-        planning.step_time(changed(BASE, num_replicas=2), alone)
+        step_time(changed(BASE, num_replicas=2), alone)
 
 
-def test_the_command(tmp_path):
+def test_the_command_answers_without_tensorflow(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow was loaded')\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "bert_tf", "plan", "--fits", "--head=span"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+    )
+    assert ended.returncode == 0, ended.stderr
+    work_of = changed(BASE, head="question_answering")
+    assert ended.stdout.splitlines() == list(tables.fits_lines(work_of, 0.75))
+
+
+def test_the_command(tmp_path, capsys):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps(tables.PUBLISHED["BERT-Base"].to_dict()))
-    words = (
-        "plan",
-        f"--bert_config_file={path}",
-        "--memory_gb=16",
-        "--fits",
-        "--device_tflops=15.7",
-        "--device_gb_per_s=900",
-        "--link_gb_per_s=10",
-        "--num_train_steps=1000",
-    )
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT)
-    assert ended.returncode == 0, ended.stderr
-    lines = ended.stdout.splitlines()
+    with walking.in_process("plan") as main:
+        main(
+            bert_config_file=path,
+            memory_gb=16,
+            fits=True,
+            device_tflops=15.7,
+            device_gb_per_s=900,
+            link_gb_per_s=10,
+            num_train_steps=1000,
+        )
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Parameters: 110,106,428"
     batch = tables.usable_batch(BASE, 16, 0.75)
     assert f"Largest --train_batch_size in 16 GB: {batch}" in lines
