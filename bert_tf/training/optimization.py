@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import InputError
 from bert_tf.training.settings import OPTIMIZERS
 
-# Biases and normalizations are not decayed; kernels, embeddings and output_weights are.
+# Weight decay applies to kernels, embeddings and output_weights, not to biases and normalizations.
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
@@ -67,7 +67,7 @@ class AdamWeightDecay:
     layerwise_lr_decay: float = 1.0
 
     def decays(self, name: str) -> bool:
-        """Whether the variable of that checkpoint name is one of those that are decayed."""
+        """Whether weight decay applies to the variable of that checkpoint name."""
         return not NOT_DECAYED.search(name)
 
     def updated(
@@ -96,7 +96,7 @@ class AdamWeightDecay:
         return p - rate * update, m, v
 
     def _direction(self, m: tf.Tensor, v: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
-        """Of moments that were updated so often before this time."""
+        """The update's direction, from moments that were updated `updates` times before."""
         if self.bias_correction:
             count = tf.cast(updates, tf.float32) + 1.0
             m = m / (1.0 - tf.pow(self.beta_1, count))
@@ -110,10 +110,10 @@ class AdamWeightDecay:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lamb(AdamWeightDecay):
-    """LAMB (You et al., 2020): each variable's step is as long as its weights, times the rate.
+    """LAMB (You et al., 2020): each variable's update has the norm of its weights times the rate.
 
-    The update of `AdamWeightDecay` is scaled by |p| / |u|, for the variables that are decayed, even
-    if at a rate of 0; others, and those with |p| or |u| of 0, keep the plain rate.
+    The update of `AdamWeightDecay` is scaled by |p| / |u| for variables to which weight decay
+    applies, even at a decay rate of 0; others, and those with |p| or |u| of 0, keep the plain rate.
     """
 
     def _rate(self, p: tf.Tensor, update: tf.Tensor, step: tf.Tensor, decays: bool) -> tf.Tensor:
@@ -129,12 +129,12 @@ CLASSES = dict(zip(OPTIMIZERS, (AdamWeightDecay, Lamb), strict=True))
 
 
 def make_optimizer(name: str, schedule: Schedule, **options: Any) -> AdamWeightDecay:
-    """The optimizer of that name in `OPTIMIZERS`, with these fields of `AdamWeightDecay`."""
+    """The optimizer of that name in `OPTIMIZERS`; `options` are fields of `AdamWeightDecay`."""
     return CLASSES[name](schedule=schedule, **options)
 
 
 def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
-    """What the learning rate of each variable is multiplied by: `decay` for every level down.
+    """The factor of each variable's learning rate: `decay` for every level down.
 
     The levels of L layers are those of ELECTRA's fine-tuning (Clark et al., 2020), whose models
     have nothing between head and encoder; here the pooler is there:
@@ -161,14 +161,14 @@ def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
 
 
 def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
-    """The variables that are trained: those whose names none of the patterns is found in.
+    """The names of trained variables: those in which none of the patterns is found.
 
     Args:
       names: of variables, as in checkpoints.
-      freeze: regular expressions, as bert/embeddings or bert/encoder/layer_[0-5]/.
+      freeze: regular expressions such as bert/embeddings or bert/encoder/layer_[0-5]/.
 
     Raises:
-      InputError: a pattern is none or is found in no name, or nothing is left to train.
+      InputError: a pattern is invalid or found in no name, or nothing is left to train.
     """
     frozen: set[str] = set()
     for pattern in freeze:
@@ -176,29 +176,29 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
             found = {name for name in names if re.search(pattern, name)}
         except re.error as error:
             raise InputError(
-                received=f"--freeze with {pattern!r} ({error})",
-                expected="regular expressions with commas between",
-                remedy="correct --freeze",
+                f"--freeze with {pattern!r} ({error})",
+                "regular expressions, separated by commas",
+                "correct --freeze",
             ) from None
         if not found:
             raise InputError(
-                received=f"--freeze with {pattern!r}, which is in the name of no variable",
-                expected=f"a pattern of names such as {', '.join(_samples(names))}",
-                remedy="correct --freeze",
+                f"--freeze with {pattern!r}, which is in the name of no variable",
+                f"a pattern of names such as {', '.join(_samples(names))}",
+                "correct --freeze",
             )
         frozen |= found
     trained = [name for name in names if name not in frozen]
     if not trained:
         raise InputError(
-            received=f"--freeze={','.join(freeze)}, which leaves no variable to be trained",
-            expected="patterns of some of the names",
-            remedy="leave one of them out",
+            f"--freeze={','.join(freeze)}, which leaves no variable to train",
+            "patterns of some of the names",
+            "leave one of them out",
         )
     return trained
 
 
 def _samples(names: Sequence[str]) -> list[str]:
-    """A name of each part of a model: of the embeddings, of each layer, ..."""
+    """One name from each part of a model: embeddings, each layer, ..."""
     parts = {re.sub(r"(layer_\d+|embeddings|pooler)/.*", r"\1", name): name for name in names}
     return list(parts.values())
 
@@ -209,12 +209,12 @@ def clip_by_global_norm(
     """Scales all gradients together so that their norm is at most `clip_norm`.
 
     Args:
-      gradients: of the whole batch, summed over replicas and micro-batches already.
+      gradients: of the whole batch, already summed over replicas and micro-batches.
       clip_norm: the greatest norm; 0 does not clip.
 
     Returns:
-      The gradients, and their norm before. A norm that is not finite makes every gradient NaN, so
-      that training stops with a message rather than going on with some weights updated.
+      The gradients, and their norm before. If that is not finite every gradient becomes NaN, so
+      training stops with a message, and no weight alone has been updated.
     """
     dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
     norm = tf.linalg.global_norm(dense)

@@ -18,16 +18,22 @@ So R replicas with K parts each compute what one does at once. The calls, from t
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints import tf1
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.layers import EncoderBlock
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.training.optimization import AdamWeightDecay, clip_by_global_norm, layer_scales
+from bert_tf.training.optimization import (
+    AdamWeightDecay,
+    clip_by_global_norm,
+    layer_scales,
+    trained_names,
+)
 from bert_tf.training.settings import StepConfig
 
 
@@ -44,12 +50,11 @@ class TrainingStep:
         model: keras.Model,
         objective: Objective,
         optimizer: AdamWeightDecay,
-        *,
         strategy: tf.distribute.Strategy,
         config: StepConfig,
+        *,
         seed: int,
-        weights: Mapping[str, tf.Variable],
-        frozen: Mapping[str, tf.Variable],
+        freeze: Sequence[str],
     ):
         """Makes the optimizer's moments; to be called in the strategy's scope.
 
@@ -60,16 +65,20 @@ class TrainingStep:
           strategy: the devices.
           config: how a step is computed.
           seed: of dropout.
-          weights: the model's trained weights, by their names in checkpoints.
-          frozen: the weights that are not trained, likewise.
+          freeze: patterns of the names of weights that are not trained, as for `trained_names`.
         """
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
-        self.names, self.weights = list(weights), list(weights.values())
-        self._moments_m = [_zeros_like(w) for w in self.weights]
-        self._moments_v = [_zeros_like(w) for w in self.weights]
+        weights = {tf1.checkpoint_name(v): v.value for v in model.trainable_variables}
+        self.names = trained_names(list(weights), freeze)
+        self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
+        self.weights = [weights.pop(name) for name in self.names]
+        self.frozen = weights  # the others, by name
+        self._m, self._v = (
+            [tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False) for w in self.weights]
+            for _ in range(2)
+        )
         self.loss_scale = LossScale() if config.precision == "float16" else None
-        self._scales = layer_scales([*weights, *frozen], optimizer.layerwise_lr_decay)
         for layer in model.layers:
             if isinstance(layer, EncoderBlock):
                 layer.recompute = config.recompute
@@ -89,7 +98,7 @@ class TrainingStep:
 
     def named_variables(self) -> Iterator[tuple[str, tf.Variable, tf.Variable, tf.Variable]]:
         """Name, weight and both moments of every trained weight."""
-        return zip(self.names, self.weights, self._moments_m, self._moments_v, strict=True)
+        return zip(self.names, self.weights, self._m, self._v, strict=True)
 
     def _run(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
         """`num_steps` updates; the mean of each loss over them."""
@@ -325,7 +334,3 @@ def step_seed(seed: int, step: tf.Tensor):
     """int32 scalar, different for each (seed, step)."""
     seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
     return mix(tf.cast(step, tf.int32) * GOLDEN_RATIO ^ mix(tf.constant(seed)))
-
-
-def _zeros_like(weight: tf.Variable) -> tf.Variable:
-    return tf.Variable(tf.zeros(weight.shape, weight.dtype), trainable=False)

@@ -27,7 +27,7 @@ from bert_tf.runtime import Progress
 from bert_tf.training.distribution import distributed_batches, on_remote_host, remote_hosts
 from bert_tf.training.intervals import Interrupted, Intervals, StopTraining, noticing_sigterm
 from bert_tf.training.logging import TrainingLog
-from bert_tf.training.optimization import AdamWeightDecay, trained_names
+from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import StepConfig
 from bert_tf.training.step import (
     TrainingStep,
@@ -66,24 +66,14 @@ class Trainer:
           step_config: precision, micro-batches, compilation.
         """
         self.strategy, self.objective, self.optimizer = strategy, objective, optimizer
-        self.step_config = step_config or StepConfig()
-        with strategy.scope(), layer_precision(self.step_config.precision):
+        self.step_config = config = step_config or StepConfig()
+        with strategy.scope(), layer_precision(config.precision):
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
-            frozen = {tf1.checkpoint_name(v): v.value for v in self.model.trainable_variables}
-            trained = {name: frozen.pop(name) for name in trained_names(list(frozen), freeze)}
             self.step = TrainingStep(
-                self.model,
-                objective,
-                optimizer,
-                strategy=strategy,
-                config=self.step_config,
-                seed=seed,
-                weights=trained,
-                frozen=frozen,
+                self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
-        self._frozen = frozen
-        self._eval_part = with_xla(self._sums_of_part, self.step_config.xla)
+        self._eval_part = with_xla(self._sums_of_part, config.xla)
         self._eval_step = tf.function(self._eval_step_fn)
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
 
@@ -129,7 +119,8 @@ class Trainer:
             return
         if on_begin:
             on_begin()
-        self._log_size()
+        trained = sum(weight.shape.num_elements() for weight in self.step.weights)
+        logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
 
         def is_due(every: int) -> bool:
@@ -232,7 +223,7 @@ class Trainer:
         # The same weights may have another path on another host.
         settings = {name: value for name, value in settings.items() if name != "init_checkpoint"}
         weights = 0
-        for variable in [*self.step.weights, *self._frozen.values()]:
+        for variable in [*self.step.weights, *self.step.frozen.values()]:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)
         cluster.check_same(
             {
@@ -241,11 +232,6 @@ class Trainer:
                 "first weights": weights,
             }
         )
-
-    def _log_size(self) -> None:
-        trained = sum(weight.shape.num_elements() for weight in self.step.weights)
-        frozen = sum(weight.shape.num_elements() for weight in self._frozen.values())
-        logging.info("%d of %d parameters are trained.", trained, trained + frozen)
 
     # ------------------------------------------------------------------ evaluation
 
@@ -360,7 +346,7 @@ class Trainer:
         tensors: dict[str, Any] = {
             tf1.GLOBAL_STEP: np.int64(step),
             tf1.RUN_SETTINGS: json.dumps(dict(run_settings), sort_keys=True),
-            **self._frozen,
+            **self.step.frozen,
         }
         for name, weight, m, v in self.step.named_variables():
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
