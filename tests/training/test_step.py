@@ -66,7 +66,10 @@ def test_less_memory_and_the_same_result(at_once, step_config):
 
 @pytest.mark.parametrize("head", ["pretraining", "classes", "multiple_choice", "span"])
 def test_two_replicas_in_parts_are_one(head, two_replicas):
-    """With dropout, clipping and LAMB's norms, in two parts each, blocks computed again."""
+    """With dropout, clipping and LAMB's norms, in two parts each, blocks computed again.
+
+    Compiled with one of the heads: XLA gets what lies between two sums over replicas.
+    """
     lamb = Lamb(schedule=OPTIMIZER.schedule, clip_norm=0.1)
     batch = make_batch(head, ROWS)
     one = make_trainer(head, SHALLOW, optimizer=lamb, xla=False)
@@ -77,7 +80,7 @@ def test_two_replicas_in_parts_are_one(head, two_replicas):
         strategy=two_replicas,
         gradient_accumulation_steps=2,
         recompute=True,
-        xla=False,
+        xla=head == "span",
     )
     means = take_steps(one, batch, 2)
     assert means["gradient_norm"] > lamb.clip_norm

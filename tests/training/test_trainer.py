@@ -334,7 +334,40 @@ def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
         refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})
 
 
-def test_other_facts_are_said(at_the_start, caplog):
+def test_processes_with_other_settings_data_or_weights_are_refused(
+    at_the_start, batches, monkeypatch
+):
+    """As seen by one of two processes: numbers that must be the same in both."""
+    seen: list[dict] = []
+
+    def check_same(numbers):
+        seen.append(dict(numbers))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "has_peers", lambda: True)
+    monkeypatch.setattr(cluster, "check_same", check_same)
+    trainer, folder = at_the_start.trainer, at_the_start.folder
+    others = [
+        {},
+        {"run_settings": {"seed": 3, "init_checkpoint": "elsewhere"}},
+        {"run_settings": {"seed": 4}},
+        {"intervals": dataclasses.replace(EVERY_STEP, log_steps=3)},
+    ]
+    for other in others:
+        with pytest.raises(KeyboardInterrupt):
+            train(trainer, batches, folder, **other)
+    first, elsewhere, *differing = seen
+    assert first.keys() == {"flags", "records", "first weights"}
+    assert elsewhere == first  # the same weights may have another path there
+    assert all(numbers["flags"] != first["flags"] for numbers in differing)
+    state = trainer.state(0, {}) | {"bert/pooler/dense/bias": np.ones(DROPPING.hidden_size)}
+    CheckpointFolder(folder).save(0, state)
+    with pytest.raises(KeyboardInterrupt):
+        train(trainer, batches, folder)
+    assert seen[-1]["first weights"] != first["first weights"]
+
+
+def test_other_settings_are_logged(at_the_start, caplog):
     with caplog.at_level("WARNING", logger="absl"):
         step = at_the_start.trainer.restore(CheckpointFolder(at_the_start.folder), {"seed": 4})
     assert step == 0
@@ -530,7 +563,7 @@ def test_nothing_but_the_end(at_the_start, batches):
         {"eval_steps": -1},
     ],
 )
-def test_a_pace_that_is_none(wrong):
+def test_invalid_intervals(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(InputError, match=f"--{name}={value}"):
         Intervals(**wrong)
