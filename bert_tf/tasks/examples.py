@@ -33,6 +33,11 @@ class Example:
     text_b: str | None = None
     label: Label | None = None
 
+    @property
+    def pairs(self) -> tuple[tuple[str, str | None]]:
+        """Its texts as a `ChoiceExample` has them."""
+        return ((self.text_a, self.text_b),)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceExample:
@@ -53,6 +58,7 @@ class WordsExample:
 
 
 AnyExample = Example | ChoiceExample | WordsExample
+Texts = Iterator[tuple[Row, tuple]]  # rows with what their examples have between guid and label
 
 # ---------------------------------------------------------------------------- layouts
 
@@ -117,9 +123,7 @@ class Layout:
         columns, optional = self._columns(labelled), self._optional(labelled)
         return read_rows(path, self.file_format, columns, optional=optional)
 
-    def _examples(
-        self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
-    ) -> list[AnyExample]:
+    def _examples(self, source: str, rows: Iterable[Row], labels: Labels, labelled: str) -> list:
         examples = []
         places: dict[str, str] = {}  # of the ids in the file
         for row, texts in self._texts(source, rows, labelled):
@@ -138,10 +142,8 @@ class Layout:
             _refuse_nothing(source)
         return examples
 
-    def _texts(
-        self, source: str, rows: Iterable[Row], labelled: str
-    ) -> Iterator[tuple[Row, tuple]]:
-        """The rows that become examples, each with what is between the example's guid and label."""
+    def _texts(self, source: str, rows: Iterable[Row], labelled: str) -> Texts:
+        """The rows that become examples, with their texts."""
         raise NotImplementedError
 
 
@@ -187,9 +189,7 @@ class TextColumns(Layout):
                 rows = itertools.chain([first], rows)
         return rows
 
-    def _texts(
-        self, source: str, rows: Iterable[Row], labelled: str
-    ) -> Iterator[tuple[Row, tuple[str, str | None]]]:
+    def _texts(self, source: str, rows: Iterable[Row], labelled: str) -> Texts:
         others, flawed, is_empty = set(), [], True
         for row in rows:
             if self.only and row.cells["only"] != self.only[1]:
@@ -230,9 +230,7 @@ class ChoiceColumns(Layout):
     def _text_columns(self) -> dict[str, Column | None]:
         return {name: name for name in (self.text_a, self.start, *self.endings)}
 
-    def _texts(
-        self, _source: str, rows: Iterable[Row], _labelled: str
-    ) -> Iterator[tuple[Row, tuple]]:
+    def _texts(self, _source: str, rows: Iterable[Row], _labelled: str) -> Texts:
         for row in rows:
             text_a, start = _text(row, self.text_a), _text(row, self.start, may_be_empty=True)
             endings = [f"{start} {_text(row, name)}".strip() for name in self.endings]
@@ -253,9 +251,7 @@ class WordColumns(Layout):
     def _rows(self, path: str, _labels: Labels, _labelled: str) -> Iterator[Row]:
         return read_conll(path)
 
-    def _texts(
-        self, source: str, rows: Iterable[Row], _labelled: str
-    ) -> Iterator[tuple[Row, tuple[tuple[str, ...]]]]:
+    def _texts(self, source: str, rows: Iterable[Row], _labelled: str) -> Texts:
         num_empty = 0
         for row in rows:
             words, tags = row.cells["words"], row.cells.get("label")

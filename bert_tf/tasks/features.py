@@ -1,4 +1,4 @@
-"""Examples -> features -> records: what the model is given (original: `convert_single_example`).
+"""Examples -> features -> records, the inputs of the model (original: `convert_single_example`).
 
     text          [CLS] a [SEP]
     pair          [CLS] a [SEP] b [SEP]         segments 0 0 0 1 1
@@ -10,7 +10,7 @@ S positions of a sequence, C sequences of an example (1 but for multiple choice)
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -37,7 +37,7 @@ class Features:
         no word begins. The words of a sentence without labels have label id 0, so that
         label_ids != IGNORED always says where a word is scored.
       is_per_token: whether label_ids are of token_labels.
-      is_cut: whether pieces were left out, as there were more than S.
+      is_cut: whether the example had more than S tokens, and lost some.
     """
 
     guid: str
@@ -48,14 +48,10 @@ class Features:
     is_cut: bool = False
 
     def values(self, max_seq_length: int) -> dict[str, list]:
-        """What `Record.serialize` wants: every sequence padded to S, C of them in a row."""
+        """The values for `Record.serialize`: C sequences one after the other, each padded to S."""
 
         def padded(sequences: Iterable[list[int]]) -> list[int]:
-            return [
-                n
-                for one in sequences
-                for n in itertools.chain(one, [0] * (max_seq_length - len(one)))
-            ]
+            return [n for ids in sequences for n in ids + [0] * (max_seq_length - len(ids))]
 
         labels = self.label_ids
         if self.is_per_token:
@@ -117,35 +113,23 @@ def make_features(
     tokenizer.require_special_tokens("[CLS]", "[SEP]")
     if max_seq_length < LEAST_LENGTH:
         raise InputError(
-            received=f"--max_seq_length={max_seq_length}",
-            expected=f"{LEAST_LENGTH} or more",
-            remedy="use a greater one",
+            f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
         )
-    make = {Example: _texts, ChoiceExample: _choices, WordsExample: _words}
-    if examples:
-        function: Callable = make[type(examples[0])]
-        yield from function(examples, labels, tokenizer, max_seq_length)
+    make = _words if examples and isinstance(examples[0], WordsExample) else _texts
+    yield from make(examples, labels, tokenizer, max_seq_length)
 
 
 def _texts(
-    examples: Sequence[Example], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
+    examples: Sequence[Example | ChoiceExample],
+    labels: Labels,
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
 ) -> Iterator[Features]:
     packer = Packer(tokenizer, max_seq_length)
-    texts = (text for e in examples for text in (e.text_a, e.text_b) if text)
-    ids = tokenizer.iter_ids(texts)
+    ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair if t)
     for e in examples:
-        a, b = ([] if not text else next(ids) for text in (e.text_a, e.text_b))
-        input_ids, segment_ids, is_cut = packer.pack(a, b)
-        yield Features(e.guid, (input_ids,), (segment_ids,), labels.ids(e.label), is_cut=is_cut)
-
-
-def _choices(
-    examples: Sequence[ChoiceExample], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
-) -> Iterator[Features]:
-    packer = Packer(tokenizer, max_seq_length)
-    ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair)
-    for e in examples:
-        packed = [packer.pack(next(ids), next(ids)) for _ in e.pairs]
+        # [CLS] a [SEP] b [SEP] of each pair; b may be missing.
+        packed = [packer.pack(*(next(ids) if t else [] for t in pair)) for pair in e.pairs]
         input_ids, segment_ids, are_cut = zip(*packed, strict=True)
         label_ids = labels.ids(e.label)
         yield Features(e.guid, input_ids, segment_ids, label_ids, is_cut=any(are_cut))
@@ -162,7 +146,7 @@ def _words(
     room = max_seq_length - 2
     ids = tokenizer.iter_ids(word for e in examples for word in e.words)
     for e in examples:
-        # A word of characters that are dropped has no piece, and is to be scored all the same.
+        # A word of dropped characters has no piece, but is scored like any other.
         pieces = [(next(ids) or unknown)[:room] for _ in e.words]
         numbers = [0] * len(pieces) if e.label is None else labels.ids(e.label)
         for window in word_windows([len(p) for p in pieces], room=room):

@@ -25,6 +25,8 @@ from bert_tf.tasks.task import Split, Task, splits
 GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
 TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
+ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+FIRST_COLUMN = ""  # which has no name in SWAG
 YES_NO = Labels(names=("entailment", "not_entailment"))
 
 
@@ -36,40 +38,38 @@ def _no_yes(no: str, yes: str) -> Labels:
 def _glue(
     name: str,
     title: str,
-    *,
     texts: dict[str, str],
+    labels: Labels,
+    metrics: tuple[str, ...] = ("accuracy",),
+    *,
     tfds_texts: dict[str, str] | None = None,
-    columns: dict | None = None,
-    **declaration,
+    **columns,
 ) -> Task:
     """A task of GLUE with the usual three files.
 
     Args:
-      name, title: of the task.
+      name, title, labels, metrics: of the task.
       texts: the columns of its texts.
       tfds_texts: the same in tensorflow-datasets, where they have other names.
-      columns: its other columns, if not label and index.
-      **declaration: labels and metrics.
+      **columns: the other columns, where they are not called label and index.
     """
-    layout = TextColumns(**texts, **({"label": "label", "id": "index"} | (columns or {})))
+    layout = TextColumns(**texts, **({"label": "label", "id": "index"} | columns))
+    tfds_layout = TextColumns(
+        **(tfds_texts or texts), label="label", id="idx", skip_flawed=layout.skip_flawed
+    )
     return Task(
         name=name,
-        title=title,
+        title=f"{title} (GLUE)",
         layout=layout,
+        labels=labels,
+        metrics=metrics,
         splits=splits(*GLUE_FILES, submission=f"{name.upper()}.tsv"),
-        tfds_layout=TextColumns(
-            **(tfds_texts or texts), label="label", id="idx", skip_flawed=layout.skip_flawed
-        ),
-        **declaration,
+        tfds_layout=tfds_layout,
     )
 
 
-_MNLI_PAIR = TextColumns(
-    **TWO_SENTENCES,
-    label="gold_label",
-    id="index",
-    positions={"text_a": 8, "text_b": 9, "label": -1},
-)
+_MNLI_POSITIONS = {"text_a": 8, "text_b": 9, "label": -1}
+_MNLI_PAIR = TextColumns(**TWO_SENTENCES, label="gold_label", id="index", positions=_MNLI_POSITIONS)
 _MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
 
 
@@ -106,37 +106,39 @@ _FIXED = (
     ),
     _glue(
         "sst-2",
-        "Is the opinion good or bad? (GLUE)",
-        texts={"text_a": "sentence"},
-        labels=_no_yes("negative", "positive"),
-        metrics=("accuracy",),
+        "Is the opinion good or bad?",
+        {"text_a": "sentence"},
+        _no_yes("negative", "positive"),
     ),
     _glue(
         "mrpc",
-        "Do two sentences of news say the same? (GLUE)",
-        texts={"text_a": "#1 String", "text_b": "#2 String"},
+        "Do two sentences of news say the same?",
+        {"text_a": "#1 String", "text_b": "#2 String"},
+        _no_yes("not_equivalent", "equivalent"),
+        ("f1", "accuracy"),
         tfds_texts=TWO_SENTENCES,
-        columns={"label": "Quality", "positions": {"label": 0, "text_a": 3, "text_b": 4}},
-        labels=_no_yes("not_equivalent", "equivalent"),
-        metrics=("f1", "accuracy"),
+        label="Quality",
+        positions={"label": 0, "text_a": 3, "text_b": 4},
     ),
     _glue(
         "sts-b",
-        "How alike are two sentences, from 0 to 5? (GLUE)",
-        texts=TWO_SENTENCES,
-        columns={"label": "score"},
-        labels=Labels(head="regression", limits=(0.0, 5.0)),
-        metrics=("spearman", "pearson"),
+        "How alike are two sentences, from 0 to 5?",
+        TWO_SENTENCES,
+        Labels(head="regression", limits=(0.0, 5.0)),
+        ("spearman", "pearson"),
+        label="score",
     ),
     _glue(
         "qqp",
-        "Do two questions ask the same? (GLUE)",
-        texts={"text_a": "question1", "text_b": "question2"},
+        "Do two questions ask the same?",
+        {"text_a": "question1", "text_b": "question2"},
+        _no_yes("not_duplicate", "duplicate"),
+        ("f1", "accuracy"),
+        label="is_duplicate",
+        id="id",
         # The published files have rows that a line end inside a question cut in two, and some
         # questions that are empty.
-        columns={"label": "is_duplicate", "id": "id", "skip_flawed": True},
-        labels=_no_yes("not_duplicate", "duplicate"),
-        metrics=("f1", "accuracy"),
+        skip_flawed=True,
     ),
     Task(
         name="mnli",
@@ -149,24 +151,16 @@ _FIXED = (
     ),
     _glue(
         "qnli",
-        "Does the sentence answer the question? (GLUE)",
-        texts={"text_a": "question", "text_b": "sentence"},
-        labels=YES_NO,
-        metrics=("accuracy",),
+        "Does the sentence answer the question?",
+        {"text_a": "question", "text_b": "sentence"},
+        YES_NO,
     ),
-    _glue(
-        "rte",
-        "Does a sentence follow from another? (GLUE)",
-        texts=TWO_SENTENCES,
-        labels=YES_NO,
-        metrics=("accuracy",),
-    ),
+    _glue("rte", "Does a sentence follow from another?", TWO_SENTENCES, YES_NO),
     _glue(
         "wnli",
-        "Is this what the pronoun means? (GLUE)",
-        texts=TWO_SENTENCES,
-        labels=_no_yes("not_entailment", "entailment"),
-        metrics=("accuracy",),
+        "Is this what the pronoun means?",
+        TWO_SENTENCES,
+        _no_yes("not_entailment", "entailment"),
     ),
     Task(
         name="ax",
@@ -189,11 +183,7 @@ _FIXED = (
         name="swag",
         title="Which of four endings goes on from here?",
         layout=ChoiceColumns(
-            text_a="sent1",
-            start="sent2",
-            endings=("ending0", "ending1", "ending2", "ending3"),
-            label="label",
-            id="",  # the first column has no name
+            text_a="sent1", start="sent2", endings=ENDINGS, label="label", id=FIRST_COLUMN
         ),
         labels=Labels(head="multiple_choice", names=("0", "1", "2", "3")),
         metrics=("accuracy",),

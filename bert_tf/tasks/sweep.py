@@ -161,7 +161,7 @@ class Sweep:
         refuse_other_settings(folder, settings)
         best = None
         if self.dev and config.intervals.eval_steps:
-            best = BestCheckpoint(run, config, trial.folder, self.dev[0], settings)
+            best = BestCheckpoint(self, trial, settings)
             best.resume_after(folder.latest())
         if best is not None and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
@@ -188,26 +188,12 @@ class Sweep:
 class BestCheckpoint:
     """Evaluates during training, and keeps the best checkpoint; called by the training loop."""
 
-    def __init__(
-        self,
-        run: Run,
-        config: SweepConfig,
-        folder: str,
-        data: SplitData,
-        run_settings: Mapping[str, Any],
-    ):
-        """Reads the earlier evaluations of a resumed trial.
-
-        Args:
-          run: with the trainer.
-          config: of the sweep.
-          folder: of the trial; the checkpoint is in its folder `best`.
-          data: selects the checkpoint.
-          run_settings: of the trial.
-        """
-        self._run, self._config, self._data, self._run_settings = run, config, data, run_settings
-        self._metric = f"eval_{run.task.metrics[0]}"
-        self.folder = tf1.CheckpointFolder(tf.io.gfile.join(folder, BEST), keep_max=1)
+    def __init__(self, sweep: Sweep, trial: Trial, run_settings: Mapping[str, Any]):
+        """Reads the earlier evaluations of a resumed trial."""
+        self._run, self._config, self._data = sweep.run, sweep.config, sweep.dev[0]
+        self._run_settings = run_settings
+        self._metric = f"eval_{self._run.task.metrics[0]}"
+        self.folder = tf1.CheckpointFolder(tf.io.gfile.join(trial.folder, BEST), keep_max=1)
         self._path = tf.io.gfile.join(self.folder.path, "evaluations.json")
         values = read_json(self._path) if tf.io.gfile.exists(self._path) else {}
         self.values = {int(step): value for step, value in values.items()}

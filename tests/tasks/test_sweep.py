@@ -61,7 +61,8 @@ def make_sweep(run, config: SweepConfig | None = None, *, train=TRAIN, dev=(DEV,
 
 
 def best_of(run) -> BestCheckpoint:
-    return BestCheckpoint(run, make_config(), run.output_dir, DEV, {"dev_data": DEV.digest})
+    trial = Trial(3e-5, 5, run.output_dir)
+    return BestCheckpoint(make_sweep(run), trial, {"dev_data": DEV.digest})
 
 
 @pytest.mark.parametrize(
