@@ -228,13 +228,14 @@ class ChoiceColumns(Layout):
     example: ClassVar[type] = ChoiceExample
 
     def _text_columns(self) -> dict[str, Column | None]:
-        return {name: name for name in (self.text_a, self.start, *self.endings)}
+        endings = {f"ending{i}": ending for i, ending in enumerate(self.endings)}
+        return {"text_a": self.text_a, "start": self.start, **endings}
 
     def _texts(self, _source: str, rows: Iterable[Row], _labelled: str) -> Texts:
         for row in rows:
-            text_a, start = _text(row, self.text_a), _text(row, self.start, may_be_empty=True)
-            endings = [f"{start} {_text(row, name)}".strip() for name in self.endings]
-            yield row, (tuple((text_a, ending) for ending in endings),)
+            text_a, start = _text(row, "text_a"), _text(row, "start", may_be_empty=True)
+            endings = [_text(row, f"ending{i}") for i in range(len(self.endings))]
+            yield row, (tuple((text_a, f"{start} {ending}".strip()) for ending in endings),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -294,7 +294,7 @@ BAD = {
     "a key that is missing": (JSONL, TWO, '{"text": "A"}\n', 1, "only the keys text"),
     "a text that is none": (JSONL, TWO, '{"text": 3, "label": "good"}\n', 1, "3 for text_a"),
     "a label that is null": (JSONL, TWO, '{"text": "A", "label": null}\n', 1, "no label"),
-    "an empty ending": (CHOICES, ANY, "c\ts\te\tl\nA\tB\t\t0\n", 2, "an empty text (e)"),
+    "an empty ending": (CHOICES, ANY, "c\ts\te\tl\nA\tB\t\t0\n", 2, "an empty text (ending0)"),
     "no tags": (WordColumns(), TAGS, "\n\nA\nB\n", 3, "no label"),
     "an unknown tag": (WordColumns(), TAGS, "A O\n\nB O\nC B-ORG\nD O\n", 4, "the tag 'B-ORG'"),
     "no tag at all": (WordColumns(), Labels(head="token_labels"), "A NNP\n", 1, "NNP"),
