@@ -5,7 +5,9 @@ checkpoints, tasks, squad, serving. Importing the package loads no TensorFlow; t
 of its names does.
 """
 
-import importlib
+import importlib.abc
+import importlib.machinery
+import sys
 from typing import Any
 
 from bert_tf import runtime
@@ -23,6 +25,30 @@ _HOMES = {
 }
 __all__ = [*_HOMES]
 
+
+class _RegisterLayers(importlib.abc.MetaPathFinder):
+    """Registers the layers when Keras loads, so that `keras.models.load_model` knows them."""
+
+    def find_spec(self, fullname: str, *_: Any) -> Any:
+        spec = importlib.machinery.PathFinder.find_spec(fullname) if fullname == "keras" else None
+        if spec is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_register(module: Any) -> None:
+            sys.meta_path.remove(self)
+            load(module)
+            if "bert_tf.modeling" not in sys.modules:  # else it is what loads Keras
+                importlib.import_module("bert_tf.modeling.heads")
+
+        spec.loader.exec_module = load_and_register
+        return spec
+
+
+if "keras" in sys.modules:
+    importlib.import_module("bert_tf.modeling.heads")
+else:
+    sys.meta_path.insert(0, _RegisterLayers())
 runtime.prepare_process()
 
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.walk
 OURS = {"bert_tf", "data_gen", "create_pretraining_data.py", "extract_features.py",
         "run_classifier.py", "run_pretraining.py", "run_squad.py"}  # fmt: skip
 TEXT = "The sun is warm.\nThe rain is cold.\n\nA cat sleeps in the sun.\nA dog runs in the rain.\n"
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *". the a sun rain is warm cold in".split(),
-          *"cat dog sleeps runs".split()]  # fmt: skip
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", "a", "sun", "rain", "is",
+          "warm", "cold", "in", "cat", "dog", "sleeps", "runs"]  # fmt: skip
 CONFIG = {
     "vocab_size": len(PIECES),
     "hidden_size": 8,
