@@ -38,6 +38,7 @@ def define_flags() -> None:
         "keep the format.",
     )
     shared_flags.define_model_files()
+    FLAGS.set_default("do_lower_case", None)
     flags.DEFINE_integer("pad_vocab_to", 1, "Rows of the word table: up to a multiple of this.")
     flags.DEFINE_list("extra_tokens", [], "Tokens to add after the last one, commas between.")
     flags.DEFINE_integer("seed", 12345, "Of the vectors of extra tokens.")
