@@ -38,8 +38,8 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+from bert_tf.playground.api import Playground
 from bert_tf.playground.server import Server
-from bert_tf.playground.views import Playground
 
 
 def main(argv: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
-"""The texts of a request -> the sequences of pieces that the model sees for them.
+"""The texts of a request -> the model's input sequences, whose attention the page shows.
 
-Most requests are one sequence. A question has one for each window of the context, a choice one for
-each ending, a text with token labels one for each window of its words. Each is a part:
+The exported function makes them inside the graph and does not return them, so they are made again
+here. Most requests are one sequence. A question has one for each window of the context, a multiple
+choice one for each ending, a text with token labels one for each window of its words:
 
     [CLS] who founded it [SEP] ru ##pre ##cht founded it [SEP]     window 1
     [CLS] who founded it [SEP] founded it in 138 ##6 [SEP]         window 2
@@ -9,7 +10,7 @@ each ending, a text with token labels one for each window of its words. Each is 
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +28,12 @@ from bert_tf.tasks.features import word_windows
 Answer = Mapping[str, Any]
 
 
-class Part(NamedTuple):
-    """One sequence.
+class InputSequence(NamedTuple):
+    """One input sequence of the model.
 
     Attributes:
-      name: empty where there is only one.
-      ids, segments: of its pieces, without padding.
+      name: for the page, such as "window 1"; empty if it is the only one.
+      ids, segments: the ids and segment ids of its pieces, without padding.
     """
 
     name: str
@@ -40,31 +41,37 @@ class Part(NamedTuple):
     segments: list[int]
 
 
-class SequenceReader:
-    """Makes the sequences of one model."""
+class InputSequences:
+    """Makes the input sequences of one model."""
 
     def __init__(self, model: ServedModel):
-        """Takes the tokenizer and the lengths from the model."""
+        """Takes tokenizer, task and lengths from the model."""
         self._task, self._options = model.metadata["task"], model.metadata["options"]
         length = self._options["max_seq_length"]
         self._sequences = Sequences(model.tokenizer, model.config, max_seq_length=length)
         self.piece_names = self._sequences.piece_names()
         self._flags = PointFlags()
         self._windows_of = functools.lru_cache(maxsize=1)(self._make_windows)
+        self._of_task = {
+            "multiple_choice": self._of_choices,
+            "question_answering": self._of_question,
+            "token_labels": self._of_words,
+            "fill_mask": self._of_masks,
+        }.get(self._task, self._of_text)
 
-    def parts(self, row: Row) -> list[Part]:
-        """The sequences of a request, at least one."""
-        features, names = self._of_task().get(self._task, self._of_text)(row)
+    def of_row(self, row: Row) -> list[InputSequence]:
+        """The sequences of a request's texts, at least one."""
+        features, names = self._of_task(row)
         mask = features["input_mask"].numpy().astype(bool)
         ids, segments = features["input_ids"].numpy(), features["segment_ids"].numpy()
         names = names if len(mask) > 1 else [""]
         return [
-            Part(name, ids[i][mask[i]].tolist(), segments[i][mask[i]].tolist())
+            InputSequence(name, ids[i][mask[i]].tolist(), segments[i][mask[i]].tolist())
             for i, name in enumerate(names)
         ]
 
-    def shown_first(self, row: Row, answer: Answer) -> int:
-        """The number of the part from which the answer comes."""
+    def number_of_answer(self, row: Row, answer: Answer) -> int:
+        """The number of the sequence from which the answer comes, from 0."""
         if self._task == "multiple_choice":
             return answer["choice"]
         if self._task == "question_answering" and answer["has_answer"]:
@@ -78,14 +85,6 @@ class SequenceReader:
         return 0
 
     # ------------------------------------------------------------------------ by task
-
-    def _of_task(self) -> dict[str, Callable[[Row], tuple[Features, Sequence[str]]]]:
-        return {
-            "multiple_choice": self._of_choices,
-            "question_answering": self._of_question,
-            "token_labels": self._of_words,
-            "fill_mask": self._of_masks,
-        }
 
     def _of_text(self, row: Row) -> tuple[Features, Sequence[str]]:
         texts = [tf.constant([text]) for text in row.values()]
@@ -102,7 +101,7 @@ class SequenceReader:
     def _of_question(self, row: Row) -> tuple[Features, Sequence[str]]:
         windows, _ = self._windows(row)
         count = len(windows.question)
-        if not count:  # a context without a piece: the model is not asked
+        if not count:  # the context has no piece: the model is not run
             return self._sequences.of_pairs(*(tf.constant([text]) for text in row.values())), [""]
         return windows.features, [f"window {number}" for number in range(1, count + 1)]
 
@@ -119,9 +118,8 @@ class SequenceReader:
         words = words_of_texts(tf.constant([row["text"]]), self._flags).strings
         tokenizer, room = self._sequences.tokenizer, self._sequences.max_seq_length - 2
         unknown = tokenizer.vocab["[UNK]"]
-        pieces = [
-            (ids or [unknown])[:room] for ids in tokenizer.tokenize_ids(words).to_list()
-        ]  # as the task has them
+        pieces = tokenizer.tokenize_ids(words).to_list()
+        pieces = [(ids or [unknown])[:room] for ids in pieces]  # as tasks.features makes them
         windows = word_windows([len(ids) for ids in pieces], room=room)
         runs = [[*itertools.chain(*pieces[w.start : w.stop])] for w in windows] or [[]]
         names = [f"words {window.start + 1} to {window.stop}" for window in windows]

@@ -1,9 +1,8 @@
-"""The server of the page: for the browser of this machine, and for nobody else.
+"""The HTTP server of the page, for the browser of this machine alone.
 
-It listens on a loopback address only. A page of a stranger in the same browser cannot use it
-either: requests must name this server as their host, which such a page cannot make them do for a
-name of its own; they must come from this page; and they must be JSON, for which a browser would ask
-this server first.
+It listens on a loopback address only. Other sites' pages in the same browser cannot use it either:
+the Host header must name this server (against DNS rebinding), the Origin must be this page, and the
+body must be JSON, for which a browser first sends a preflight request, which is refused.
 """
 
 import errno
@@ -19,14 +18,14 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import InputError
-from bert_tf.playground.views import Playground
+from bert_tf.playground.api import Playground
 
 MOST_BYTES_OF_BODY = 1 << 20
-SECONDS_TO_READ = 20  # that a connection may be silent
-SECONDS_TO_WAIT = 60  # for the requests before
+SECONDS_TO_READ = 20  # until a silent connection is closed
+SECONDS_TO_WAIT = 60  # for earlier requests
 JSON_TYPE = "application/json; charset=utf-8"
 HTTP_PORT = 80
-# An address of no network card, or of a protocol that the system does not have.
+# The address belongs to no network interface, or to a protocol that the system lacks.
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 _FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -44,8 +43,8 @@ _HEADERS = {
 }
 
 
-class Refused(Exception):  # noqa: N818 (it is an answer)
-    """A request that gets no answer but this status and message."""
+class HttpError(Exception):
+    """A request that is answered with this status and message."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -53,7 +52,7 @@ class Refused(Exception):  # noqa: N818 (it is an answer)
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Answers requests for one playground, one at a time where the model is asked."""
+    """Serves the page and the API of one model, which runs one request at a time."""
 
     daemon_threads = True
 
@@ -63,10 +62,10 @@ class Server(http.server.ThreadingHTTPServer):
         Args:
           playground: of the model.
           host: a loopback address.
-          port: 0 for one that is free.
+          port: 0 for any that is free.
 
         Raises:
-          InputError: the address is of no loopback, this machine has none such, or it is taken.
+          InputError: this is no loopback address of this machine, or the port is taken.
         """
         address = _loopback(host)
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -81,14 +80,14 @@ class Server(http.server.ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             if getattr(error, "errno", None) in _NO_SUCH_ADDRESS:
                 raise InputError(
-                    received=f"--host={host} ({error})",
-                    expected="a loopback address that this machine has",
-                    remedy="leave out --host, or give another one",
+                    f"--host={host} ({error})",
+                    "a loopback address that this machine has",
+                    "leave out --host, or give another one",
                 ) from None
             raise InputError(
-                received=f"port {port} ({error})",
-                expected="a free port that this user may listen on",
-                remedy="give another --port; 0 takes any that is free",
+                f"port {port} ({error})",
+                "a free port that this user may listen on",
+                "give another --port; 0 takes any that is free",
             ) from None
         shown = f"[{address}]" if address.version == 6 else str(address)
         port = self.server_address[1]
@@ -96,12 +95,12 @@ class Server(http.server.ThreadingHTTPServer):
         self.hosts = names_of(shown, port)
 
     def handle_error(self, *_: Any) -> None:
-        """A connection that broke off is no event."""
+        """Keeps broken connections out of the log."""
         logging.debug("A connection ended early.", exc_info=True)
 
 
 def names_of(address: str, port: int) -> set[str]:
-    """What a browser calls this server; it leaves out the port that http has by itself."""
+    """The Host headers of requests to this server; browsers leave out port 80."""
     names = {address, "localhost"}
     return {f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set())
 
@@ -113,10 +112,10 @@ def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
         address = None
     if address is None or not address.is_loopback:
         raise InputError(
-            received=f"--host={host}",
-            expected="a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
-            remedy="leave out --host; to use it from another machine, forward the port with "
-            "ssh -L, or serve the export with TensorFlow Serving",
+            f"--host={host}",
+            "a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
+            "leave out --host; to use it from another machine, forward the port with ssh -L, or "
+            "serve the export with TensorFlow Serving",
         )
     return address
 
@@ -141,62 +140,64 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/api/model":
             return _json(self.server.describe()), JSON_TYPE
         if self.path not in _FILES:
-            raise Refused(404, "there is nothing here")
+            raise HttpError(404, "there is nothing here")
         name, kind = _FILES[self.path]
         return importlib.resources.files(__package__).joinpath(name).read_bytes(), kind
 
     def _post(self) -> tuple[bytes, str]:
         if self.path not in self.server.views:
-            raise Refused(404, "there is nothing here")
+            raise HttpError(404, "there is nothing here")
         request = self._read_json()
         if not self.server.model_lock.acquire(timeout=SECONDS_TO_WAIT):
-            raise Refused(503, "the model is busy with other requests; try again later")
+            raise HttpError(503, "the model is busy with other requests; try again later")
         try:
             return _json(self.server.views[self.path](request)), JSON_TYPE
         finally:
             self.server.model_lock.release()
 
     def _check_origin(self) -> None:
-        """Refuses what another page of the same browser sends."""
+        """Refuses requests of other sites' pages."""
         if self.headers.get("Host") not in self.server.hosts:
-            raise Refused(421, f"this server is {self.server.url}")
+            raise HttpError(421, f"this server is {self.server.url}")
         origin = self.headers.get("Origin")
         if origin is not None and origin.removeprefix("http://") not in self.server.hosts:
-            raise Refused(403, f"only the page of {self.server.url} may ask")
+            raise HttpError(403, f"only the page of {self.server.url} may ask")
 
     def _read_json(self) -> dict[str, Any]:
         kind = self.headers.get_content_type()
         if kind != "application/json":
-            raise Refused(415, f"received {kind}, expected application/json")
+            raise HttpError(415, f"received {kind}, expected application/json")
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
-            raise Refused(411, "expected a Content-Length")
+            raise HttpError(411, "expected a Content-Length")
         if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
-            raise Refused(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
+            raise HttpError(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
         try:
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"expected JSON ({error})") from None
+            raise HttpError(400, f"expected JSON ({error})") from None
         if not isinstance(request, dict):
-            raise Refused(400, "expected a JSON object")
+            raise HttpError(400, "expected a JSON object")
         return request
 
     def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
-        status = 200
+        status, error = 200, None
         try:
             self._check_origin()
             body, kind = make()
-        except Refused as refusal:
-            status, body, kind = refusal.status, _json({"error": str(refusal)}), JSON_TYPE
-        except InputError as error:
-            status, body, kind = 400, _json({"error": str(error)}), JSON_TYPE
+        except HttpError as refusal:
+            status, error = refusal.status, refusal
+        except InputError as refusal:
+            status, error = 400, refusal
         except TimeoutError:
-            status, body, kind = 408, _json({"error": "the request did not arrive"}), JSON_TYPE
-        except Exception:  # the server goes on, whatever happens to one request
+            status, error = 408, "the request did not arrive"
+        except Exception:  # one failed request must not end the server
             logging.exception("A request failed.")
-            status, body, kind = 500, _json({"error": "failed; see the log"}), JSON_TYPE
-        # What is left unread of a refused body would be taken for the next request.
-        self.close_connection = self.close_connection or status != 200
+            status, error = 500, "failed; see the log"
+        if error:
+            body, kind = _json({"error": str(error)}), JSON_TYPE
+            # The next request would begin with the rest of a body that was not read.
+            self.close_connection = True
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)

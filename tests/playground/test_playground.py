@@ -21,11 +21,11 @@ from served_models import CONFIG, KINDS, LENGTH, TOKENIZER, WINDOWS, make_model
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.errors import InputError
+from bert_tf.playground import api
 from bert_tf.playground import server as server_module
-from bert_tf.playground import views as views_module
-from bert_tf.playground.sequences import SequenceReader
+from bert_tf.playground.api import Playground
+from bert_tf.playground.sequences import InputSequences
 from bert_tf.playground.server import Server
-from bert_tf.playground.views import Playground
 from bert_tf.serving import inference, loading
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel
@@ -130,7 +130,7 @@ def test_the_sequences_shown_are_those_that_the_model_is_given(folders, kind, mo
     monkeypatch.setattr(task, "outputs_of", lambda f: given.append(f) or original(f))
     task.answer(**{name: tf.constant([value]) for name, value in row.items()})
     (features,) = given
-    parts = SequenceReader(model).parts(row)
+    parts = InputSequences(model).of_row(row)
     mask = features["input_mask"].numpy()
     assert [len(part.ids) for part in parts] == mask.sum(axis=1).tolist()
     for part, ids, segments in zip(
@@ -148,7 +148,7 @@ def test_the_sequences_shown_are_those_that_the_model_is_given(folders, kind, mo
 def test_empty_texts_are_a_sequence_too(folders, kind):
     model = open_kind(folders(kind), kind)
     empty = {name: [""] if name == "endings" else "" for name in ROWS[kind]}
-    (part,) = SequenceReader(model).parts(RowReader(model.metadata).read(empty, "the row"))
+    (part,) = InputSequences(model).of_row(RowReader(model.metadata).read(empty, "the row"))
     assert [TOKENIZER.inv_vocab[i] for i in part.ids] == ["[CLS]", "[SEP]"]
 
 
@@ -187,7 +187,7 @@ def test_the_window_of_the_answer_is_shown_first(exported):
     assert len(shown) > 1
 
 
-# ---------------------------------------------------------------------------- views
+# ---------------------------------------------------------------------------- the API
 
 
 def test_an_export_shows_its_attention(exported, folders):
@@ -246,7 +246,7 @@ def test_what_is_no_request_is_refused(exported, changes, message):
 
 
 def test_too_many_endings_are_refused(folders, monkeypatch):
-    monkeypatch.setattr(views_module, "MOST_ENDINGS", 2)
+    monkeypatch.setattr(api, "MOST_ENDINGS", 2)
     playground = Playground(Predictor(open_kind(folders("multiple_choice"), "multiple_choice")))
     with pytest.raises(InputError, match="3 endings"):
         playground.answer({"texts": ROWS["multiple_choice"]})
