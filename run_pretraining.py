@@ -88,8 +88,12 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, read_model_files
-from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.checkpoints.metadata import (
+    METADATA_FILE,
+    ModelMetadata,
+    read_model_files,
+    write_model_files,
+)
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data import samplers

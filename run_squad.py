@@ -95,8 +95,7 @@ from absl import logging
 
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
-from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS
 from bert_tf.data.shards import RecordFiles

@@ -12,7 +12,8 @@ import numpy as np
 
 from bert_tf.config import BertConfig, refuse_unknown_keys
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, read_json
+from bert_tf.files import gfile, read_json, write_text
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
@@ -149,3 +150,17 @@ def refused_model(source: str, received: str, expected: str) -> InputError:
     return InputError(
         f"{source} with {received}", expected, "give a BERT; others compute something else"
     )
+
+
+def write_model_files(
+    folder: str, config: BertConfig, tokenizer: FullTokenizer, metadata: ModelMetadata
+) -> None:
+    """Writes what makes a run's folder a whole model, beside its checkpoints."""
+    pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+    texts = {
+        CONFIG_FILE: config.to_json_string(),
+        VOCAB_FILE: vocabulary_text(pieces),
+        METADATA_FILE: metadata.to_json_string(),
+    }
+    for name, text in texts.items():
+        write_text(os.path.join(folder, name), text)

@@ -19,8 +19,7 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import copy_folder, is_remote, path_errors, write_text
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.files import copy_folder, is_remote, path_errors
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
@@ -122,17 +121,3 @@ def write_tensors(folder: str, weights: Weights) -> None:
         {name: weights.read(name) for name in weights.shapes},
         temporary=os.path.join(folder, "incomplete"),
     )
-
-
-def write_model_files(
-    folder: str, config: BertConfig, tokenizer: FullTokenizer, metadata: ModelMetadata
-) -> None:
-    """Writes what makes a run's folder a whole model, beside its checkpoints."""
-    pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
-    texts = {
-        CONFIG_FILE: config.to_json_string(),
-        VOCAB_FILE: vocabulary_text(pieces),
-        METADATA_FILE: metadata.to_json_string(),
-    }
-    for name, text in texts.items():
-        write_text(os.path.join(folder, name), text)

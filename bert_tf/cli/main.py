@@ -8,6 +8,7 @@ from absl import app, flags, logging
 
 from bert_tf import runtime
 from bert_tf.errors import InputError
+from bert_tf.training.intervals import Interrupted, sigterm_came
 
 _words: list[str] = []  # the command line without its flags
 
@@ -42,12 +43,12 @@ def parse(
 def run(main: Callable[[list[str]], None]) -> None:
     """Runs a command's `main` with the words of `parse`; `InputError` exits with code 1."""
     logging.set_verbosity(logging.INFO)
-    guard = main_or_message if "tensorflow" in sys.modules else _light_main_or_message
+    # Training, and all that opens weights, loads `cluster`; other commands have no peers.
+    guard = main_or_message if "bert_tf.cluster" in sys.modules else _main_alone_or_message
     app.run(lambda argv: guard(main, argv), flags_parser=lambda _: _words)
 
 
-def _light_main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
-    """As `main_or_message`, for a command without TensorFlow, and so without other processes."""
+def _main_alone_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     try:
         main(argv)
     except InputError as error:
@@ -64,12 +65,8 @@ def list_shared_flags() -> None:
 
 def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     """Runs `main` and reports what ended it. No process of several ends before all are done."""
-    # Not at the top: they load TensorFlow, and `parse` must answer before.
-    import tensorflow as tf
-
-    from bert_tf import cluster
-    from bert_tf.training.intervals import Interrupted, sigterm_came
-
+    # Not imported at the top: they load TensorFlow, and `parse` must answer before.
+    tf, cluster = sys.modules["tensorflow"], sys.modules["bert_tf.cluster"]
     tf.get_logger().setLevel("WARNING")  # below it every collective operation is logged
     try:
         main(argv)

@@ -26,8 +26,7 @@ from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_checkpoint
-from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records

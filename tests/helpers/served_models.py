@@ -10,8 +10,7 @@ import small_squad
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
-from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.checkpoints.saving import write_model_files
+from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.modeling import models
 from bert_tf.serving.options import ServingOptions
