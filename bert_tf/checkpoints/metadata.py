@@ -6,14 +6,16 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_tf.config import BertConfig, refuse_unknown_keys
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, read_json, write_text
-from bert_tf.tokenization.wordpiece import FullTokenizer
+
+if TYPE_CHECKING:
+    from bert_tf.tokenization.wordpiece import FullTokenizer
 
 CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
@@ -153,7 +155,7 @@ def refused_model(source: str, received: str, expected: str) -> InputError:
 
 
 def write_model_files(
-    folder: str, config: BertConfig, tokenizer: FullTokenizer, metadata: ModelMetadata
+    folder: str, config: BertConfig, tokenizer: "FullTokenizer", metadata: ModelMetadata
 ) -> None:
     """Writes what makes a run's folder a whole model, beside its checkpoints."""
     pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
