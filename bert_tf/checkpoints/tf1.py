@@ -24,22 +24,19 @@ from bert_tf.files import BEST, path_errors, write_text
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
-_SCOPES = {
-    "embeddings": "bert/",
-    "pooler": "bert/",
-    "layer": "bert/encoder/",
-    "predictions": "cls/",
-    "seq_relationship": "cls/",
-    "squad": "cls/",
+_SCOPES = {  # by the layer that a weight is of
+    r"(embeddings|pooler)/": "bert/",
+    r"layer_\d+/": "bert/encoder/",
+    r"(predictions|seq_relationship|squad)/": "cls/",
 }
-_UNSCOPED = "classifier/"  # the classifier's weights stand at the top
 
 
 def checkpoint_name(variable: keras.Variable) -> str:
     """A weight's name in the original's checkpoints: layer_0/... is bert/encoder/layer_0/..."""
-    first = variable.path.split("/")[0]
-    name = _SCOPES.get(re.sub(r"_\d+$", "", first), "") + variable.path
-    return name.removeprefix(_UNSCOPED)
+    for layer, scope in _SCOPES.items():
+        if re.match(layer, variable.path):
+            return scope + variable.path
+    return variable.path.removeprefix("classifier/")  # whose weights have no scope
 
 
 # ---------------------------------------------------------------------------- reading
