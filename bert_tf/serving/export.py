@@ -132,7 +132,6 @@ def export_checkpoint(
         )
     activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     task = make_task(source, config, tokenizer, options, activations)
-    origin = model_card.Origin(source.path, tuple(commands), model_card.metrics_of(source.path))
     export_dir = export_dir.rstrip("/")
     with files.path_errors(export_dir, "written"):
         tf.io.gfile.makedirs(export_dir)
@@ -148,7 +147,7 @@ def export_checkpoint(
             _write_vocabulary(task, temporary)
             with _without_chatter():
                 converted = portable.write_portable(task, temporary, name=file_format, int8=int8)
-        metadata = model_card.metadata_of(task, origin, converted)
+        metadata = model_card.metadata_of(task, source.path, commands=commands, converted=converted)
         card = model_card.model_card(metadata, task.title)
         text = model_card.metadata_text(metadata)
         with files.path_errors(export_dir, "written"):

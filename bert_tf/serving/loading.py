@@ -222,7 +222,7 @@ def of_weights(
 
     return ServedModel(
         source.path,
-        model_card.metadata_of(task, model_card.Origin(source.path)),
+        model_card.metadata_of(task, source.path),
         task.model,
         function=function,
         tokenizer=lambda: tokenizer,

@@ -1,6 +1,5 @@
 """What accompanies an exported model: README.md, export.json, and the requests to warm up with."""
 
-import dataclasses
 import importlib.metadata
 import json
 import os
@@ -17,21 +16,6 @@ from bert_tf.serving.signatures import ServingTask
 
 VERSIONS_OF = ("bert-tf", "tensorflow", "tensorflow-text", "keras")
 THRESHOLD = "null_score_diff_threshold"
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """Where an exported model comes from.
-
-    Attributes:
-      source: the checkpoint.
-      commands: that made it, as far as they are known.
-      metrics: by name, as in eval_results.txt.
-    """
-
-    source: str
-    commands: tuple[str, ...] = ()
-    metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def metrics_of(path: str) -> dict[str, str]:
@@ -57,13 +41,18 @@ def _metrics_in(folder: str) -> dict[str, str]:
 
 
 def metadata_of(
-    task: ServingTask, origin: Origin, converted: Mapping[str, Any] | None = None
+    task: ServingTask,
+    source: str,
+    *,
+    commands: Sequence[str] = (),
+    converted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of export.json.
 
     Args:
       task: that is exported.
-      origin: where its model comes from.
+      source: the path of its checkpoint.
+      commands: that made the model, as far as they are known.
       converted: the result of `portable.write_portable`; None for a SavedModel.
     """
     options = task.listed_options()
@@ -86,9 +75,9 @@ def metadata_of(
         "options": options,
         "do_lower_case": task.sequences.tokenizer.do_lower_case,
         "config": task.sequences.config.to_dict(),
-        "source": origin.source,
-        "commands": list(origin.commands),
-        "metrics": dict(origin.metrics),
+        "source": source,
+        "commands": list(commands),
+        "metrics": metrics_of(source),
         "versions": {name: _version(name) for name in VERSIONS_OF},
     }
 

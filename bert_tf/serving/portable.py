@@ -257,17 +257,13 @@ def _load_onnx(path: str, num_threads: int) -> Answer:
 
 FORMATS: Mapping[str, PortableFormat] = {
     LITERT: PortableFormat(
-        "model.tflite",
-        fixed=True,
-        modules={"ai_edge_litert": "ai-edge-litert"},
-        convert=_to_litert,
-        load=_load_litert,
+        "model.tflite", True, {"ai_edge_litert": "ai-edge-litert"}, _to_litert, _load_litert
     ),
     ONNX: PortableFormat(
         "model.onnx",
-        fixed=False,
-        modules={"tf2onnx": "tf2onnx", "onnxruntime": "onnxruntime"},
-        convert=_to_onnx,
-        load=_load_onnx,
+        False,
+        {"tf2onnx": "tf2onnx", "onnxruntime": "onnxruntime"},
+        _to_onnx,
+        _load_onnx,
     ),
 }

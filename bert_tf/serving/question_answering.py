@@ -7,15 +7,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
-from bert_tf.serving.graph_answers import (
-    NOWHERE,
-    Decision,
-    Nbest,
-    decide,
-    find_answers,
-    make_windows,
-    read_contexts,
-)
+from bert_tf.serving import graph_answers
 from bert_tf.serving.graph_text import Features, in_chunks
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.squad.answers import AnswerSizes
@@ -34,8 +26,8 @@ class QuestionAnsweringTask(ServingTask):
     title = "Finds the answer to a question in a text."
     required = f"{ENCODER}|cls/squad/"
     own_options = text_options = (
-        *("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "top_k"),
-        *("version_2_with_negative", "null_score_diff_threshold"),
+        *("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
+        *("version_2_with_negative", "null_score_diff_threshold", "top_k"),
     )
     texts = MappingProxyType({"question": "the question", "context": "the text, of any length"})
     outputs = MappingProxyType(
@@ -78,14 +70,16 @@ class QuestionAnsweringTask(ServingTask):
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """question, context [B] -> the answers."""
-        contexts = read_contexts(texts["context"], self.sequences)
-        windows = make_windows(texts["question"], contexts, self.sequences, self._window_sizes)
+        contexts = graph_answers.read_contexts(texts["context"], self.sequences)
+        windows = graph_answers.make_windows(
+            texts["question"], contexts, self.sequences, self._window_sizes
+        )
         logits = in_chunks(self._logits, windows.features, dtypes=[tf.float32] * 2)
         has_null = self.options.version_2_with_negative
-        nbest = find_answers(
+        nbest = graph_answers.find_answers(
             contexts, windows, *logits, sizes=self._answer_sizes, version_2_with_negative=has_null
         )
-        decision = decide(
+        decision = graph_answers.decide(
             nbest,
             version_2_with_negative=has_null,
             null_score_diff_threshold=self.options.null_score_diff_threshold,
@@ -96,7 +90,7 @@ class QuestionAnsweringTask(ServingTask):
         outputs = self.outputs_of(features)
         return [outputs["start_logits"], outputs["end_logits"]]  # [n, S] each
 
-    def _named(self, nbest: Nbest, decision: Decision) -> Answers:
+    def _named(self, nbest: graph_answers.Nbest, decision: graph_answers.Decision) -> Answers:
         def chosen(values: tf.Tensor) -> tf.Tensor:
             return tf.gather(values, decision.place, batch_dims=1)
 
@@ -107,8 +101,8 @@ class QuestionAnsweringTask(ServingTask):
             "has_answer": has_answer,
             "score": tf.cast(chosen(nbest.score), tf.float32),
             "probability": tf.cast(chosen(nbest.probability), tf.float32),
-            "start": tf.where(has_answer, chosen(nbest.start), NOWHERE),
-            "end": tf.where(has_answer, chosen(nbest.end), NOWHERE),
+            "start": tf.where(has_answer, chosen(nbest.start), graph_answers.NOWHERE),
+            "end": tf.where(has_answer, chosen(nbest.end), graph_answers.NOWHERE),
             "nbest_answers": nbest.text[:, listed],
             "nbest_probabilities": tf.cast(nbest.probability[:, listed], tf.float32),
             "nbest_starts": nbest.start[:, listed],

@@ -14,15 +14,8 @@ import tensorflow as tf
 from bert_tf.checkpoints.loading import HEAD
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.serving.graph_text import (
-    FEATURE_NAMES,
-    Features,
-    Sequences,
-    checked,
-    in_range,
-    parse_examples,
-    without_padding,
-)
+from bert_tf.serving import graph_text
+from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences, checked
 from bert_tf.serving.inference import InferenceModel
 from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingOptions
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -182,16 +175,17 @@ class ServingTask:
           InvalidArgumentError: they do not fit each other or the model.
         """
         config = self.sequences.config
-        features = in_range(features, "input_ids", config.vocab_size)
-        features = in_range(features, "segment_ids", config.type_vocab_size)
+        features = graph_text.in_range(features, "input_ids", config.vocab_size)
+        features = graph_text.in_range(features, "segment_ids", config.type_vocab_size)
         least = 1
         if "masked_lm_positions" in features:
             features, least = _checked_positions(features)
-        return without_padding(features, most=config.max_position_embeddings, least=least)
+        most = config.max_position_embeddings
+        return graph_text.without_padding(features, most=most, least=least)
 
     def parse(self, serialized: tf.Tensor) -> Features:
         """Serialized tf.Examples [B] -> the features of their records."""
-        return parse_examples(serialized, tuple(self.feature_names))
+        return graph_text.parse_examples(serialized, tuple(self.feature_names))
 
 
 def _checked_positions(features: Features) -> tuple[Features, tf.Tensor]:

@@ -6,15 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import ENCODER, HEAD
+from bert_tf.serving import graph_words
 from bert_tf.serving.classification import check_labels
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
-from bert_tf.serving.graph_words import (
-    PointFlags,
-    TextWords,
-    WordWindows,
-    word_windows,
-    words_of_texts,
-)
 from bert_tf.serving.signatures import Answers, ServingTask
 
 
@@ -48,17 +42,17 @@ class TokenLabelsTask(ServingTask):
         """
         super().__init__(*args)
         check_labels(self)
-        self._flags = PointFlags()
+        self._flags = graph_words.PointFlags()
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
         self._room = self.sequences.max_seq_length - 2  # tokens of a window
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
-        words = words_of_texts(texts["text"], self._flags)
+        words = graph_words.words_of_texts(texts["text"], self._flags)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)
-        windows = word_windows(sizes.to_tensor(), words.counts, room=self._room)
+        windows = graph_words.word_windows(sizes.to_tensor(), words.counts, room=self._room)
         start = tf.gather(first_word, windows.text) + windows.start  # [windows], word of all texts
         before = tf.concat([pieces.starts, [tf.size(pieces.ids)]], 0)  # pieces before each word
         first_piece = tf.gather(before, start)
@@ -71,7 +65,7 @@ class TokenLabelsTask(ServingTask):
         place = _places(windows, first_word, pieces.starts, first_piece)  # [W, 2]
         return self._named(words, tf.gather_nd(logits, place))
 
-    def _pieces(self, words: TextWords) -> Runs:
+    def _pieces(self, words: graph_words.TextWords) -> Runs:
         """The tokens of each word alone, at most a window of them; [UNK] for a word without any."""
         runs = runs_of(self.sequences.tokenizer.tokenize_ids(words.strings))
         ids = tf.concat([runs.ids, [self._unknown]], 0)
@@ -80,7 +74,7 @@ class TokenLabelsTask(ServingTask):
         places = tf.ragged.range(starts, starts + lengths)
         return runs_of(places.with_values(tf.gather(ids, places.values)))
 
-    def _named(self, words: TextWords, logits: tf.Tensor) -> Answers:
+    def _named(self, words: graph_words.TextWords, logits: tf.Tensor) -> Answers:
         """Words and logits [W, L] -> the answers, a row for each text."""
         probabilities = tf.nn.softmax(logits)
 
@@ -118,9 +112,12 @@ class TokenLabelsTask(ServingTask):
 
 
 def _places(
-    windows: WordWindows, first_word: tf.Tensor, word_starts: tf.Tensor, first_piece: tf.Tensor
+    windows: graph_words.WordWindows,
+    first_word: tf.Tensor,
+    word_starts: tf.Tensor,
+    first_piece: tf.Tensor,
 ) -> tf.Tensor:
-    """For each word [W] the window that scores it, and the position of its first piece there."""
+    """Where each word is scored [W, 2]: the window, and the position of its first token there."""
     shift = tf.gather(first_word, windows.text)
     # A text's windows score its words in order, so these are all words in order.
     words = tf.ragged.range(windows.first + shift, windows.last + shift)
