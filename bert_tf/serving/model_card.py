@@ -179,7 +179,6 @@ _COMMON = """
 ## Made with
 
 {commands}
-
 {versions}
 """
 _OTHER_THRESHOLD = """
@@ -205,7 +204,7 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
         source=metadata["source"],
         metrics=(_listed(metrics, "{}: {}") or "None were found beside the checkpoint.")
         + _other_threshold(metadata),
-        commands="\n".join(f"    {command}" for command in metadata["commands"]),
+        commands="".join(f"    {command}\n" for command in metadata["commands"]),
         versions=_listed(metadata["versions"], "{} {}"),
     )
     return f"# {metadata['task']}\n\n{body(metadata, title)}{common}"

@@ -253,7 +253,7 @@ def test_a_checkpoint_answers_as_its_export(folder, exported):
         ("model", {"top_k": 3}, "--top_k"),
         ("model", {"max_seq_length": 0}, "max_seq_length 0"),
         ("export", {"batch_size": 0}, "a batch_size of 0"),
-        ("model", {"task": "fill_mask"}, "cls/predictions"),
+        ("model", {"task": "fill_mask"}, "without a masked-LM head"),
         ("export/11", {}, "export/11"),
         ("nowhere", {}, "nowhere"),
     ],

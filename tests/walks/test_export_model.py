@@ -142,7 +142,7 @@ def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
             ({"top_k": 21}, "--top_k=21"),
             ({"max_seq_length": 30}, "max_seq_length 30"),
             ({"max_query_length": 40}, "max_query_length=40"),
-            ({"task": "fill_mask", "max_query_length": None}, "cls/predictions"),
+            ({"task": "fill_mask", "max_query_length": None}, "without a masked-LM head"),
             ({"task": "classification", "max_query_length": None}, "output_weights"),
             ({"task": "classification"}, "--max_query_length"),
             ({"pairs": True}, "--pairs"),
