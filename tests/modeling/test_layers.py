@@ -23,18 +23,6 @@ D, F, V = small.CONFIG.hidden_size, small.CONFIG.intermediate_size, small.CONFIG
 MASKS = np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6, [0, 0, 1, 0, 0, 0, 0], [0] * 7])
 
 
-def make_layer(layer, prefix: str, *inputs, seed: int = 2, **kwargs):
-    """Builds a layer, gives it the reference's weights of that scope; returns its output.
-
-    All in float64, except for the soft-max, which is always in float32.
-    """
-    layer(*inputs, **kwargs)
-    weights = reference.random_weights(layer.config, seed=seed)
-    for variable in layer.trainable_variables:
-        variable.assign(weights[prefix + variable.path.partition("/")[2]])
-    return layer(*inputs, **kwargs), {k: v.astype(np.float64) for k, v in weights.items()}
-
-
 # ---------------------------------------------------------------------------- by hand
 
 
@@ -116,7 +104,7 @@ def test_normalization():
 def test_embeddings():
     batch = small.examples()
     layer = layers.Embeddings(small.CONFIG, dtype="float64", name="embeddings")
-    (x, table), weights = make_layer(
+    (x, table), weights = reference.run_layer(
         layer, "bert/embeddings/", batch["input_ids"], batch["segment_ids"]
     )
     rows = zip(batch["input_ids"], batch["segment_ids"], strict=True)
@@ -128,7 +116,7 @@ def test_self_attention():
     x, scope = hidden_states(B, S, D), "bert/encoder/layer_1/attention/self"
     layer = layers.SelfAttention(small.CONFIG, dtype="float64", name="self")
     scores = layers.AttentionMask(dtype="float64")(MASKS)
-    context, weights = make_layer(layer, f"{scope}/", x, scores)
+    context, weights = reference.run_layer(layer, f"{scope}/", x, scores)
     expected = np.stack(
         [
             reference.self_attention(weights, small.CONFIG, scope, row, mask)
@@ -147,7 +135,7 @@ def test_encoder_block(hidden_act):
     x, scope = hidden_states(B, S, D), "bert/encoder/layer_0"
     layer = layers.EncoderBlock(config, dtype="float64", name="layer_0")
     scores = layers.AttentionMask(dtype="float64")(MASKS)
-    output, weights = make_layer(layer, f"{scope}/", x, scores)
+    output, weights = reference.run_layer(layer, f"{scope}/", x, scores)
     expected = np.stack(
         [
             reference.encoder_block(weights, config, scope, row, mask)
@@ -161,31 +149,8 @@ def test_encoder_block(hidden_act):
 def test_pooler():
     x = hidden_states(B, S, D)
     layer = layers.Pooler(small.CONFIG, dtype="float64", name="pooler")
-    pooled, weights = make_layer(layer, "bert/pooler/", x)
+    pooled, weights = reference.run_layer(layer, "bert/pooler/", x)
     close(pooled, np.tanh(reference.dense(weights, "bert/pooler/dense", x[:, 0])), 1e-12)
-
-
-def test_masked_lm_head():
-    x, table = hidden_states(B, S, D), hidden_states(V, D, seed=3)
-    positions = np.array([[0, 6, 3], [1, 1, 1], [6, 5, 4], [0, 0, 0], [2, 0, 6]], np.int32)
-    layer = heads.MaskedLmHead(small.CONFIG, dtype="float64", name="predictions")
-    logits, weights = make_layer(layer, "cls/predictions/", x, positions, table)
-    chosen = np.stack([x[row, positions[row]] for row in range(B)])  # [B, P, D]
-    scope = "cls/predictions/transform"
-    transformed = reference.gelu_tanh(reference.dense(weights, f"{scope}/dense", chosen))
-    transformed = reference.layer_norm(weights, scope, transformed)
-    # TensorFlow's gelu has its constants in float32.
-    close(logits, transformed @ table.T + weights["cls/predictions/output_bias"], 1e-7)
-
-
-def test_sequence_classifier():
-    pooled = hidden_states(B, D)
-    layer = heads.SequenceClassifier(
-        small.CONFIG, num_classes=2, dtype="float64", name="seq_relationship"
-    )
-    logits, weights = make_layer(layer, "cls/seq_relationship/", pooled)
-    expected = pooled @ weights["cls/seq_relationship/output_weights"].T
-    close(logits, expected + weights["cls/seq_relationship/output_bias"], 1e-12)
 
 
 def test_padding_changes_nothing():
