@@ -3,10 +3,9 @@
     python benchmarks/beam_data.py --input_file='wiki/*' --vocab_file=vocab.txt --output_dir=beam
 
 One after the other, each a process of its own with its workers: the same text, flags and seed; the
-flags are those of create_pretraining_data.py. The records of both are compared, as a set and in
-order. Memory is what processes share with no other (USS), looked at several times a second: the
-greatest sum over all processes of a run, and the greatest of one. Needs the extra `beam`, and
-psutil.
+flags are those of `bert-tf data`. The records of both are compared, as a set and in order. Memory
+is what processes share with no other (USS), sampled several times a second: the greatest sum over
+all processes of a run, and the greatest of one. Needs the extra `beam`, and psutil.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from collections.abc import Iterator
 
 import psutil
 
-ROOT = pathlib.Path(__file__).parents[1]
 SECONDS_BETWEEN_LOOKS = 0.3
 
 
@@ -35,11 +33,8 @@ def main() -> None:
         old.unlink(missing_ok=True)
     print(f"{'':8}{'minutes':>9}{'MB of all':>11}{'of one':>8}{'records':>10}", flush=True)
     digests = {}
-    for name, script, output in (
-        ("local", "create_pretraining_data.py", local),
-        ("beam", "data_gen/beam_pretraining_data.py", beam),
-    ):
-        seconds, together, single = measured(command(script, output, options))
+    for name, verb, output in (("local", "data", local), ("beam", "beam-data", beam)):
+        seconds, together, single = measured(command(verb, output, options))
         digests[name] = digest(sorted(glob.glob(f"{output}*")))
         number = digests[name][0]
         print(
@@ -60,9 +55,10 @@ def parse_options() -> argparse.Namespace:
     return options
 
 
-def command(script: str, output: pathlib.Path, options: argparse.Namespace) -> list[str]:
+def command(verb: str, output: pathlib.Path, options: argparse.Namespace) -> list[str]:
     """A generator's command line."""
-    return [sys.executable, str(ROOT / script), f"--output_file={output}", *options.others]
+    start = [sys.executable, "-m", "bert_tf", verb]
+    return [*start, f"--output_file={output}", *options.others]
 
 
 def measured(words: list[str]) -> tuple[float, int, int]:

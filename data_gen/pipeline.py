@@ -1,4 +1,18 @@
-"""From text files to TFRecord files: the steps in order."""
+"""From text files to TFRecord files: the steps in order.
+
+    documents    text files -> documents of lines, in blocks of about a megabyte
+    corpus       the text of a block -> ids, kept in memory or on disk
+    pairs        document -> pairs of segments, next or random
+    masking      ids -> masked ids, positions, labels
+    instances    pair + masks -> a record
+    shuffling    all records -> one random order
+    report       counts, shares, warnings
+
+    workers      processes; files that appear when they are complete
+
+Memory does not grow with the corpus. The files depend on text, settings and seed alone; a corpus of
+a single block gets exactly the original's records.
+"""
 
 import dataclasses
 import functools
