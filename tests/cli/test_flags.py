@@ -9,7 +9,7 @@ import pytest
 from absl import flags as absl_flags
 from walking import in_process
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
 COMMANDS = {  # script of version 0.1.0: today's script or verb
     "run_pretraining.py": "run_pretraining.py",
