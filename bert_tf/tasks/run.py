@@ -258,8 +258,6 @@ class Run:
 
     def predict(self, data: SplitData, *, batch_size: int) -> np.ndarray:
         """Sets `data.probabilities` of each example; returns the logits of its records."""
-        if self.trainer is None:
-            raise ValueError("received no trainer, expected one: train or restore first")
         batches = self.batching.once(self.prepare(data).files, batch_size=batch_size)
         logits = predictions_in_order(self.trainer, batches, ["logits"])["logits"]
         data.probabilities = probabilities(self.task.head, logits)
@@ -289,13 +287,10 @@ class Run:
 
     def score(self, data: SplitData, logits: np.ndarray) -> dict[str, float]:
         """Loss and metrics of the predictions for labelled data, as `evaluate`."""
-        loss, ids, task = (
-            mean_loss(self.task.head, logits, data.label_ids),
-            data.label_ids,
-            self.task,
-        )
+        task, ids = self.task, data.label_ids
+        loss = mean_loss(task.head, logits, ids)
         if task.head == "token_labels":
-            ids = join_words(data.guids, ids, ids)
+            ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
         found = metrics.evaluate(task.metrics, task.labels, ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **found}
 
@@ -314,11 +309,11 @@ def mean_loss(head: str, logits: np.ndarray, label_ids: Sequence[Sequence]) -> f
       label_ids: of each example; of token_labels as long as its tokens.
     """
     objective = OBJECTIVES[head]()
-    labels = np.asarray(label_ids) if head != "token_labels" else np.full(logits.shape[:2], IGNORED)
     if head == "token_labels":
-        for row, ids in zip(labels, label_ids, strict=True):
-            row[: len(ids)] = ids
+        longest = logits.shape[1]
+        label_ids = [[*ids, *[IGNORED] * (longest - len(ids))] for ids in label_ids]
     dtype = np.float32 if head == "regression" else np.int32
-    batch = {"label_ids": labels.astype(dtype), "is_real_example": np.ones(len(logits), np.float32)}
+    labels, real = np.asarray(label_ids, dtype), np.ones(len(logits), np.float32)
+    batch = {"label_ids": labels, "is_real_example": real}
     sums = objective.loss_sums({"logits": tf.constant(logits)}, batch)
     return float(objective.loss(sums, objective.denominators(batch)))

@@ -175,13 +175,6 @@ def test_options_of_a_task_without_any():
         get_task("cola", language="de")
 
 
-def test_data_that_a_task_does_not_have(tmp_path):
-    with pytest.raises(InputError, match="train data of the task ax, which has none"):
-        get_task("ax").read(str(tmp_path), "train")
-    with pytest.raises(InputError, match=r"where there is no val\.csv or dev\.csv"):
-        get_task("swag").read(str(tmp_path), "dev")
-
-
 # ------------------------------------------------------------------------------ one's own
 
 
@@ -248,60 +241,6 @@ def test_labels_as_when_the_model_was_trained():
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "names"),
-    [
-        ("mrpc", ["equivalent", "NOT_EQUIVALENT"], ("1", "0")),
-        ("sst-2", ["NEGATIVE", "POSITIVE"], ("0", "1")),
-        ("mnli", ["ENTAILMENT", "neutral", "contradiction"], None),
-        ("csv", ["b", "a"], ("b", "a")),
-    ],
-)
-def test_the_labels_of_a_model_in_its_order(name, own, names):
-    task = get_task(name).with_labels_of_model(own, source="a/model")
-    assert task.labels.names == (names or ("entailment", "neutral", "contradiction"))
-
-
-def test_labels_in_the_order_of_a_model():
-    """Where they are the same ones; else as they were."""
-    mnli = get_task("mnli")
-    names = ("ENTAILMENT", "Neutral", "contradiction")
-    assert mnli.in_order_of(names).labels.names == ("entailment", "neutral", "contradiction")
-    for others in (None, ("a", "b", "c"), names[:2]):
-        assert mnli.in_order_of(others) == mnli
-    assert get_task("sts-b").in_order_of(("LABEL_0",)) == get_task("sts-b")
-    assert get_task("swag").in_order_of(("3", "2", "1", "0")) == get_task("swag")
-    own = get_task("csv", labels=["us", "US"])
-    assert own.in_order_of(("US", "us")).labels.names == ("US", "us")
-
-
-def test_labels_of_a_model_that_are_others():
-    with pytest.raises(InputError, match="a model of the labels LABEL_X, LABEL_Y"):
-        get_task("mrpc").with_labels_of_model(["LABEL_X", "LABEL_Y"], source="a/model")
-
-
-@pytest.mark.parametrize("is_originals", [True, False])
-def test_classes_without_names(caplog, is_originals):
-    """The original's checkpoints have the order of the task, others perhaps not."""
-    task = get_task("mnli")
-    with caplog.at_level("WARNING", logger="absl"):
-        found = task.with_labels_of_model(None, source="a/model", is_originals=is_originals)
-    assert found.labels.names == ("contradiction", "entailment", "neutral")
-    warned = "a/model does not name its classes. They are assumed to be, in this order: contra"
-    assert (warned in caplog.text) != is_originals
-    with pytest.raises(InputError, match="does not say the names of its classes"):
-        get_task("csv").with_labels_of_model(None, source="a/model")
-
-
-@pytest.mark.parametrize(
-    ("label_kind", "label", "least"), [("classes", "a", 2), ("multi_label", (), 1)]
-)
-def test_too_few_labels(label_kind, label, least):
-    task = get_task("csv", label_kind=label_kind)
-    with pytest.raises(InputError, match=f"{least} or more different labels"):
-        task.with_labels_of([Example("0", "A", None, label)])
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"text_a": "x", "text_b": "x"},
@@ -326,64 +265,3 @@ def test_a_new_task_in_ten_lines(tmp_path):
     )
     write(tmp_path, dev_tsv="sentence1\tsentence2\tgold_label\nA\tB\tneutral\n")
     assert task.read(str(tmp_path), "dev") == [Example("0", "A", "B", "neutral")]
-
-
-def test_a_metric_that_there_is_not():
-    with pytest.raises(ValueError, match="received the metrics"):
-        Task(
-            name="x",
-            title="x",
-            layout=TextColumns(text_a="a"),
-            labels=Labels(),
-            metrics=("bleu",),
-            splits=(),
-        )
-
-
-# ------------------------------------------------------------------------------ datasets
-
-
-def test_dicts_of_a_dataset():
-    rows = [
-        {"idx": 5, "sentence1": b"caf\xc3\xa9", "sentence2": "B", "label": 1},
-        {"idx": 6, "sentence1": "C", "sentence2": "D", "label": 0},
-    ]
-    names = ["equivalent", "not_equivalent"]  # an order of its own
-    found = get_task("mrpc").from_dicts(rows, "train", source="own", label_names=names)
-    assert found == [Example("5", "café", "B", "0"), Example("6", "C", "D", "1")]
-
-
-def test_words_of_a_dataset():
-    rows = [{"tokens": [b"EU", b"rejects"], "ner": [1, 0]}]
-    (found,) = get_task("ner").from_dicts(rows, "dev", source="own", label_names=["O", "B-ORG"])
-    assert found.words == ("EU", "rejects")
-    assert found.label == ("B-ORG", "O")
-
-
-def test_test_labels_of_a_dataset_are_none():
-    rows = [{"idx": 5, "sentence": "A", "label": -1}]
-    names = ["unacceptable", "acceptable"]
-    found = get_task("cola").from_dicts(rows, "test", source="own", label_names=names)
-    assert found == [Example("5", "A")]
-
-
-@pytest.mark.parametrize(
-    ("row", "received"),
-    [
-        ({"idx": 1, "sentence1": "A", "label": 1}, "own, example 1: only the features idx, sent"),
-        (
-            {"idx": 1, "sentence1": "A", "sentence2": "B", "label": -1},
-            "own, example 1: the label -1",
-        ),
-        ({"idx": 0, "sentence1": "A", "sentence2": "B", "label": 1}, "own, example 1: the id '0'"),
-        ({"idx": 1, "sentence1": b"\xff", "sentence2": "B", "label": 1}, "example 1: bytes that"),
-        ({"idx": 1, "sentence1": " ", "sentence2": "B", "label": 1}, "example 1: an empty text"),
-    ],
-)
-def test_datasets_that_cannot_be_used(row, received):
-    good = {"idx": 0, "sentence1": "A", "sentence2": "B", "label": 1}
-    with pytest.raises(InputError) as info:
-        get_task("mrpc").from_dicts(
-            [good, row], "dev", source="own", label_names=["not_equivalent", "equivalent"]
-        )
-    assert received in info.value.received
