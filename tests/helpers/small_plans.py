@@ -1,0 +1,51 @@
+"""Sizes that are all different, and workloads of them: what the tests of planning share."""
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from bert_tf import BertConfig
+from bert_tf.planning import tables
+from bert_tf.planning.timing import Device
+from bert_tf.planning.workload import HEADS, Workload
+
+V, D, L, N, F = 997, 60, 2, 3, 140
+B, S, P, C = 11, 53, 7, 5
+CONFIG = BertConfig(
+    vocab_size=V,
+    hidden_size=D,
+    num_hidden_layers=L,
+    num_attention_heads=N,
+    intermediate_size=F,
+    max_position_embeddings=71,
+    type_vocab_size=4,
+)
+WORK = Workload(
+    config=CONFIG,
+    max_seq_length=S,
+    train_batch_size=B,
+    max_predictions_per_seq=P,
+    num_classes=C,
+)
+BASE = Workload(config=tables.PUBLISHED["BERT-Base"])
+LARGE = Workload(config=tables.PUBLISHED["BERT-Large"])
+SETTINGS = st.fixed_dictionaries(
+    {
+        "head": st.sampled_from(HEADS),
+        "max_seq_length": st.integers(1, 71),
+        "train_batch_size": st.integers(1, 300),
+        "precision": st.sampled_from(["float32", "bfloat16"]),
+        "recompute": st.booleans(),
+    }
+)
+DEVICE = Device(
+    flops_per_second=1e12,
+    bytes_per_second=1e9,
+    efficiency=0.5,
+    link_bytes_per_second=1e8,
+    link_seconds=0.01,
+)
+
+
+def changed(workload=WORK, **changes) -> Workload:
+    return dataclasses.replace(workload, **changes)

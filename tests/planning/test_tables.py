@@ -1,0 +1,64 @@
+"""The plan as text, and the command."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import walking
+from small_plans import BASE, changed
+
+from bert_tf.planning import tables
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_figures_as_text():
+    assert tables.amount(1234567890) == "1.23 GB"
+    assert tables.amount(999.6) == "1 kB"
+    assert tables.amount(0, "FLOP") == "0 FLOP"
+    assert [tables.precise_duration(s) for s in (0.0123, 100, 8000, 300_000)] == [
+        "12.3 ms",
+        "100 s",
+        "2.22 h",
+        "3.47 days",
+    ]
+    assert list(tables.columns([("a", "1"), ("bcd", "234")])) == ["a      1", "bcd  234"]
+
+
+def test_the_command_answers_without_tensorflow(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow was loaded')\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "bert_tf", "plan", "--fits", "--head=span"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+    )
+    assert ended.returncode == 0, ended.stderr
+    work_of = changed(BASE, head="question_answering")
+    assert ended.stdout.splitlines() == list(tables.fits_lines(work_of, 0.75))
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps(tables.PUBLISHED["BERT-Base"].to_dict()))
+    with walking.in_process("plan") as main:
+        main(
+            bert_config_file=path,
+            memory_gb=16,
+            fits=True,
+            device_tflops=15.7,
+            device_gb_per_s=900,
+            link_gb_per_s=10,
+            num_train_steps=1000,
+        )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Parameters: 110,106,428"
+    batch = tables.usable_batch(BASE, 16, 0.75)
+    assert f"Largest --train_batch_size in 16 GB: {batch}" in lines
+    (fits,) = (line.split() for line in lines if line.startswith("  BERT-Base       128"))
+    assert fits[4] == str(batch)
+    assert fits[-1] == "32"
+    assert any(line.startswith("  1,000 steps: ") for line in lines)
+    assert any(line.startswith("  1024 ") for line in lines)
