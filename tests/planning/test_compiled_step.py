@@ -5,7 +5,7 @@ import pathlib
 
 import compiled_step
 import pytest
-from small_plans import CONFIG, WORK, changed
+from small_plans import CONFIG, changed
 
 from bert_tf.planning import work
 from bert_tf.planning.memory import step_memory
@@ -16,24 +16,27 @@ AS_PLANNED = 0.25  # of its own figure XLA's may differ when blocks are computed
 CLEARLY_LESS = 0.7  # of the memory that four blocks take; planned is about 0.4
 
 
-def test_a_compiled_step_is_as_planned():
+@pytest.fixture(scope="module")
+def plain() -> dict[str, float]:
+    return compiled_step.run(DEEP)
+
+
+def test_a_compiled_step_is_as_planned(plain):
     """XLA's own figures for one model; benchmarks/plan_check.py has many."""
-    found, planned = compiled_step.run(WORK), step_memory(WORK)
-    flops = work.total_flops(WORK)
-    assert flops["forward"] + flops["backward"] == pytest.approx(found["product_flops"], rel=0.005)
-    assert sum(planned.constant.values()) == pytest.approx(found["constant_bytes"], rel=0.05)
-    assert planned.temporary == pytest.approx(found["temporary_bytes"], rel=0.1)
+    planned, flops = step_memory(DEEP), work.total_flops(DEEP)
+    assert flops["forward"] + flops["backward"] == pytest.approx(plain["product_flops"], rel=0.005)
+    assert sum(planned.constant.values()) == pytest.approx(plain["constant_bytes"], rel=0.05)
+    assert planned.temporary == pytest.approx(plain["temporary_bytes"], rel=0.1)
 
 
-def test_blocks_that_are_computed_again_take_less_memory():
+def test_blocks_that_are_computed_again_take_less_memory(plain):
     """Of what XLA takes for a step, and about as much less as is planned."""
     again = changed(DEEP, recompute=True)
-    found, plain = compiled_step.run(again), compiled_step.run(DEEP)
+    found = compiled_step.run(again)
     assert found["temporary_bytes"] < CLEARLY_LESS * plain["temporary_bytes"]
     assert found["constant_bytes"] == pytest.approx(plain["constant_bytes"], rel=0.01)
-    for work_of, told in ((again, found), (DEEP, plain)):
-        planned = step_memory(work_of).temporary
-        assert planned == pytest.approx(told["temporary_bytes"], rel=AS_PLANNED)
+    planned = step_memory(again).temporary
+    assert planned == pytest.approx(found["temporary_bytes"], rel=AS_PLANNED)
     flops = work.total_flops(again)
     del flops["update"]
     assert sum(flops.values()) == pytest.approx(found["product_flops"], rel=0.02)
