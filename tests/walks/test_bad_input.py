@@ -112,7 +112,8 @@ CASES = (
         "output below a file", PRETRAIN, "cannot be written", {"output_dir": "{}/good.tfrecord/run"}
     ),
     Case("checkpoint missing", PRETRAIN, "no checkpoint", {"init_checkpoint": "{}/nowhere"}),
-    Case("checkpoint of another model", PRETRAIN, "without a BERT encoder", {"init_checkpoint": "{}/other"}, OTHER),
+    Case("checkpoint of another model", PRETRAIN, "without a BERT encoder",
+         {"init_checkpoint": "{}/other"}, OTHER),
     Case("half a checkpoint", PRETRAIN, "half", {"init_checkpoint": "{}/half"}, half_a_checkpoint),
     Case("empty text", CREATE, "without a sentence", {"input_file": "{}/empty"}, EMPTY),
     Case("text not UTF-8", CREATE, "latin.txt, line 2", {"input_file": "{}/latin.txt"}, LATIN),
