@@ -13,6 +13,7 @@ from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.modeling import models
+from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, predict
@@ -102,6 +103,19 @@ def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
 
 def options(kind: str) -> ServingOptions:
     return ServingOptions(**KINDS[kind][3], max_seq_length=LENGTH)
+
+
+def export(kind: str, folder: pathlib.Path) -> str:
+    """Exports a folder of random weights; returns the folder of the version."""
+    weights = write_folder(kind, folder / "model")
+    return export_checkpoint(
+        weights,
+        weights.config,
+        TOKENIZER,
+        str(folder / "export"),
+        options=options(kind),
+        commands=["python train.py"],
+    )
 
 
 # ---------------------------------------------------------------------------- the Python side

@@ -18,9 +18,8 @@ from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.serving import export as export_module
-from bert_tf.serving import fill_mask, loading, model_card
+from bert_tf.serving import fill_mask, loading
 from bert_tf.serving.export import batch_of, export_checkpoint, export_run, warm_up_requests
-from bert_tf.serving.model_card import WARM_UP_FILE
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.registry import make_task
 from bert_tf.squad.answers import NO_CANDIDATE, decide
@@ -50,24 +49,6 @@ QUESTIONS = [
     ("", "1895-1943 😀 Japanese É中 "),
     ("the the the the the the", "it"),
 ]
-
-
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory) -> dict[str, str]:
-    """The folder of the export of each kind."""
-    return {kind: export(kind, tmp_path_factory.mktemp(kind)) for kind in KINDS}
-
-
-def export(kind: str, folder: pathlib.Path) -> str:
-    weights = served_models.write_folder(kind, folder / "model")
-    return export_checkpoint(
-        weights,
-        weights.config,
-        TOKENIZER,
-        str(folder / "export"),
-        options=served_models.options(kind),
-        commands=["python train.py"],
-    )
 
 
 @pytest.fixture(scope="module")
@@ -473,27 +454,6 @@ def test_operations_of_this_list_are_tensorflows_own():
     assert not [name for name in OPERATIONS - control_flow - calls if name not in registered]
 
 
-def test_warm_up_requests_are_those_that_tf_serving_reads(exports):
-    prediction_log_pb2 = pytest.importorskip(
-        "tensorflow_serving.apis.prediction_log_pb2",
-        reason="tensorflow-serving-api is not installed",
-    )
-    for kind, path in exports.items():
-        wanted = {name: value.dtype for name, value in inputs_of(kind).items()}
-        records = list(
-            tf.data.TFRecordDataset(f"{path}/assets.extra/{WARM_UP_FILE}").as_numpy_iterator()
-        )
-        assert len(records) > 3
-        for record in records:
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-            assert log.WhichOneof("log_type") == "predict_log"
-            request = log.predict_log.request
-            assert request.model_spec.name == "export"
-            assert request.model_spec.signature_name == "serving_default"
-            values = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-            assert {name: value.dtype for name, value in values.items()} == wanted
-
-
 def warm_up_calls(exports) -> list[tuple[str, str, dict]]:
     """The requests that a server would begin with."""
     calls = []
@@ -531,26 +491,6 @@ def read_weights(path: str) -> dict[str, list[int]]:
     return {name: shape for name, shape in shapes.items() if "CHECKPOINTABLE" not in name}
 
 
-def test_what_belongs_to_a_model_is_beside_it(exports):
-    folder = pathlib.Path(exports["no_answer"])
-    pieces = (folder / "assets/vocab.txt").read_text().splitlines()
-    assert pieces == list(TOKENIZER.inv_vocab.values())
-    assert [path.name for path in folder.parent.iterdir()] == ["1"]
-    metadata = json.loads((folder / "export.json").read_text())
-    assert metadata["task"] == "question_answering"
-    assert metadata["options"]["null_score_diff_threshold"] == THRESHOLD
-    assert metadata["signatures"]["ids"]["input_ids"] == {"dtype": "int32", "shape": [None, None]}
-    metrics = {"null_score_diff_threshold": "0.0"}
-    assert "decides by" in model_card.model_card(metadata | {"metrics": metrics}, "")
-    every = metadata["options"] | {"version_2_with_negative": False}
-    assert "decides by" not in model_card.model_card(
-        metadata | {"metrics": metrics, "options": every}, ""
-    )
-    card = (folder / "README.md").read_text()
-    for part in ("python train.py", "null_odds", f"{THRESHOLD}", "tensorflow 2.21"):
-        assert part in card
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_that_the_card_tells(exports, answers, results, kind):
     of_texts, _, of_ids, of_examples = answers[kind]
@@ -572,27 +512,8 @@ def test_answers_are_those_that_the_card_tells(exports, answers, results, kind):
     assert "as long as the longest row asked" in card
 
 
-def test_metrics_are_those_of_the_checkpoint(tmp_path):
-    results = tmp_path / "eval_results.txt"
-    results.write_text("eval_accuracy = 0.75\nglobal_step = 7\n")
-    wanted = {"eval_accuracy": "0.75", "global_step": "7"}
-    for name in ("best", "1"):
-        (tmp_path / name).mkdir()
-    for path, metrics in (
-        ("model.ckpt-7", wanted),
-        ("model.ckpt-8", {}),
-        ("bert_model.ckpt", wanted),  # its step is not known
-        ("best/model.ckpt-7", wanted),
-        ("best/model.ckpt-5", {}),
-        ("1/model.ckpt-7", {}),
-    ):
-        assert model_card.metrics_of(f"{tmp_path}/{path}") == metrics, path
-    results.write_text("eval_accuracy = 0.75\n")
-    assert model_card.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
-
-
 def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypatch, caplog):
-    path = pathlib.Path(export("classification", tmp_path))
+    path = pathlib.Path(served_models.export("classification", tmp_path))
     assert path.name == "1"
     weights = weights_beside(str(path))
     (path.parent / "7").mkdir()
@@ -721,7 +642,7 @@ def test_a_model_that_has_lost_its_way_is_not_exported(tmp_path):
 
 def test_versions_of_another_format_are_refused(tmp_path):
     """TF Serving would load the greatest, and have no model."""
-    path = pathlib.Path(export("classification", tmp_path))
+    path = pathlib.Path(served_models.export("classification", tmp_path))
     weights = weights_beside(str(path))
     arguments = (weights, weights.config, TOKENIZER, str(path.parent))
     with pytest.raises(InputError, match=r"where version 1 has a saved_model\.pb"):
