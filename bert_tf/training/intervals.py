@@ -36,32 +36,32 @@ class Intervals:
         return every > 0 and step % every == 0
 
 
-class StopTraining(Exception):  # noqa: N818  (no error: it is asked for)
-    """Raised by an evaluation after which training shall not go on; says why."""
+class StopTraining(Exception):  # noqa: N818  (not an error)
+    """Raised by an evaluation to end training; its message is the reason."""
 
 
 class Interrupted(SystemExit):
-    """Raised by the training loop after a SIGTERM, when a checkpoint is written; exit code 0."""
+    """Raised by the training loop after a SIGTERM, once a checkpoint is saved; exit code 0."""
 
     def __init__(self, step: int, output_dir: str):
         super().__init__(0)
         self.step, self.output_dir = step, output_dir
 
 
-_sigterm = threading.Event()  # one has come, and nothing has ended by it yet
+_sigterm = threading.Event()  # set from a SIGTERM to the `Interrupted` that answers it
 
 
 def sigterm_came() -> bool:
-    """Whether a SIGTERM has come within `noticing_sigterm` that nothing has ended by yet."""
+    """Whether a SIGTERM came within `noticing_sigterm` and has not yet ended a run."""
     return _sigterm.is_set()
 
 
 @contextlib.contextmanager
 def noticing_sigterm() -> Iterator[Callable[[], bool]]:
-    """Within this context a SIGTERM does not end the process; gives a function: has one come?
+    """Defers SIGTERM: within this context it does not end the process. Gives `sigterm_came`.
 
-    It is remembered beyond the context, unless that ends as it was asked to, by `Interrupted`.
-    In another thread than the main one nothing is changed, and none ever has.
+    The signal is remembered beyond the context, unless that ends by `Interrupted`. In a thread
+    other than the main one the handling of signals cannot be changed, and the function is False.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -51,10 +51,10 @@ class AdamWeightDecay:
         u = m / (sqrt(v) + epsilon) + weight_decay_rate * p
         p = p - learning_rate * u
 
-    No bias correction unless asked for: m and v start at 0, and the first updates are about three
-    times as large as Adam's. The decay is not an L2 loss, whose gradient would pass through m
-    and v; it pulls on p alone. With a `layerwise_lr_decay` below 1, lower layers are changed less
-    (`layer_scales`).
+    There is no bias correction by default: m and v start at 0, and the first updates are about
+    three times as large as Adam's. The decay is not an L2 loss, whose gradient would pass through m
+    and v; it is applied to p directly. With a `layerwise_lr_decay` below 1, lower layers change
+    less (`layer_scales`).
     """
 
     schedule: Schedule
@@ -89,23 +89,22 @@ class AdamWeightDecay:
         """
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
-        update = self._direction(m, v, step - skipped)
-        if decays and self.weight_decay_rate:
-            update += self.weight_decay_rate * p
-        rate = self._rate(p, update, step, decays) * scale
-        return p - rate * update, m, v
-
-    def _direction(self, m: tf.Tensor, v: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
-        """The update's direction, from moments that were updated `updates` times before."""
+        m_hat, v_hat = m, v
         if self.bias_correction:
-            count = tf.cast(updates, tf.float32) + 1.0
-            m = m / (1.0 - tf.pow(self.beta_1, count))
-            v = v / (1.0 - tf.pow(self.beta_2, count))
-        return m / (tf.sqrt(v) + self.epsilon)
+            count = tf.cast(step - skipped, tf.float32) + 1.0
+            m_hat = m / (1.0 - tf.pow(self.beta_1, count))
+            v_hat = v / (1.0 - tf.pow(self.beta_2, count))
+        update = m_hat / (tf.sqrt(v_hat) + self.epsilon)
+        rate = self.schedule(step)
+        if decays:
+            update += self.weight_decay_rate * p
+            rate *= self.trust_ratio(p, update)
+        return p - rate * scale * update, m, v
 
-    def _rate(self, p: tf.Tensor, update: tf.Tensor, step: tf.Tensor, decays: bool) -> tf.Tensor:
-        del p, update, decays  # LAMB's rate depends on them
-        return self.schedule(step)
+    def trust_ratio(self, p: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
+        """The factor of the learning rate of one variable to which weight decay applies."""
+        del p, update
+        return 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,13 +115,11 @@ class Lamb(AdamWeightDecay):
     applies, even at a decay rate of 0; others, and those with |p| or |u| of 0, keep the plain rate.
     """
 
-    def _rate(self, p: tf.Tensor, update: tf.Tensor, step: tf.Tensor, decays: bool) -> tf.Tensor:
-        rate = self.schedule(step)
-        if not decays:
-            return rate
+    def trust_ratio(self, p: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
+        """|p| / |u|, or 1 where one of them is 0."""
         weight_norm, update_norm = tf.norm(p), tf.norm(update)
         usable = (weight_norm > 0.0) & (update_norm > 0.0)
-        return rate * tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
+        return tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
 
 
 CLASSES = dict(zip(OPTIMIZERS, (AdamWeightDecay, Lamb), strict=True))
