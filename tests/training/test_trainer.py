@@ -14,7 +14,7 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf import cluster, pretraining_model
+from bert_tf import cluster, pretraining_model, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
@@ -437,6 +437,18 @@ def test_every_example_counts_once(undisturbed, files, batch_size, num_examples)
     expected = expected_results(weights, small.examples(RECORDS), rows, batch_size)
     for _ in range(2):  # the second time from the start again
         assert trainer.evaluate(given) == pytest.approx(expected, rel=1e-5)
+
+
+def test_long_evaluations_and_predictions_log_their_progress(
+    undisturbed, files, monkeypatch, caplog
+):
+    monkeypatch.setattr(runtime, "SECONDS_BETWEEN_LINES", -1)
+    given = eval_batches(files, batch_size=5, num_examples=7)
+    with caplog.at_level("INFO", logger="absl"):
+        undisturbed.trainer.evaluate(given)
+        list(undisturbed.trainer.predict(given, ["next_sentence_logits"]))
+    lines = [record.getMessage().partition(" batches")[0] for record in caplog.records]
+    assert lines == [f"{label}: {n} of 2" for label in ("evaluate", "predict") for n in (1, 2)]
 
 
 # ---------------------------------------------------------------------------- what stops a run
