@@ -1,7 +1,6 @@
 """The plan beside a real compiled step: XLA's own figures for one model."""
 
 import dataclasses
-import pathlib
 
 import compiled_step
 import pytest
@@ -10,7 +9,6 @@ from small_plans import CONFIG, changed
 from bert_tf.planning import work
 from bert_tf.planning.memory import step_memory
 
-ROOT = pathlib.Path(__file__).parents[2]
 DEEP = changed(config=dataclasses.replace(CONFIG, num_hidden_layers=4))
 AS_PLANNED = 0.25  # of its own figure XLA's may differ when blocks are computed again
 CLEARLY_LESS = 0.7  # of the memory that four blocks take; planned is about 0.4
