@@ -1,4 +1,4 @@
-"""Asks a TensorFlow Serving, by gRPC or REST: JSON lines in, JSON lines out.
+"""Asks a TensorFlow Serving server, by gRPC or REST: JSON lines in, JSON lines out.
 
     echo '{"text_a": "He left.", "text_b": "He went away."}' |
         python examples/client.py --protocol=rest --address=localhost:8501 --model=mrpc
@@ -25,8 +25,8 @@ Row = dict[str, Any]
 Ask = Callable[[Columns], Columns]
 
 
-class Failed(Exception):  # noqa: N818 (it is what the user is told)
-    """What could not be done."""
+class Failed(Exception):  # noqa: N818 (its text is printed for the user)
+    """A request that cannot be made or answered."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_rows(lines: Iterable[bytes]) -> Iterator[Row]:
-    """The object on each line."""
+    """Parses the object on each line."""
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -82,7 +82,7 @@ def read_rows(lines: Iterable[bytes]) -> Iterator[Row]:
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Rows that follow one another and have values of the same names and lengths."""
+    """Batches of consecutive rows whose values have the same names and lengths."""
     for _, alike in itertools.groupby(rows, key=shape_of):
         while batch := list(itertools.islice(alike, size)):
             yield batch
@@ -129,7 +129,7 @@ def by_rest(args: argparse.Namespace) -> Ask:
     def ask(columns: Columns) -> Columns:
         body = {"signature_name": args.signature_name, "inputs": columns}
         outputs = fetch(":predict", body)["outputs"]
-        # A single output comes without its name, which the server tells elsewhere.
+        # A single output comes without its name, which the server's metadata has.
         return outputs if isinstance(outputs, dict) else {only_output(): outputs}
 
     def only_output() -> str:
@@ -141,7 +141,7 @@ def by_rest(args: argparse.Namespace) -> Ask:
 
 
 def _message(body: bytes) -> str:
-    """What TensorFlow Serving says of an error."""
+    """The message of an error response."""
     try:
         return json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
@@ -196,7 +196,7 @@ def by_grpc(args: argparse.Namespace) -> Ask:
 
 
 def _to_bytes(value: Any) -> Any:
-    """A value of a line with its strings, and what stands for bytes, as bytes."""
+    """A value of a line, with its strings and encoded bytes as bytes."""
     if isinstance(value, list):
         return [_to_bytes(one) for one in value]
     if isinstance(value, str):
@@ -207,7 +207,7 @@ def _to_bytes(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """A value of an answer with its bytes as strings."""
+    """A value of an answer, with its bytes as strings."""
     if isinstance(value, list):
         return [_to_json(one) for one in value]
     if isinstance(value, bytes):

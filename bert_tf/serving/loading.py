@@ -174,11 +174,11 @@ def open_export(folder: str) -> ServedModel:
     """Loads one version of an export.
 
     Raises:
-      InputError: it is not one of export_model.py, or cannot be read.
+      InputError: `bert-tf export` has not written it, or it cannot be read.
     """
     metadata = files.read_json(
         tf.io.gfile.join(folder, METADATA_FILE),
-        expected=f"the {METADATA_FILE} of an export of export_model.py",
+        expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
         remedy="export the model again; SavedModels of other programs cannot be used here",
     )
     with files.path_errors(folder):

@@ -127,7 +127,7 @@ def test_questions_are_answered_as_run_squad_does(questions, tmp_path):
     np.testing.assert_allclose(found["null_odds"], wanted, rtol=1e-6, atol=1e-5)
 
 
-# ---------------------------------------------------------------------------- export_model.py
+# ---------------------------------------------------------------------------- bert-tf export
 
 
 def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
