@@ -199,10 +199,8 @@ def display_width(text: str) -> int:
     return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
 
 
-INPUT_FORMATS: dict[str, Callable[[Iterable[str], str, Counts], Iterator[str | None]]] = {
-    "text": _parse_text,
-    "wikiextractor": _parse_wikiextractor,
-}
+# format: a function from (lines, path, counts) to lines of text, with None between documents
+INPUT_FORMATS = {"text": _parse_text, "wikiextractor": _parse_wikiextractor}
 
 
 def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:
