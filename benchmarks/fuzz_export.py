@@ -1,6 +1,6 @@
 """Thousands of senseless requests to one loaded export: answered or refused, memory flat.
 
-    python export_model.py --init_checkpoint=... --export_dir=/serving/squad
+    bert-tf export --init_checkpoint=... --export_dir=/serving/squad
     python benchmarks/fuzz_export.py --export=/serving/squad/1 --requests=10000
     python benchmarks/fuzz_export.py --kind=fill_mask
 
@@ -78,7 +78,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--export", type=pathlib.Path, help="of one version")
-    which.add_argument("--kind", help="of tests/served_models.py: pairs, no_answer, ...")
+    which.add_argument("--kind", help="of tests/helpers/served_models.py: pairs, no_answer, ...")
     parser.add_argument("--requests", type=int, default=10000)
     parser.add_argument("--growth", type=float, default=0.05, help="of memory, allowed")
     parser.add_argument("--seed", type=int, default=1)

@@ -3,7 +3,7 @@
     python benchmarks/plan_check.py --quick      # small models, some minutes
     python benchmarks/plan_check.py              # BERT-Base as well: needs 10 GB and half an hour
 
-Every case is a process that compiles the shipped training step (tests/compiled_step.py):
+Every case is a process that compiles the shipped training step (tests/helpers/compiled_step.py):
 
     GFLOP         of forward and backward pass, beside that of all products in the compiled step;
                   the body of a loop over parts counts once for each of them

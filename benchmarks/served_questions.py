@@ -86,7 +86,7 @@ def write_part(source: pathlib.Path, path: pathlib.Path, count: int) -> list[dic
 
 def served(asked: list[dict], folder: pathlib.Path) -> dict[str, np.ndarray]:
     """What the export answers, batch by batch."""
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+    sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT)]
     from saved_models import run_in_c
 
     calls = []

@@ -82,7 +82,7 @@ def make_models(model: str, folder: pathlib.Path) -> None:
         (folder / "hugging_face").symlink_to(source)
     subprocess.run(
         [
-            *(sys.executable, str(ROOT / "export_model.py"), "--task=embeddings"),
+            *(sys.executable, "-m", "bert_tf", "export", "--task=embeddings"),
             *(f"--init_checkpoint={source}", f"--export_dir={folder / 'export'}"),
         ],
         check=True,
@@ -114,7 +114,7 @@ def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 def names_of(export: pathlib.Path) -> dict:
     """What our contender, which does not import TensorFlow, must be told of an export."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     import saved_models
 
     (meta_graph,) = saved_models.read_saved_model(str(export)).meta_graphs
@@ -201,7 +201,7 @@ def report(model: str, found: dict) -> None:
 
 def ours(options):
     """Texts -> vectors [N, D] by the export."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     from saved_model_process import SavedModel, TensorFlow
 
     folder = pathlib.Path(options.folder)

@@ -3,8 +3,8 @@
     python benchmarks/squad_features.py --predict_file=dev-v1.1.json --vocab_file=vocab.txt
 
 Both read the file and make every feature, taking turns in one process; every round is printed, and
-then the medians and their ratio. The original's way is tests/reference_squad.py: the same features,
-made one question and one token at a time. Its reading of the JSON is the bare `json.load`. Every
+then the medians and their ratio. The original's way is tests/helpers/reference_squad.py: the same
+features, made one question and one token at a time, from a bare `json.load` of the file. Every
 feature of both is compared.
 """
 
@@ -68,7 +68,7 @@ def print_round(number: int, wall: dict, cpu: dict) -> None:
 
 
 def measured(wall: dict, cpu: dict, name: str, work):
-    """What `work` returns; its seconds go to the lists."""
+    """The result of `work`; its seconds are appended to the lists."""
     started = time.perf_counter(), time.process_time()
     result = work()
     wall[name].append(time.perf_counter() - started[0])
