@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint clean
 
 demo: .venv/ready
-	$(BIN)/python demo.py --output_dir=demo
+	$(BIN)/bert-tf demo --output_dir=demo
 
 # In as many processes as there are cores, file by file, the longest files first.
 test: .venv/ready

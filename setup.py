@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 HERE = pathlib.Path(__file__).parent
 
 EXTRAS = {
-    "vocab": ["tokenizers>=0.22,<0.24"],  # data_gen/build_vocab.py trains with it
+    "vocab": ["tokenizers>=0.22,<0.24"],  # bert-tf vocab trains with it
     "wiki": ["sentencex>=1.0.32,<2"],  # sentence splitting for --input_format=wikiextractor
     "torch": ["torch>=2.6"],  # reads pytorch_model.bin without running what is in it
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
@@ -19,7 +19,7 @@ EXTRAS |= {
 }
 # examples/client.py by gRPC; an export itself needs nothing of it
 EXTRAS["serving"] = ["tensorflow-serving-api>=2.21,<2.22"]
-# --format=litert and onnx of export_model.py
+# bert-tf export --format=litert, =onnx
 EXTRAS["litert"] = ["ai-edge-litert>=2.1,<3"]
 EXTRAS["onnx"] = ["tf2onnx>=1.17,<2", "onnxruntime>=1.24,<2"]
 # Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.

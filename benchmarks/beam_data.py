@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line; what is not known here goes to both generators."""
+    """The command line; flags unknown here are passed to both generators."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output_dir", required=True)
     options, options.others = parser.parse_known_args()
@@ -62,7 +62,7 @@ def command(verb: str, output: pathlib.Path, options: argparse.Namespace) -> lis
 
 
 def measured(words: list[str]) -> tuple[float, int, int]:
-    """Seconds; the most bytes of all processes together; the most of one."""
+    """Seconds; peak bytes of all processes together; peak bytes of one."""
     started = time.perf_counter()
     together = single = 0
     with tempfile.TemporaryFile("w+") as errors:
@@ -92,7 +92,7 @@ def own_bytes(pid: int) -> Iterator[int]:
 
 
 def digest(paths: list[str]) -> tuple[int, int, str]:
-    """The number of records; a sum that only their set decides; a hash of them in order."""
+    """The number of records; a sum that ignores their order; a hash of them in order."""
     import tensorflow as tf
 
     number, total, in_order = 0, 0, hashlib.blake2b()

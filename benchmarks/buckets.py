@@ -1,9 +1,9 @@
-"""Examples/s of fine-tuning and of prediction, with batches of alike lengths and without.
+"""Examples/s of fine-tuning and of prediction, with batches by length and without.
 
     python benchmarks/buckets.py --weights=all-MiniLM-L6-v2 --glue=glue --tasks=mrpc,sst-2,cola
 
 In one process a model of each kind trains and predicts, turn by turn, so that a change of the
-machine's speed meets both alike. Same weights, data, sizes of batches and seed:
+machine's speed affects both. Same weights, data, sizes of batches and seed:
 
     buckets   sorted by length in windows of 50 batches, each cut to one of five lengths (default)
     plain     --nobucket_by_length: every example padded to --max_seq_length
@@ -12,7 +12,7 @@ A turn of training is --steps updates of the shipped loop, input included; 50 ar
 that every length has its share. A turn of prediction is the whole dev set, and both kinds must
 predict the same. Not counted: reading, tokenizing, writing records, and the first step of every
 length, in which it is compiled; the seconds of these are printed. With --full each kind then
-starts anew and trains all --epochs; the metrics on dev are printed with the time, compilation
+starts again and trains all --epochs; the dev metrics are printed with the time, compilation
 included.
 """
 
@@ -92,14 +92,14 @@ class Contender:
         self.iterator = iter(self.batches.dataset(start=0))
 
     def train(self, num_steps: int) -> float:
-        """So many updates; the seconds they took."""
+        """Takes that many steps; returns the seconds."""
         begin = time.perf_counter()
         self.trainer.run_steps(self.iterator, self.step, self.step + num_steps)
         self.step += num_steps
         return time.perf_counter() - begin
 
     def predict(self) -> float:
-        """All of dev; the seconds it took."""
+        """Predicts all of dev; returns the seconds."""
         begin = time.perf_counter()
         self.run.trainer = self.trainer
         self.logits = self.run.predict(self.dev, batch_size=self.options.batch_size)
@@ -123,7 +123,7 @@ class Contender:
         return {int(length): int(np.argmax(lengths == length)) for length in np.unique(lengths)}
 
     def padded_lengths(self, num_batches: int) -> np.ndarray:
-        """What the sequences of each batch are cut to."""
+        """The padded length of each batch."""
         return np.array([self.batches.length(batch) for batch in range(num_batches)])
 
 
@@ -191,7 +191,7 @@ def print_speeds(what: str, speeds: dict[str, list[float]]) -> None:
 
 
 def train_fully(contenders: dict[str, Contender]) -> None:
-    """Trains each to the end from the start, and prints what it is worth then."""
+    """Trains each to the end from the start, and prints its time and dev metrics."""
     for kind, one in contenders.items():
         begin = time.perf_counter()
         one.start_anew()

@@ -6,7 +6,7 @@ Both are SavedModels with the signature `ids`: input_ids, input_mask, segment_id
 of a classifier. One is `serving.inference.InferenceModel`, the other `models.classifier_model`, of
 the same weights. TensorFlow's C API runs them, in sessions as TensorFlow Serving has them, in one
 process with neither Keras nor this package; they take turns call by call, so that a change of the
-machine's speed meets both alike. minilm is all-MiniLM-L6-v2 if BERT_TF_DATA has it, else random
+machine's speed affects both. minilm is all-MiniLM-L6-v2 if BERT_TF_DATA has it, else random
 weights of its sizes; base has BERT-Base's sizes and random weights.
 """
 
@@ -118,7 +118,7 @@ NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
 def measure(folder: pathlib.Path, times: float) -> None:
-    """In the process without Keras: calls in turn -> the end of a row of the table each case."""
+    """In the process without Keras: times the calls and prints a row of the table for each case."""
     sys.path.insert(0, str(TESTS))
     from saved_model_process import FOREIGN, SavedModel, TensorFlow
 

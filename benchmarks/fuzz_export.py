@@ -1,16 +1,16 @@
-"""Thousands of senseless requests to one loaded export: answered or refused, memory flat.
+"""Fuzzes one loaded export: thousands of random requests, each answered or refused, memory flat.
 
     bert-tf export --init_checkpoint=... --export_dir=/serving/squad
     python benchmarks/fuzz_export.py --export=/serving/squad/1 --requests=10000
     python benchmarks/fuzz_export.py --kind=fill_mask
 
---kind exports the tests' model of that kind (one layer, drawn weights) and takes it.
+--kind exports the tests' model of that kind (one layer, random weights) and fuzzes that.
 
 The export is loaded once by TensorFlow's C API, in a process with neither Keras nor this package,
-as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
+as TensorFlow Serving runs it. Requests of these kinds come in random order:
 
-    bytes        strings of drawn bytes, mostly not UTF-8
-    characters   strings of drawn code points, of all planes
+    bytes        strings of random bytes, mostly not UTF-8
+    characters   strings of random code points, of all planes
     cut          real sentences in UTF-8, cut in the middle of a character
     long         strings of 1 MB: bytes, one word, a text, spaces, [MASK] without end
     empty        empty strings
@@ -18,14 +18,14 @@ as TensorFlow Serving runs it. Requests of these kinds come in drawn order:
     unequal      text inputs with unequal numbers of rows          must be refused
     wrong_rank   strings in a matrix                               must be refused
     wrong_type   integers in place of strings                      must be refused
-    ids          drawn ids and positions, in and out of range      refused if any is out
-    examples     drawn bytes in place of tf.Examples               must be refused
+    ids          random ids and positions, in and out of range      refused if any is out
+    examples     random bytes in place of tf.Examples               must be refused
     missing      an input is left out                              must be refused
 
 Texts of 1 MB come first, some of each kind: the greatest of them, a context cut into 300,000
 windows, decides how much memory the process keeps. From then on it must be flat.
 
-Printed are how many of each were answered and refused, the seconds, and the memory as it goes on.
+Prints how many of each kind were answered and refused, the seconds, and the memory over time.
 An answer must have a row for each row asked, and finite numbers. Ends with an error if a request
 was answered that must be refused or the other way round, if memory grew by more than --growth
 in the second half, or if a sane request is not answered at the end exactly as at the beginning.
@@ -105,7 +105,7 @@ def export_small(kind: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def measure(options: argparse.Namespace) -> list[str]:
-    """Loads the export in its own process and sends the requests; what went wrong."""
+    """Loads the export in its own process and sends the requests; returns the faults."""
     import saved_models
 
     (meta_graph,) = saved_models.read_saved_model(str(options.export)).meta_graphs
@@ -131,7 +131,7 @@ def measure(options: argparse.Namespace) -> list[str]:
 
 
 def run(client: "Client", facts: dict, options) -> list[str]:
-    """Sends all requests; what went wrong."""
+    """Sends all requests; returns the faults."""
     rng = random.Random(options.seed)
     counts: dict = collections.Counter()
     seconds: dict = collections.Counter()
@@ -177,7 +177,7 @@ def run(client: "Client", facts: dict, options) -> list[str]:
 def drawn(
     rng: random.Random, facts: dict, kind: str | None = None
 ) -> tuple[str, str, dict[str, np.ndarray], bool]:
-    """Kind, signature, inputs, and whether it must be refused; of a drawn kind if none is given."""
+    """Kind, signature, inputs, whether it must be refused; of a random kind if none is given."""
     names = list(facts["texts"])
     ranks = ranks_of(facts)
     kinds = [*MAKERS] * OFTEN + ["long"] * SELDOM
@@ -225,7 +225,7 @@ def ranks_of(facts: dict) -> dict[str, int]:
 
 
 def drawn_ids(rng: random.Random, facts: dict) -> tuple[dict[str, np.ndarray], bool]:
-    """Features of drawn ids; whether one of them is out of range."""
+    """Features of random ids; whether one of them is out of range."""
     vocabulary, types = facts["config"]["vocab_size"], facts["config"]["type_vocab_size"]
     shapes = {name: len(spec["shape"]) for name, spec in facts["signatures"]["ids"].items()}
     sizes = (rng.randint(1, 3), 2, rng.randint(1, facts["options"]["max_seq_length"]))
@@ -292,7 +292,7 @@ def rows_of(arrays: dict[str, np.ndarray]) -> int:
 
 
 def unsound(answer: dict[str, np.ndarray], rows: int) -> str:
-    """What is wrong with an answer, or nothing."""
+    """What is wrong with an answer; empty if nothing is."""
     for name, value in answer.items():
         if len(value) != rows:
             return f"{name} has {len(value)} rows for {rows}"

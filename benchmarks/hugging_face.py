@@ -8,7 +8,7 @@ Prints, with all-MiniLM-L6-v2 and real sentences of STS-B:
     round trip    Hugging Face -> ours -> Hugging Face, loaded by transformers again
     pre-training  a TF1 checkpoint with both heads -> BertForPreTraining, its logits
     similarity    Spearman correlation of mean-pooled vectors with STS-B dev, by `bert-tf features`
-    pickles       what our reader makes of a pytorch_model.bin, and of one that would run code
+    pickles       our reader on a pytorch_model.bin, and on one that would run code
 
 --torch_python names a Python that has torch and transformers.
 """
@@ -68,7 +68,7 @@ def read_sts(path: pathlib.Path) -> list[tuple[str, str, float]]:
 
 
 class Comparison:
-    """What all parts need: the other Python, the model, and a place for files."""
+    """Shared by all parts: the other Python, the model, and a folder for files."""
 
     def __init__(self, torch_python: str, model: pathlib.Path, folder: pathlib.Path):
         self.torch_python, self.model, self.folder = torch_python, model, folder

@@ -1,12 +1,11 @@
-"""Peak memory and seconds of a pre-training step: plain, in parts, with blocks computed again.
+"""Peak memory and seconds of a pre-training step: plain, in parts, with recomputed blocks.
 
     python benchmarks/memory.py                                     BERT-Base, 512 tokens
     python benchmarks/memory.py --layers=4 --hidden_size=256 --train_batch_size=4
 
-Every line is a process of its own, which compiles the step, takes it a few times, and tells the
-most memory that it had at any time (VmHWM): weights, moments, gradients, what the step computes,
-TensorFlow itself and the compiler. `start` is that of a process that has the model and its moments,
-and has taken no step.
+Every line is a process of its own, which compiles the step, runs it a few times, and reports its
+peak memory (VmHWM): weights, moments, gradients, activations, TensorFlow itself and the compiler.
+`start` is the peak of a process that has the model and its moments, and has taken no step.
 """
 
 import argparse
@@ -65,7 +64,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def in_process(computation: dict) -> dict[str, float]:
-    """What another process, started with the same options, measures."""
+    """The measurements of another process, started with the same options."""
     words = [sys.executable, *sys.argv, f"--computation={json.dumps(computation)}"]
     ended = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(ended.stdout.splitlines()[-1])

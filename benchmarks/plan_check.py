@@ -1,4 +1,4 @@
-"""The planner's figures beside what XLA and the system say of real steps.
+"""The planner's figures beside those of XLA and the operating system for real steps.
 
     python benchmarks/plan_check.py --quick      # small models, some minutes
     python benchmarks/plan_check.py              # BERT-Base as well: needs 10 GB and half an hour
@@ -8,11 +8,10 @@ Every case is a process that compiles the shipped training step (tests/helpers/c
     GFLOP         of forward and backward pass, beside that of all products in the compiled step;
                   the body of a loop over parts counts once for each of them
     constant      weights, moments and batch, beside the compiled step's arguments
-    temporary     what comes and goes, beside what XLA's buffer assignment takes for it; the sums of
-                  gradients over parts, which are there all the time, are in it on both sides
-    more          memory of the case than of the one before it, the same model with another batch or
-                  computed in another way: what the plan says, and the difference of the processes'
-                  greatest use (VmHWM)
+    temporary     what lives for a part of the step, beside XLA's buffer assignment; the sums of
+                  gradients over parts, which live for all of it, are included on both sides
+    more          memory than the case before it, which has the same model with another batch or
+                  computed in another way: by the plan, and by the processes' peaks (VmHWM)
     seconds       of a step on this machine: the plan's, if --device_gflops and --device_gb_per_s
                   are given, beside the measured
 """
@@ -149,7 +148,7 @@ def config(layers: int, hidden: int) -> bert_tf.BertConfig:
 
 
 def describe(work: Workload) -> str:
-    """Its sizes and what is not usual, as L4 H256 B4x16 S128 pretraining recompute."""
+    """Its sizes and unusual settings, as L4 H256 B4x16 S128 pretraining recompute."""
     sizes, parts = work.config, work.gradient_accumulation_steps
     rows = f"{parts}x{work.rows}" if parts > 1 else f"{work.rows}"
     words = [

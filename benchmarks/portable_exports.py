@@ -3,8 +3,8 @@
     python benchmarks/portable_exports.py --init_checkpoint=/models/mrpc --task_name=mrpc \\
         --data_dir=glue/MRPC
 
-All of dev, one example at a time, two threads, ids in and probabilities out: for LiteRT rows of
---max_seq_length, the only ones that its file takes, for the others rows as long as the example.
+All of dev, one example at a time, two threads, ids in and probabilities out. LiteRT's file takes
+only rows of --max_seq_length; for the others a row is as long as its example.
 """
 
 import argparse

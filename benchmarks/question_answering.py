@@ -4,10 +4,10 @@
 
 v1.1    every fourth article of train-v1.1, one epoch; scored on all of dev-v1.1
 v2.0    train-v2.0-small, two epochs; scored on dev-v2.0-small without and with the searched
-        threshold. Begun with the encoder, and once more with the v1.1 model.
+        threshold. Starts from the encoder, and once more from the v1.1 model.
 
-Prints the minutes of each run and its eval_results.txt. A run that is finished is not made again;
-one that was stopped goes on from its last checkpoint, and its minutes are those since then.
+Prints the minutes of each run and its eval_results.txt. A finished run is not repeated;
+a stopped one resumes from its last checkpoint, and its minutes count from there.
 """
 
 import argparse

@@ -2,13 +2,13 @@
 
     BERT_TF_DATA=... python benchmarks/sentence_tasks.py --results=results.jsonl --torch_python=...
 
-Both begin with all-MiniLM-L6-v2 and train by one recipe: batch 32, 128 tokens at most, three epochs
+Both start from all-MiniLM-L6-v2 and train by one recipe: batch 32, 128 tokens at most, three epochs
 (SST-2 one), learning rate 5e-5 with a tenth of warm-up and linear decay to 0, Adam with bias
 correction and decoupled decay 0.01 (none for biases and normalizations), gradients clipped to norm
 1, dropout as configured. PyTorch pads each batch to its own longest example, which its users must
 ask for (--torch_padding=128 for its scripts' default). Each measurement is a whole process, from
-the files to the dev metrics; ours and PyTorch's take turns. Lines of --results that are there are
-not measured again; what it holds is printed as a table at the end.
+the files to the dev metrics; ours and PyTorch's take turns. What --results already holds is not
+measured again; all of it is printed as a table at the end.
 
 --torch_python names a Python that has torch and transformers.
 """
@@ -67,12 +67,12 @@ def parse_options() -> argparse.Namespace:
 
 
 def read(results: pathlib.Path) -> list[dict]:
-    """What is measured already."""
+    """The measurements of earlier runs."""
     return [json.loads(line) for line in results.open()] if results.exists() else []
 
 
 def measure(results: pathlib.Path, side: str, task: str, seed: int, options) -> None:
-    """One process, trained and evaluated; its line is added to the results."""
+    """Trains and evaluates in a process; adds its line to the results."""
     key = {"side": side, "task": task, "seed": seed}
     if side == "torch" and options.torch_padding:
         key["side"] = f"torch-{options.torch_padding}"
@@ -94,7 +94,7 @@ def data_dir() -> pathlib.Path:
 
 
 def weights() -> pathlib.Path:
-    """What both begin with."""
+    """The folder of the first weights of both."""
     return data_dir() / "weights/all-MiniLM-L6-v2"
 
 

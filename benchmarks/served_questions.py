@@ -5,9 +5,9 @@
         --predict_file=dev-v2.0-small.json --version_2_with_negative
 
 Takes --questions of them, spread evenly over the file. `run_squad.py --nolegacy_alignment` answers
-them as a script; its --export_dir answers them once more, questions and contexts in as raw text, in
-a process with neither Keras nor this package. Printed are how many answers are equal, those that
-are not, and the greatest difference of null odds.
+them; so does its export, from raw questions and contexts, in a process with neither Keras nor this
+package. Prints how many answers are equal, those that are not, and the greatest difference of null
+odds.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def write_part(source: pathlib.Path, path: pathlib.Path, count: int) -> list[dic
 
 
 def served(asked: list[dict], folder: pathlib.Path) -> dict[str, np.ndarray]:
-    """What the export answers, batch by batch."""
+    """The answers of the export, batch by batch."""
     sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT)]
     from saved_models import run_in_c
 

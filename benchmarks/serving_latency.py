@@ -13,8 +13,8 @@ base has BERT-Base's sizes and random weights. Contenders, each a process of its
     pytorch      transformers' model, eager, in inference mode, with its Rust tokenizer
     onnxruntime  the same model, exported by PyTorch, all optimizations of ONNX Runtime on
 
-They take turns of a few requests, so that a change of the machine's speed meets all alike. Printed
-are p50 and p99 of the time of a request, texts a second, and the greatest difference between the
+They take turns of a few requests, so that a change of the machine's speed affects all. Prints
+p50 and p99 of the time of a request, texts a second, and the greatest difference between the
 vectors of ours and theirs.
 """
 
@@ -113,7 +113,7 @@ def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 
 def names_of(export: pathlib.Path) -> dict:
-    """What our contender, which does not import TensorFlow, must be told of an export."""
+    """Libraries and tensor names of an export, for our contender, which imports no TensorFlow."""
     sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     import saved_models
 

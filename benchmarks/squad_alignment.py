@@ -1,9 +1,9 @@
-"""Which cut of answers is better, the original's or that by offsets? EM and F1 of a trained model.
+"""Exact match and F1 of answers cut by the original's heuristic, and by offsets.
 
     python benchmarks/squad_alignment.py --model=/models/squad --predict_file=dev-v1.1.json
 
 The model answers every question once; its logits then become text in both ways, so that nothing
-else differs between the rows. Below are the questions whose score changes, with both answers.
+else differs between the rows. Also prints the questions whose score changes, with both answers.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Batch 32, 128 tokens, 20 predictions, dropout 0.1, forward, backward, clip and AdamW, random ids.
 Each contender is a process of its own that trains when told to; they take turns, so that a change
-of the machine's speed meets all alike. Contenders:
+of the machine's speed affects all. Contenders:
 
     ours       the shipped layers, optimizer and loop (bert_tf.training.Trainer)
     hf         transformers' BertForPreTraining in PyTorch, which projects only the masked
