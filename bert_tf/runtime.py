@@ -1,4 +1,4 @@
-"""The process: settings made before TensorFlow loads, progress lines, optional packages.
+"""The process: settings made before TensorFlow loads, optional packages, progress, SIGTERM.
 
 What is set in the environment already is left as it is. If TensorFlow was imported before
 `bert_tf`, everything works but some of the speed is lost.
@@ -9,10 +9,12 @@ import ctypes
 import importlib
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import logging
@@ -180,3 +182,39 @@ def load_tensorflow() -> None:
     if "tensorflow" not in sys.modules:
         with without_notices():
             importlib.import_module("tensorflow").config.list_physical_devices()
+
+
+class Interrupted(SystemExit):
+    """Raised by the training loop after a SIGTERM, once a checkpoint is saved; exit code 0."""
+
+    def __init__(self, step: int, output_dir: str):
+        super().__init__(0)
+        self.step, self.output_dir = step, output_dir
+
+
+_sigterm = threading.Event()  # set from a SIGTERM to the `Interrupted` that answers it
+
+
+def sigterm_came() -> bool:
+    """Whether a SIGTERM came within `noticing_sigterm` and has not yet ended a run."""
+    return _sigterm.is_set()
+
+
+@contextlib.contextmanager
+def noticing_sigterm() -> Iterator[Callable[[], bool]]:
+    """Defers SIGTERM: within this context it does not end the process. Gives `sigterm_came`.
+
+    The signal is remembered beyond the context, unless that ends by `Interrupted`. In a thread
+    other than the main one the handling of signals cannot be changed, and the function is False.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: _sigterm.set())
+    try:
+        yield sigterm_came
+    except Interrupted:
+        _sigterm.clear()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -15,8 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.intervals import Intervals
-from bert_tf.training.settings import FineTuningSchedule, StepConfig
+from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
 FLAGS = flags.FLAGS
 # What a run reads again and again or leaves behind.

@@ -8,7 +8,7 @@ from absl import app, flags, logging
 
 from bert_tf import runtime
 from bert_tf.errors import InputError
-from bert_tf.training.intervals import Interrupted, sigterm_came
+from bert_tf.runtime import Interrupted, sigterm_came
 
 _words: list[str] = []  # the command line without its flags
 

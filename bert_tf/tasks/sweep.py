@@ -21,8 +21,8 @@ from bert_tf.files import BEST, read_json, write_text
 from bert_tf.tasks.outputs import write_sweep
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings
-from bert_tf.training.intervals import Intervals, StopTraining
-from bert_tf.training.settings import FineTuningSchedule
+from bert_tf.training.settings import FineTuningSchedule, Intervals
+from bert_tf.training.trainer import StopTraining
 
 RESULTS = "trial.json"
 

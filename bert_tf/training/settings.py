@@ -1,4 +1,4 @@
-"""The settings of training, named as the flags. Loads no TensorFlow: flags are parsed before it."""
+"""Settings and intervals of training, named as the flags. Loads no TensorFlow: flags come first."""
 
 import dataclasses
 
@@ -66,3 +66,30 @@ class FineTuningSchedule:
                 "use a smaller batch or more epochs",
             )
         return steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Steps between logging, saving and evaluation."""
+
+    iterations_per_loop: int = 1000  # the most steps in one call of the compiled loop
+    log_steps: int = 100  # 0, here and below: only at the end
+    save_checkpoints_steps: int = 1000
+    eval_steps: int = 0
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            least = int(name == "iterations_per_loop")
+            if value < least:
+                raise InputError(f"--{name}={value}", f"{least} or more", f"correct --{name}")
+
+    def next_stop(self, step: int, last: int) -> int:
+        """The next step after `step` at which something is due."""
+        intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
+        due = [(step // every + 1) * every for every in intervals if every]
+        return min(last, step + self.iterations_per_loop, *due)
+
+    @staticmethod
+    def is_due(step: int, every: int) -> bool:
+        """Whether something done every so many steps is due after `step`."""
+        return every > 0 and step % every == 0

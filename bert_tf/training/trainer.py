@@ -23,12 +23,11 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.runtime import Progress
+from bert_tf.runtime import Interrupted, Progress, noticing_sigterm
 from bert_tf.training.distribution import distributed_batches, on_remote_host, remote_hosts
-from bert_tf.training.intervals import Interrupted, Intervals, StopTraining, noticing_sigterm
 from bert_tf.training.logging import TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.step import (
     TrainingStep,
     first_replica,
@@ -37,6 +36,10 @@ from bert_tf.training.step import (
     sum_over_replicas,
     with_xla,
 )
+
+
+class StopTraining(Exception):  # noqa: N818  (not an error)
+    """Raised by an evaluation to end training; its message is the reason."""
 
 
 class Trainer:

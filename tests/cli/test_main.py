@@ -8,9 +8,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from bert_tf import cluster
+from bert_tf import cluster, runtime
 from bert_tf.cli import main as command
-from bert_tf.training import intervals
 
 
 class Ended(BaseException):
@@ -35,7 +34,7 @@ def one_of_several(monkeypatch) -> list[str]:
     monkeypatch.setattr(cluster, "restart_or_exit", restart_or_exit)
     monkeypatch.setattr(command, "end", end)
     monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(max_restarts=3))
-    monkeypatch.setattr(intervals, "_sigterm", threading.Event())
+    monkeypatch.setattr(runtime, "_sigterm", threading.Event())
     return done
 
 
@@ -80,7 +79,7 @@ def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
     """The loss of another process is noticed first; the SIGTERM is remembered."""
 
     def main(argv):
-        with intervals.noticing_sigterm() as sigterm_came:
+        with runtime.noticing_sigterm() as sigterm_came:
             assert not sigterm_came()
             signal.raise_signal(signal.SIGTERM)
             lose()
@@ -92,12 +91,12 @@ def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
 
 def test_who_has_ended_as_asked_may_train_again(one_of_several):
     def main(argv):
-        with intervals.noticing_sigterm() as sigterm_came:
+        with runtime.noticing_sigterm() as sigterm_came:
             signal.raise_signal(signal.SIGTERM)
             assert sigterm_came()
-            raise intervals.Interrupted(7, "run")
+            raise runtime.Interrupted(7, "run")
 
     code, message = how_it_ends(main)
     assert (code, one_of_several) == (0, ["leave"])
     assert "a checkpoint of step 7 in run" in message
-    assert not intervals.sigterm_came()
+    assert not runtime.sigterm_came()

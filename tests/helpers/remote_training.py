@@ -21,9 +21,8 @@ from bert_tf.data.batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 DEVICES = [f"/job:worker/replica:0/task:0/device:CPU:{number}" for number in range(2)]

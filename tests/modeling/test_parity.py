@@ -13,9 +13,8 @@ from bert_tf.data.records import pretraining_record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 NUM_BATCHES = 12

@@ -12,8 +12,8 @@ from bert_tf.errors import InputError
 from bert_tf.tasks import sweep
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.sweep import BestCheckpoint, Sweep, SweepConfig, Trial
-from bert_tf.training.intervals import Intervals, StopTraining
-from bert_tf.training.settings import FineTuningSchedule
+from bert_tf.training.settings import FineTuningSchedule, Intervals
+from bert_tf.training.trainer import StopTraining
 
 
 class Run:

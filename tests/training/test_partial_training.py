@@ -15,9 +15,8 @@ from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.training import distribution
-from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 CONFIG = dataclasses.replace(small.CONFIG, hidden_dropout_prob=0, attention_probs_dropout_prob=0)

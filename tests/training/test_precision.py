@@ -16,9 +16,8 @@ from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.intervals import Intervals
 from bert_tf.training.optimization import Schedule
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.step import LossScale, layer_precision
 
 LOW = ("bfloat16", "float16")

@@ -22,12 +22,12 @@ from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.runtime import Interrupted
 from bert_tf.training import distribution
 from bert_tf.training.fine_tuning import refuse_other_settings
-from bert_tf.training.intervals import Interrupted, Intervals
 from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.step import step_seed
 from bert_tf.training.trainer import Trainer
 
