@@ -1,5 +1,6 @@
-"""The commands that are written down have scripts and flags that there are."""
+"""Documents: their commands, flags and files exist, and their links lead somewhere."""
 
+import json
 import pathlib
 import re
 import shlex
@@ -8,61 +9,127 @@ import pytest
 from absl import flags as absl_flags
 from walking import in_process
 
+from bert_tf.__main__ import VERBS
+
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "serve/README.md"]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md", "data_gen/sample_text/README.md"]
 DOCUMENTS += [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
-PASSES_ON = {"benchmarks/beam_data.py": "create_pretraining_data.py"}  # flags of another script
+PASSES_ON = {"benchmarks/beam_data.py": "beam-data"}  # flags of another command
+MODULES = {"bert_tf.squad_evaluate": "evaluate-squad", "bert_tf.playground": "playground"}
+BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
+
+
+def read(name: str) -> str:
+    """A document."""
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def commands(text: str) -> list[list[str]]:
-    """Every call of Python in the blocks of a document, in words."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    calls = [line[line.index("python ") :] for line in lines if re.search(r"(^|[ |])python ", line)]
-    return [shlex.split(call, comments=True) for call in calls]
+    """The calls of Python and of bert-tf in a document's blocks and `code spans`, in words."""
+    block = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    lines = "\n".join(block.findall(text)).replace("\\\n", " ").splitlines()
+    spans = re.findall(r"`([^`]+)`", block.sub("", text))
+    lines += [" ".join(span.split()) for span in spans if span.startswith(("python ", "bert-tf "))]
+    calls = (re.search(r"(?:^|[ |])((?:python|bert-tf) .*)", line) for line in lines)
+    return [shlex.split(call[1], comments=True) for call in calls if call]
+
+
+def command_of(words: list[str]) -> tuple[str, list[str]]:
+    """The script or verb of a call, and what follows it."""
+    match words:
+        case ["python", "-m", "bert_tf", verb, *rest] | ["bert-tf", verb, *rest]:
+            return verb, rest
+        case ["python", "-m", module, *rest]:
+            return MODULES.get(module, module), rest
+        case ["python", script, *rest]:
+            return script, rest
+    raise AssertionError(f"no command: {words}")
 
 
 def written_down() -> dict[str, set[str]]:
-    """The flags that documents use, by script."""
+    """The flags that documents use, by script or verb."""
     found: dict[str, set[str]] = {}
     for name in DOCUMENTS:
-        for words in commands((ROOT / name).read_text(encoding="utf-8")):
-            script, rest = words[1], words[2:]
-            if script == "-m":
-                script, rest = words[2], words[3:]
-                script = script.replace(".", "/")
-                is_package = (ROOT / script).is_dir()
-                script += "/__main__.py" if is_package else ".py"
-            flags = found.setdefault(script, set())
+        for words in commands(read(name)):
+            command, rest = command_of(words)
+            flags = found.setdefault(command, set())
             before_others = rest[: rest.index("--")] if "--" in rest else rest
             flags |= {w[2:].partition("=")[0] for w in before_others if w.startswith("--")}
-    return found
+    without_verb = ("VERB", "--help", "bert_tf")  # the pattern, the list of verbs, the program
+    return {name: flags for name, flags in found.items() if name not in without_verb}
 
 
 WRITTEN = written_down()
 
 
-def known_flags(script: str) -> set[str]:
-    """Those that a script takes, with absl's negations."""
-    source = (ROOT / script).read_text(encoding="utf-8")
-    if "define_flags" not in source:
-        return set(re.findall(r'"--(\w+)"', source))
-    with in_process(script):
+def known_flags(command: str) -> set[str]:
+    """The flags of a script or verb, with absl's negations."""
+    if command not in VERBS and "define_flags" not in read(command):
+        return set(re.findall(r'"--(\w+)"', read(command)))
+    with in_process(command):
         names = {*absl_flags.FLAGS}
     return names | {f"no{name}" for name in names}
 
 
-def test_there_are_commands():
-    assert {"run_classifier.py", "run_squad.py", "run_pretraining.py"} <= WRITTEN.keys()
+def test_commands_are_found():
+    assert {"run_classifier.py", "run_pretraining.py", "export", "convert"} <= WRITTEN.keys()
     assert "version_2_with_negative" in WRITTEN["run_squad.py"]
-    assert commands("```\na.txt | python x.py --a=1 \\\n    --b  # c\n```\n") == [
-        ["python", "x.py", "--a=1", "--b"]
+    text = "`bert-tf vocab\n  --c=2`\n```\na.txt | python x.py --a=1 \\\n    --b  # c\n```\n"
+    assert [command_of(words) for words in commands(text)] == [
+        ("x.py", ["--a=1", "--b"]),
+        ("vocab", ["--c=2"]),
     ]
+    assert command_of(["python", "-m", "bert_tf.playground", "x"]) == ("playground", ["x"])
+    assert command_of(["python", "-m", "bert_tf", "plan", "--fits"]) == ("plan", ["--fits"])
 
 
-@pytest.mark.parametrize("script", sorted(WRITTEN))
-def test_the_flags_of_a_command_are_there(script):
-    known = known_flags(script)
-    if script in PASSES_ON:
-        known |= known_flags(PASSES_ON[script])
-    assert WRITTEN[script] <= known, f"unknown: {WRITTEN[script] - known}"
+@pytest.mark.parametrize("command", sorted(WRITTEN))
+def test_command_and_flags_exist(command):
+    assert command in VERBS or (ROOT / command).is_file(), f"neither verb nor file: {command}"
+    known = known_flags(command)
+    if command in PASSES_ON:
+        known |= known_flags(PASSES_ON[command])
+    assert WRITTEN[command] <= known, f"unknown: {WRITTEN[command] - known}"
+
+
+def test_every_verb_that_is_mentioned_exists():
+    """In documents, docstrings, messages, configurations; not in tests, which misspell some."""
+    kinds = ("*.md", "*.py", "benchmarks/*.py", "docs/*.md", "examples/*", "serve/*", "Makefile")
+    paths = [path for kind in kinds for path in ROOT.glob(kind)]
+    paths += [path for top in ("bert_tf", "data_gen") for path in (ROOT / top).rglob("*.py")]
+    mentioned = {
+        verb: path
+        for path in paths
+        for verb in re.findall(r"bert-tf ([a-z][a-z-]*)", path.read_text(encoding="utf-8"))
+    }
+    assert {"convert", "export", "demo"} <= mentioned.keys()
+    assert not {verb: path for verb, path in mentioned.items() if verb not in VERBS}
+
+
+def test_the_changelog_has_the_new_name_of_every_command_of_the_first_version():
+    section = read("CHANGELOG.md").partition("\n### Commands\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| `(?:python -m )?([\w./]+)` \| `([^`]+)`", section, re.M)
+    new_names = dict(rows)
+    assert new_names.keys() == {name for name in BEFORE if not name.startswith("benchmarks/")}
+    for before, now in new_names.items():
+        command, rest = command_of(["python", now] if now.endswith(".py") else now.split())
+        assert not rest
+        expected = BEFORE[before].keys() - {"usage"}
+        assert expected <= known_flags(command), before
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files_and_headings(document):
+    for link in re.findall(r"\]\(([^)]+)\)", read(document)):
+        if re.match(r"\w+://", link):
+            continue
+        name, _, anchor = link.partition("#")
+        path = (ROOT / document).parent / name if name else ROOT / document
+        assert path.exists(), link
+        assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), link
