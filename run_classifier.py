@@ -49,7 +49,7 @@ def define_flags() -> None:
     shared_flags.define_count(
         "num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ..."
     )
-    with shared_flags.deciding():
+    with shared_flags.recorded_in_checkpoints():
         shared_flags.define_count(
             "eval_steps",
             0,
@@ -149,7 +149,7 @@ def main(_: Sequence[str]) -> None:
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
     task = with_labels(task, train_examples, model)
-    logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none, a score")
+    logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none (regression)")
     dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
     test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
     run = Run(
@@ -204,7 +204,7 @@ def read(task: Task, split: Split) -> list:
 
 
 def read_dev(task: Task, split: Split) -> SplitData:
-    """Data for evaluation; that a label never occurs is no mistake, but to be known."""
+    """Reads data for evaluation; warns about labels that never occur in them."""
     examples = read(task, split)
     if absent := task.labels.absent_from(example.label for example in examples):
         logging.warning(
@@ -216,7 +216,7 @@ def read_dev(task: Task, split: Split) -> SplitData:
 
 
 def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
-    """The splits of a kind that are there; the first must be."""
+    """The available splits of a kind; the first is required."""
     if not is_wanted:
         return ()
     splits = task.splits_of(kind) or (task.split(kind),)

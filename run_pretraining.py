@@ -42,7 +42,7 @@ def define_flags() -> None:
         "Whether the text of the data was lower-cased; recorded beside the vocabulary. Default: as "
         "the vocabulary shows.",
     )
-    with shared_flags.deciding():
+    with shared_flags.recorded_in_checkpoints():
         flags.DEFINE_string(
             "init_checkpoint",
             None,
@@ -84,6 +84,10 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from absl import logging
 
@@ -122,29 +126,13 @@ def main(_: Sequence[str]) -> None:
     trainer = make_trainer(config, strategy)
     load_first_weights(trainer, folder)
     if FLAGS.do_train:
-        trainer.train(
-            train_batches,
-            num_train_steps=FLAGS.num_train_steps,
-            folder=folder,
-            intervals=from_flags.intervals(),
-            run_settings={
-                **from_flags.all_run_settings(strategy, config),
-                "num_records": train_batches.num_records,
-                "train_data": train_batches.fingerprint(),
-            },
-            on_begin=lambda: write_files(folder.path, config, tokenizer, metadata),
-            evaluate=lambda _: trainer.evaluate(eval_batches),
-        )
-        if tokenizer and read_model_files(folder.path)["pieces"] is None:  # finished without one
-            write_files(folder.path, config, tokenizer, metadata)
+        settings = make_run_settings(config, strategy, train_batches)
+        files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
+        train(trainer, train_batches, eval_batches, folder, settings, files)
     if FLAGS.do_eval:
-        step = trainer.restore(folder, {})
-        results = {"global_step": step, **trainer.evaluate(eval_batches)}
-        write_eval_results(FLAGS.output_dir, results)
+        evaluate(trainer, eval_batches, folder)
     if FLAGS.export_dir:
-        source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
-        model = loading.PretrainedModel(source, config, tokenizer)
-        from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
+        export(config, tokenizer, folder)
 
 
 # ---------------------------------------------------------------------------- config, tokenizer
@@ -297,6 +285,57 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder) -> None:
             "a trained model to evaluate",
             "add --do_train, or name a checkpoint with --init_checkpoint",
         )
+
+
+def make_run_settings(
+    config: BertConfig, strategy: tf.distribute.Strategy, batches: RecordBatches
+) -> dict[str, Any]:
+    """What decides the result of the run."""
+    return {
+        **from_flags.all_run_settings(strategy, config),
+        "num_records": batches.num_records,
+        "train_data": batches.fingerprint(),
+    }
+
+
+def train(
+    trainer: Trainer,
+    batches: RecordBatches,
+    eval_batches: RecordBatches | None,
+    folder: tf1.CheckpointFolder,
+    settings: dict[str, Any],
+    write_model_files: Callable[[], None],
+) -> None:
+    """Records -> checkpoints."""
+    trainer.train(
+        batches,
+        num_train_steps=FLAGS.num_train_steps,
+        folder=folder,
+        intervals=from_flags.intervals(),
+        run_settings=settings,
+        on_begin=write_model_files,
+        evaluate=lambda _: trainer.evaluate(eval_batches),
+    )
+    if FLAGS.vocab_file and read_model_files(folder.path)["pieces"] is None:
+        write_model_files()  # the run had finished without a vocabulary
+
+
+# ---------------------------------------------------------------------------- evaluate, export
+
+
+def evaluate(trainer: Trainer, batches: RecordBatches, folder: tf1.CheckpointFolder) -> None:
+    """eval_results.txt: losses and accuracies of the latest checkpoint."""
+    step = trainer.restore(folder, {})
+    write_eval_results(FLAGS.output_dir, {"global_step": step, **trainer.evaluate(batches)})
+
+
+def export(
+    config: BertConfig, tokenizer: FullTokenizer | None, folder: tf1.CheckpointFolder
+) -> None:
+    """Exports the latest checkpoint as a SavedModel that fills in masked words."""
+    source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
+    model = loading.PretrainedModel(source, config, tokenizer)
+    from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def check_same(numbers: Mapping[str, int]) -> None:
 
 
 def leave() -> None:
-    """Ends the run here: waits until no other process has anything left to do."""
+    """Waits until all other processes are done, then leaves the run."""
     if not _strategies:
         return
     try:

@@ -54,7 +54,7 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
 
 
 def is_file(path: str) -> bool:
-    """Whether there is such a file, local or remote; a folder is none."""
+    """Whether there is such a file (not a folder), local or remote."""
     return bool(path) and gfile().exists(path) and not gfile().isdir(path)
 
 
@@ -230,7 +230,7 @@ def whole_file(path: str) -> Iterator[str]:
 
 
 def copy_folder(source: str, target: str, *, last: str) -> None:
-    """Copies all files, or leaves none; the one that is named only when the others are there."""
+    """Copies all files or none; copies the file `last` after all others."""
     names = [
         gfile().join(folder, name).removeprefix(source).lstrip("/")
         for folder, _, found in gfile().walk(source)

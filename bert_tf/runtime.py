@@ -204,7 +204,7 @@ def sigterm_came() -> bool:
 def noticing_sigterm() -> Iterator[Callable[[], bool]]:
     """Defers SIGTERM: within this context it does not end the process. Gives `sigterm_came`.
 
-    The signal is remembered beyond the context, unless that ends by `Interrupted`. In a thread
+    The signal stays recorded after the context, unless that ends with `Interrupted`. In a thread
     other than the main one the handling of signals cannot be changed, and the function is False.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -105,7 +105,7 @@ def make_report(
 
 
 def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the text, and what makes next-sentence labels meaningless."""
+    """Yields warnings: about the text, and about meaningless next-sentence labels."""
     documents, sentences = report["documents"], report["sentences"]
     if report["unknown_share"] > MOST_UNKNOWN:
         yield (

@@ -1,4 +1,7 @@
-"""Weights out: as an original checkpoint, ours, or a folder of Hugging Face."""
+"""Weights out: as an original checkpoint, ours, or a folder of Hugging Face.
+
+A run in training saves by `tf1.CheckpointFolder`.
+"""
 
 import importlib
 import os

@@ -90,7 +90,7 @@ def _no_checkpoint(path: str) -> InputError:
 
 
 def has_checkpoints(folder: str) -> bool:
-    """Whether a run has left checkpoints in a folder, be it only its best one."""
+    """Whether a run has left checkpoints in a folder, or its best one in best/."""
     names = ("checkpoint", f"{BEST}/checkpoint")
     return any(tf.io.gfile.exists(os.path.join(folder, name)) for name in names)
 
@@ -350,8 +350,8 @@ def check_finished_run(
     if cluster.any_process(bool(other)):
         listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         raise InputError(
-            f"{prefix}, where a run has ended, with "
-            + (listed or "other settings in another process"),
+            f"{prefix}, a finished run, with other settings: "
+            + (listed or "those of another process"),
             "the settings and data of that run: it would not be trained again",
             "choose another --output_dir, remove the folder to train again, or leave out "
             "--do_train to use its model as it is",

@@ -60,8 +60,8 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "version_2_with_negative",
         None,
-        "Questions may have no answer; default: if a threshold is given, else as the model was "
-        "trained, else whether one is stored.",
+        "Questions may have no answer. Default: yes if a threshold is given; otherwise as the "
+        "model was trained; otherwise if one is stored.",
     )
     shared_flags.define_number(
         "null_score_diff_threshold",

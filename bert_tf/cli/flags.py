@@ -20,20 +20,21 @@ FLAGS = flags.FLAGS
 
 
 @contextlib.contextmanager
-def deciding() -> Iterator[None]:
-    """Flags defined in this context decide the result of a run: its checkpoints record them.
+def recorded_in_checkpoints() -> Iterator[None]:
+    """Flags defined in this context affect the result of a run: its checkpoints record them.
 
-    A run is resumed with the same values, and a finished one is not taken for one with others.
+    A resumed run is compared with them, and a finished one is not taken for one with others; which
+    of them may change when a run is made longer is listed in training/fine_tuning.py.
     """
     before = set(FLAGS)
     yield
     for name in set(FLAGS) - before:
-        FLAGS[name].decides = True
+        FLAGS[name].is_recorded = True
 
 
 def run_settings() -> dict[str, Any]:
-    """The values of the flags that decide the result of a run."""
-    return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "decides", False)}
+    """The values of the flags that affect the result of a run."""
+    return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "is_recorded", False)}
 
 
 class _Finite(flags.FloatParser):
@@ -60,7 +61,7 @@ def define_number(name: str, default: float | None, help_text: str, **bounds: fl
 
 
 def define_model_files() -> None:
-    """What belongs to weights and may not lie beside them."""
+    """Files that belong to weights and may not lie beside them."""
     flags.DEFINE_string("bert_config_file", None, "Default: the configuration beside the weights.")
     flags.DEFINE_string("vocab_file", None, "Default: the vocabulary beside the weights.")
     flags.DEFINE_bool(
@@ -118,7 +119,7 @@ def define_vocabulary() -> None:
 def define_training() -> None:
     """The update, the intervals of the loop, and the random seed."""
     flags.DEFINE_bool("do_train", False, "Train.")
-    with deciding():
+    with recorded_in_checkpoints():
         define_count("train_batch_size", 32, "Examples of a step, all devices together.")
         flags.DEFINE_enum(
             "optimizer",
@@ -169,7 +170,7 @@ def define_training() -> None:
 def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None:
     """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad."""
     define_count("predict_batch_size", 8, "Examples of a prediction step, all devices together.")
-    with deciding():
+    with recorded_in_checkpoints():
         flags.DEFINE_integer("max_seq_length", max_seq_length, max_seq_length_help)
         define_number(
             "num_train_epochs", 3.0, "How often each example is trained on.", lower_bound=0.0
@@ -184,13 +185,13 @@ def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None
         flags.DEFINE_bool(
             "bucket_by_length",
             True,
-            "Batches of alike lengths, cut to the longest; no work on padding. Not on a TPU.",
+            "Batch examples of similar length and trim their padding. Ignored on a TPU.",
         )
         define_number(
             "layerwise_lr_decay",
             1.0,
-            "Above 0, at most 1 (0.9 is usual): the learning rate is multiplied by it for every "
-            "level down, from the head (1 time the rate) over pooler and layers to the embeddings.",
+            "Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each level, from "
+            "the head (the rate itself) over pooler and layers to the embeddings.",
             lower_bound=math.nextafter(0.0, 1.0),
             upper_bound=1.0,
         )
@@ -264,7 +265,7 @@ def define_devices() -> None:
     define_count(
         "num_cpu_devices", 1, "Logical devices to split the CPU into, for trying mirrored."
     )
-    with deciding():
+    with recorded_in_checkpoints():
         flags.DEFINE_enum(
             "precision",
             "float32",
@@ -275,8 +276,8 @@ def define_devices() -> None:
     define_count(
         "max_restarts",
         10,
-        "multiworker: how often a process begins again, from the last checkpoint, after another "
-        "one was lost; then, or with 0, it ends.",
+        "multiworker: how often a process restarts from the last checkpoint after another one was "
+        "lost; then it ends.",
         least=0,
     )
     flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")

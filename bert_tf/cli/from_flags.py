@@ -1,4 +1,4 @@
-"""What the flags of `cli/flags.py` stand for: devices, the model to begin with, batches, steps."""
+"""Builds objects from the flags of `cli/flags.py`: devices, the first model, batches, steps."""
 
 import dataclasses
 import importlib

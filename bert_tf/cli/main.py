@@ -58,7 +58,7 @@ def _main_alone_or_message(main: Callable[[list[str]], None], argv: list[str]) -
 def list_shared_flags() -> None:
     """Lets --help list the flags that other modules define for the command, which absl omits."""
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if module.startswith(("bert_tf.", "create_pretraining_data")):
+        if module.startswith("bert_tf."):
             for flag in defined:
                 flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 

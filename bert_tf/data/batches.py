@@ -34,7 +34,7 @@ COMPILATION = 50_000
 class RecordBatches:
     """Batches of records in the order of a sampler, on any number of replicas, from any step on.
 
-    With `num_batches` the last batch may be short of rows; it is filled up with copies of row 0
+    With `num_examples` the last batch may be short of rows; it is filled up with copies of row 0
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
     counted twice.
 
@@ -63,7 +63,7 @@ class RecordBatches:
           vocab_size: V; an id that has no row in the embedding table is an `InputError`.
           num_examples: how many examples in all; None for endless batches.
           lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
-          padded_lengths: what sequences are cut to, rising: the shortest that holds the batch.
+          padded_lengths: allowed lengths, ascending; a batch is cut to the shortest that holds it.
 
         Raises:
           InputError: a record is longer than all padded lengths.

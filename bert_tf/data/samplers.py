@@ -1,4 +1,4 @@
-"""Samplers: which record (row) comes at which position of a run, as pure functions of the position.
+"""The shuffling of records in training: which record comes at which position of a run.
 
     SequentialSampler        as in the files, over and over
     ShuffledSampler          every record once an epoch, each epoch in a new order

@@ -75,7 +75,7 @@ class RecordFiles:
         return file, int(row - self._first_rows[file])
 
     def fingerprint(self) -> int:
-        """A checksum of the records' sizes, which tells other files."""
+        """A checksum of the records' sizes; detects other files."""
         return zlib.crc32(b"".join(offsets.tobytes() for offsets in self._offsets))
 
     def where(self, row: int) -> str:

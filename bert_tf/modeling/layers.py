@@ -239,7 +239,7 @@ class EncoderBlock(BertLayer):
     the first.
     """
 
-    recompute = False  # set by the trainer
+    recompute = False  # set by `TrainingStep`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)

@@ -60,12 +60,12 @@ class PretrainingObjective(Objective):
     """Masked-LM loss + next-sentence loss (original: `get_masked_lm_output` and following).
 
     masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5),
-      of masked_lm_losses [B, P] from the head of a `pretraining_model(with_losses=True)`.
+      of masked_lm_losses [B, P], which `heads.tied_cross_entropy` computes in the model.
     next_sentence: the mean over the examples; 0 = the second sentence is the next, 1 = random.
     """
 
     def __init__(self, *, masked_lm_only: bool = False):
-        """With `masked_lm_only` next_sentence_labels are not looked at."""
+        """With `masked_lm_only` next_sentence_labels are ignored."""
         self.terms = ("masked_lm",) if masked_lm_only else ("masked_lm", "next_sentence")
 
     def item_weights(self, batch: Batch) -> Batch:

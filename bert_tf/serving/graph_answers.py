@@ -250,7 +250,7 @@ def _texts(contexts: Contexts, spans: Spans) -> tf.Tensor:
 
 
 def _different(spans: Spans, texts: tf.Tensor) -> tuple[Spans, tf.Tensor]:
-    """The first of the spans of a question that have the same text."""
+    """Keeps the first span of each distinct text of a question."""
     number = tf.unique(texts).idx
     key = tf.cast(spans.question, tf.int64) * tf.size(texts, tf.int64) + tf.cast(number, tf.int64)
     unique = tf.unique(key)

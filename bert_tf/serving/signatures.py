@@ -152,7 +152,7 @@ class ServingTask:
             counts = [tf.shape(text)[0] for text in texts.values()]
             if len(texts) > 1:
                 alike = tf.reduce_all(tf.equal(counts[0], tf.stack(counts)))
-                texts = checked(texts, alike, f"{' and '.join(texts)} must be equally many")
+                texts = checked(texts, alike, f"{' and '.join(texts)} must have the same length")
             return self.answer(**texts)
 
         def of_ids(**features):

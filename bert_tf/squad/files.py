@@ -74,7 +74,7 @@ def write_prediction_files(
 def store_threshold(output_dir: str, threshold: float) -> None:
     """Stores a threshold with the model in a run's folder, if there is one without a threshold.
 
-    One that was found for the same weights before stays: these questions may be those of a test.
+    A threshold stored for these weights before is kept: these questions may be a test set.
     """
     if not tf1.CheckpointFolder(output_dir).latest():
         logging.info(

@@ -70,7 +70,7 @@ def scores(
 def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
     """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
 
-    It begins with each question's best answer that is one; "" is what the threshold decides.
+    It starts from each question's best non-empty answer; the threshold decides which become "".
     """
     entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
     answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
@@ -82,7 +82,7 @@ def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, floa
 def _best_threshold(
     file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
 ) -> float:
-    """That of the search for F1. Where no answer at all is best, for which it says 0, below all."""
+    """The threshold with the best F1; below all null odds if it is best to answer nothing."""
     answers = {one.qas_id: one.answers for one in file.examples}
     without = 100.0 * sum(not golds for golds in answers.values()) / len(answers)
     lowest = min((one.null_odds for one in predictions), default=0.0)

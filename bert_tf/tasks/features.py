@@ -214,7 +214,7 @@ def _stop(before: Sequence[int], start: int, room: int) -> int:
 
 
 def _next_start(before: Sequence[int], start: int, stop: int, room: int) -> int:
-    """Half a window on, or as far as the next word needs to fit in; without a gap."""
+    """The next window starts half a window on, or later if the next word needs the room."""
     least = max(before[start] + room / 2, before[stop + 1] - room)
     return min(int(np.searchsorted(before, least)), stop)
 

@@ -306,7 +306,7 @@ def refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
 
 
 def _refuse_best_of_others(folder: str, *, is_kept: bool) -> None:
-    """Refuses a best checkpoint that this run does not keep, and would later take for its own."""
+    """Refuses a best/ of another run, which this run might later load as its own."""
     path = tf.io.gfile.join(folder, BEST)
     if not is_kept and tf.io.gfile.exists(tf.io.gfile.join(path, "checkpoint")):
         raise InputError(

@@ -288,7 +288,7 @@ class LossScale:
         strategy.extended.update(self.scale, assign, args=args)
 
     def restore(self, values: Mapping[str, object]) -> None:
-        """Assigns what a checkpoint has of `variables`; the others start anew."""
+        """Restores the saved variables; resets the others."""
         for name, variable in self.variables.items():
             variable.assign(values.get(name, self.FIRST if variable is self.scale else 0))
 

@@ -73,7 +73,7 @@ class Trainer:
         with strategy.scope(), layer_precision(config.precision):
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
-            self.step = TrainingStep(
+            self.training_step = TrainingStep(
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
         self._eval_part = with_xla(self._sums_of_part, config.xla)
@@ -97,7 +97,7 @@ class Trainer:
         """Trains up to `num_train_steps`, from the last checkpoint of the folder if there is one.
 
         Args:
-          batches: endless; batch t is that of step t.
+          batches: at least `num_train_steps` of them; batch t is that of step t.
           num_train_steps: updates in all, those before a resume included.
           folder: where checkpoints are written.
           intervals: how often to log, save and evaluate.
@@ -122,7 +122,7 @@ class Trainer:
             return
         if on_begin:
             on_begin()
-        trained = sum(weight.shape.num_elements() for weight in self.step.weights)
+        trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
         logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
 
@@ -176,26 +176,26 @@ class Trainer:
         if remote_hosts(self.strategy):
             losses = self._run_remote_steps(iterator, step, stop)
         else:
-            losses = self.step.run(iterator, tf.constant(step), tf.constant(stop - step))
+            losses = self.training_step.run(iterator, tf.constant(step), tf.constant(stop - step))
         return {name: float(value) for name, value in losses.items()}
 
     def _run_remote_steps(self, iterator: Iterator, step: int, stop: int) -> Sums:
         """As `TrainingStep.run`, with a call for each batch, which is made in this process."""
         with on_remote_host(self.strategy):
-            totals = self.step.no_steps()
+            totals = self.training_step.no_steps()
         for number in range(step, stop):
             batch = next(iterator)
             with on_remote_host(self.strategy):
-                totals = self.step.add_step(totals, batch, tf.constant(number))
+                totals = self.training_step.add_step(totals, batch, tf.constant(number))
         with on_remote_host(self.strategy):
-            return self.step.means(totals)
+            return self.training_step.means(totals)
 
     def _checked_steps(self, iterator, step: int, stop: int, batches, folder):
         """The mean losses of the steps that were not skipped, and how many those are."""
         with _record_errors(batches):
             losses = self.run_steps(iterator, step, stop)
         kept_steps = round(losses.pop("kept_steps"))
-        if not kept_steps and not self.step.loss_scale.is_least:
+        if not kept_steps and not self.training_step.loss_scale.is_least:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
             raise self._not_finite(losses, step, stop, folder)
@@ -204,12 +204,12 @@ class Trainer:
                 "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
                 "loss scale is %g now.",
                 *(stop - step - kept_steps, stop - step, stop),
-                self.step.loss_scale.scale.numpy(),
+                self.training_step.loss_scale.scale.numpy(),
             )
         return losses, kept_steps
 
     def _not_finite(self, losses, step: int, stop: int, folder) -> InputError:
-        if self.step.loss_scale is None:
+        if self.training_step.loss_scale is None:
             received, other = "a loss of {loss} with gradients of norm {gradient_norm}", ""
         else:
             received = "gradients beyond float16 in every step, with the least loss scale,"
@@ -226,7 +226,7 @@ class Trainer:
         # The same weights may have another path on another host.
         settings = {name: value for name, value in settings.items() if name != "init_checkpoint"}
         weights = 0
-        for variable in [*self.step.weights, *self.step.frozen.values()]:
+        for variable in [*self.training_step.weights, *self.training_step.frozen.values()]:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)
         cluster.check_same(
             {
@@ -270,7 +270,7 @@ class Trainer:
         return tf.nest.map_structure(lambda x: first_replica(self.strategy, x), results)
 
     def _sums_of_part(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
-        """Of a replica's rows: examples, denominators, sums of losses and of metrics."""
+        """Of a replica's rows: number of examples, denominators, summed losses, summed metrics."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
         return (
             tf.reduce_sum(batch["is_real_example"]),
@@ -293,8 +293,8 @@ class Trainer:
         Yields:
           For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
         """
-        step = self._predict_step(tuple(names))
-        for number, outputs in enumerate(self._results("predict", step, batches)):
+        step_fn = self._predict_step(tuple(names))
+        for number, outputs in enumerate(self._results("predict", step_fn, batches)):
             rows = batches.batch_rows(number)
             yield rows, {n: self._all_rows(value)[: len(rows)] for n, value in outputs.items()}
 
@@ -309,10 +309,10 @@ class Trainer:
             context = tf.distribute.get_replica_context()
             return {name: context.all_gather(value, axis=0) for name, value in outputs.items()}
 
-        def step(batch):
+        def step_fn(batch):
             return self.strategy.run(on_replica, args=(batch,))
 
-        return self._predict_steps.setdefault(names, tf.function(step))
+        return self._predict_steps.setdefault(names, tf.function(step_fn))
 
     def _predict_part(self, names: Sequence[str]) -> Callable:
         """A function of a replica's rows that gives these outputs."""
@@ -329,8 +329,8 @@ class Trainer:
             return first_replica(self.strategy, value).numpy()
         return np.concatenate(self.strategy.experimental_local_results(value))
 
-    def _results(self, label: str, step: Callable, batches: RecordBatches) -> Iterator[Any]:
-        """What `step` returns for each of finite `batches`, in order."""
+    def _results(self, label: str, step_fn: Callable, batches: RecordBatches) -> Iterator[Any]:
+        """Yields `step_fn(batch)` for each of finite `batches`."""
         cluster.check_same({f"batches to {label}": batches.num_batches})
         iterator = distributed_batches(self.strategy, batches)
         progress = Progress(label, batches.num_batches, "batches")
@@ -338,7 +338,7 @@ class Trainer:
             with _record_errors(batches):
                 batch = next(iterator)
                 with on_remote_host(self.strategy):
-                    result = step(batch)
+                    result = step_fn(batch)
             yield result
             progress.update(number + 1)
 
@@ -349,12 +349,12 @@ class Trainer:
         tensors: dict[str, Any] = {
             tf1.GLOBAL_STEP: np.int64(step),
             tf1.RUN_SETTINGS: json.dumps(dict(run_settings), sort_keys=True),
-            **self.step.frozen,
+            **self.training_step.frozen,
         }
-        for name, weight, m, v in self.step.named_variables():
+        for name, weight, m, v in self.training_step.named_variables():
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
-        if self.step.loss_scale:
-            tensors |= self.step.loss_scale.variables
+        if self.training_step.loss_scale:
+            tensors |= self.training_step.loss_scale.variables
         return {k: v.numpy() if isinstance(v, tf.Variable) else v for k, v in tensors.items()}
 
     def restore(self, folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> int:
@@ -370,14 +370,14 @@ class Trainer:
         reader = tf1.CheckpointReader(prefix)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
         load_checkpoint(self.model, prefix, required="")
-        for name, _, m, v in self.step.named_variables():
+        for name, _, m, v in self.training_step.named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
                 if slot in reader.shapes:
                     moment.assign(reader.read(slot))
                 else:
                     logging.warning("%s has no %s; it starts at 0.", prefix, slot)
                     moment.assign(tf.zeros_like(moment))
-        if scale := self.step.loss_scale:
+        if scale := self.training_step.loss_scale:
             saved = [name for name in scale.variables if name in reader.shapes]
             scale.restore({name: reader.read(name) for name in saved})
         step = int(reader.read(tf1.GLOBAL_STEP))

@@ -145,7 +145,7 @@ def total(name: str, *parts: beam.PCollection) -> beam.pvalue.AsSingleton:
 
 
 def one(pipeline: beam.Pipeline, name: str, function, *values: Any) -> beam.pvalue.AsSingleton:
-    """The one result of a function of side inputs, itself a side input."""
+    """Calls a function once on side inputs; the result is a side input."""
     call = beam.Map(lambda _, *values: function(*values), *values)
     return beam.pvalue.AsSingleton(pipeline | f"{name}Once" >> beam.Create([None]) | name >> call)
 

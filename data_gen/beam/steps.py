@@ -44,7 +44,7 @@ class Share(NamedTuple):
 
 
 class Shards(NamedTuple):
-    """What is known once all text is tokenized."""
+    """Document numbers of each block, and the number of shards: known once all is tokenized."""
 
     block_documents: list[range]  # the numbers of each block's documents in the corpus
     num_shards: int

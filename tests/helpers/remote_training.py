@@ -81,7 +81,7 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
     reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-{STEPS}")
     names = reader.get_variable_to_shape_map().keys() - {"bert_tf/run_facts"}
     return {
-        "device": trainer.step.weights[0].device,
+        "device": trainer.training_step.weights[0].device,
         "losses": losses,
         "evaluation": trainer.evaluate(in_order),
         "rows": np.concatenate([rows for rows, _ in predicted]),

@@ -411,7 +411,7 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
 def test_requests_that_cannot_be_answered_say_why(results):
     first, uneven, shapes, row, segment, length, record, *others = results["refused"]
     great, no_multiple, not_utf8, again = others
-    assert "text_a and text_b must be equally many" in uneven
+    assert "text_a and text_b must have the same length" in uneven
     assert "must have the same shape" in shapes
     assert f"input_ids must be 0 or more and below {CONFIG.vocab_size}" in row
     assert "segment_ids must be 0 or more and below 2" in segment

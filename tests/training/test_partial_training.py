@@ -133,7 +133,11 @@ def test_the_norm_is_of_what_is_trained(plain, batches, tmp_path):
 def count_products(trainer: Trainer, batches) -> int:
     """Matrix products in the graph of a step."""
     batch = next(iter(batches.dataset()))
-    graph = tf.function(trainer.step._on_replica).get_concrete_function(batch, tf.constant(0)).graph
+    graph = (
+        tf.function(trainer.training_step._on_replica)
+        .get_concrete_function(batch, tf.constant(0))
+        .graph
+    )
     functions = graph.as_graph_def().library.function
     nodes = [node for function in functions for node in function.node_def]
     nodes += graph.as_graph_def().node

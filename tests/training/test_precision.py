@@ -157,7 +157,7 @@ def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches,
     losses = {}
 
     trainer = make_trainer("pretraining", SHALLOW, precision="float16")
-    trainer.step.loss_scale.scale.assign(2.0**36)
+    trainer.training_step.loss_scale.scale.assign(2.0**36)
     for name in ("whole", "killed"):
         CheckpointFolder(tmp_path / name).save(0, trainer.state(0, {}))
     start = tensors_of(tmp_path / "whole", 0)
@@ -184,8 +184,11 @@ def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches,
     for name, value in start.items():  # nothing was changed by steps that were skipped
         if name.startswith(("bert/", "cls/")):
             np.testing.assert_array_equal(at_two[name], value, name)
-    for _, *variables in trainer.step.named_variables():  # all must come from the checkpoint
-        for variable in (*variables, *trainer.step.loss_scale.variables.values()):
+    for (
+        _,
+        *variables,
+    ) in trainer.training_step.named_variables():  # all are to be restored
+        for variable in (*variables, *trainer.training_step.loss_scale.variables.values()):
             variable.assign(tf.ones_like(variable) * 7)
     run(trainer, batches, tmp_path / "killed", steps=40)
     for name, value in tensors_of(tmp_path / "killed", 40).items():
@@ -200,9 +203,9 @@ def test_skipped_steps_do_not_count_in_the_bias_correction():
     optimizer = dataclasses.replace(OPTIMIZER, bias_correction=True)
     trainer = make_trainer("classes", SHALLOW, optimizer=optimizer, precision="float16")
     batch = make_batch("classes", ROWS)
-    trainer.step.loss_scale.scale.assign(BEYOND)
+    trainer.training_step.loss_scale.scale.assign(BEYOND)
     assert take_steps(trainer, batch, 3)["kept_steps"] == 0
-    trainer.step.loss_scale.scale.assign(WITHIN)
+    trainer.training_step.loss_scale.scale.assign(WITHIN)
     assert not tensors(trainer)["output_bias"].any()
     iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, 1))
     assert trainer.run_steps(iterator, 3, 4)["kept_steps"] == 1
@@ -219,7 +222,7 @@ def test_gradients_are_those_of_float32_whatever_the_scale():
             "pretraining", SHALLOW, optimizer=optimizer, precision=precision, xla=False
         )
         if scale:
-            trainer.step.loss_scale.scale.assign(scale)
+            trainer.training_step.loss_scale.scale.assign(scale)
         norm = take_steps(trainer, batch, 1)["gradient_norm"]
         found.append((norm, tensors(trainer)))
     (norm, exact), *others = found
@@ -244,7 +247,7 @@ def test_two_replicas_are_one_in_float16(two_replicas):
             gradient_accumulation_steps=parts,
             xla=False,
         )
-        scale = trainer.step.loss_scale
+        scale = trainer.training_step.loss_scale
         before = tensors(trainer)
         scale.scale.assign(BEYOND)
         assert take_steps(trainer, batch, 2)["kept_steps"] == 0
@@ -266,7 +269,7 @@ def test_two_replicas_are_one_in_float16(two_replicas):
 def test_when_no_scale_helps(batches, tmp_path):
     trainer = make_trainer("pretraining", SHALLOW, precision="float16", xla=False)
     trainer.model.get_layer("embeddings").norm.gamma.assign([np.inf] * SHALLOW.hidden_size)
-    trainer.step.loss_scale.scale.assign(2.0)
+    trainer.training_step.loss_scale.scale.assign(2.0)
     with pytest.raises(InputError, match="float16 in every step") as caught:
         run(trainer, batches, tmp_path, steps=6)
     assert "--precision=bfloat16" in caught.value.remedy

@@ -205,7 +205,7 @@ def test_steps_compile_to_static_shapes(head, tmp_path):
     assert all(spec.shape.is_fully_defined() for spec in first.values())
     assert all(spec == first for spec in others)
     batch = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in first.items()}
-    training = intermediate_code(trainer.step._replica_fn, batch, 0)
+    training = intermediate_code(trainer.training_step._replica_fn, batch, 0)
     evaluation = intermediate_code(trainer._eval_part, batch)
     logits = [name for name in trainer.model.output if name.endswith("logits")]
     prediction = intermediate_code(trainer._predict_part(logits), batch)
@@ -237,4 +237,4 @@ def test_compilation_can_be_left_out():
         seed=3,
         step_config=StepConfig(xla=False),
     )
-    assert not hasattr(trainer.step._replica_fn, "experimental_get_compiler_ir")
+    assert not hasattr(trainer.training_step._replica_fn, "experimental_get_compiler_ir")

@@ -107,7 +107,7 @@ def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
 
 def spoil(trainer: Trainer) -> None:
     """Makes every weight and moment wrong, so that what is right can only come from a file."""
-    for _, *variables in trainer.step.named_variables():
+    for _, *variables in trainer.training_step.named_variables():
         for variable in variables:
             variable.assign(tf.ones_like(variable) * 7)
 
@@ -312,7 +312,9 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path,
     with pytest.raises(InputError, match="with other settings in another process"):
         tf1.check_finished_run(prefix, same)
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"where a run has ended, with seed 4 \(it had 3\)"):
+    with pytest.raises(
+        InputError, match=r"a finished run, with other settings: seed 4 \(it had 3\)"
+    ):
         tf1.check_finished_run(prefix, same | {"seed": 4})
     tf1.check_finished_run(prefix, same | {"seed": 4}, besides=["seed"])
     for name, other in (("init_checkpoint", "b"), ("dev_data", "e"), ("freeze", ("x",))):
@@ -385,7 +387,7 @@ def test_weights_without_moments(undisturbed, tmp_path, caplog):
         assert trainer.restore(CheckpointFolder(tmp_path), {}) == 40
     for name, value in reference.take_weights(trainer.model).items():
         np.testing.assert_array_equal(value, weights[name])
-    for _, _, m, v in trainer.step.named_variables():
+    for _, _, m, v in trainer.training_step.named_variables():
         assert not m.numpy().any()
         assert not v.numpy().any()
     assert len(caplog.records) == 2 * len(weights)

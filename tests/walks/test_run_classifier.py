@@ -145,7 +145,7 @@ def test_the_end_of_a_run_is_not_that_of_other_settings(inputs, trained, classif
     before = results_of(trained)
     (name,) = other
     name = "train_data" if name == "train_file" else name
-    with pytest.raises(InputError, match=f"where a run has ended, with .*{name} "):
+    with pytest.raises(InputError, match=f"a finished run, with other settings: .*{name} "):
         classify(**flags(inputs, trained, do_train=True, do_eval=True, strategy="one") | other)
     after = results_of(trained)
     for path in before.keys() - {"train.tf_record", "eval.tf_record"}:
