@@ -105,8 +105,7 @@ from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import data as squad_data
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction
-from bert_tf.squad.answers import predict as rank_answers
+from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
 from bert_tf.squad.data import TFDS_PREDICT, TFDS_TRAIN, SquadFile
 from bert_tf.squad.evaluation import check_golds
 from bert_tf.squad.model import ENCODER_AND_HEAD, window_logits
@@ -150,13 +149,9 @@ def main(_: Sequence[str]) -> None:
         predictions = predict(trainer, model, questions)
         threshold = null_threshold(model.source)
         write_predictions(predictions, threshold)
-        scores = {}
-        if FLAGS.do_eval:
-            answering = folder.latest() if FLAGS.do_train else model.source.path
-            scores = evaluate(questions, predictions, threshold, tf1.step_of(answering))
-            best = thresholds.threshold_to_keep(questions, predictions, scores)
-            if best is not None:
-                files.store_threshold(FLAGS.output_dir, best)
+        answering = folder.latest() if FLAGS.do_train else model.source.path
+        step = tf1.step_of(answering)
+        scores = evaluate(questions, predictions, threshold, step) if FLAGS.do_eval else {}
         if FLAGS.report:
             write_report(questions, predictions, threshold, scores)
     export(model)
@@ -371,10 +366,16 @@ def write_predictions(predictions: Sequence[Prediction], threshold: float) -> No
 def evaluate(
     questions: SquadFile, predictions: Sequence[Prediction], threshold: float, step: int
 ) -> dict[str, float]:
-    """eval_results.txt: the official scores, and for v2.0 those under the best threshold."""
+    """eval_results.txt: the official scores, and for v2.0 those under the best threshold.
+
+    The best threshold is stored with the model of --output_dir.
+    """
     results = thresholds.scores(questions, predictions, null_score_diff_threshold=threshold)
     results["global_step"] = step
     write_eval_results(FLAGS.output_dir, results)
+    best = thresholds.threshold_to_keep(questions, predictions, results)
+    if best is not None:
+        files.store_threshold(FLAGS.output_dir, best)
     return results
 
 

@@ -18,7 +18,7 @@ from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import evaluation, model, thresholds
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, predict
+from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.data import SquadFile, read_squad
 from bert_tf.squad.windows import WindowSizes, prediction_windows, write_windows
 from bert_tf.training import distribution
@@ -71,7 +71,7 @@ def answer_in_both_ways(
     found = {}
     for way, legacy_alignment in WAYS.items():
         started = time.perf_counter()
-        predictions = predict(
+        predictions = rank_answers(
             file.examples,
             windows,
             *logits,

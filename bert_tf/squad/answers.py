@@ -262,7 +262,7 @@ def decide(prediction: Prediction, *, null_score_diff_threshold: float = 0.0) ->
     return best.text
 
 
-def predict(
+def rank_answers(
     examples: Sequence[SquadExample],
     windows: Sequence[Window],
     start_logits: Sequence[np.ndarray],

@@ -1,6 +1,6 @@
 """The tasks: each a declaration of its files, columns, labels, metrics and submission.
 
-A new task is one entry more in `_FIXED`:
+A new task is one entry more in `_TASKS`:
 
     Task(
         name="snli",
@@ -90,7 +90,7 @@ def _mnli_splits() -> tuple[Split, ...]:
     return tuple(parts)
 
 
-_FIXED = (
+_TASKS = (
     Task(
         name="cola",
         title="Is the sentence grammatical? (GLUE)",
@@ -300,7 +300,7 @@ _MADE: dict[str, Callable[..., Task]] = {"xnli": _xnli} | {
 
 def list_tasks() -> tuple[str, ...]:
     """The names of all tasks."""
-    return (*(task.name for task in _FIXED), *_MADE)
+    return (*(task.name for task in _TASKS), *_MADE)
 
 
 def describe_tasks() -> str:
@@ -328,7 +328,7 @@ def get_task(name: str, **options) -> Task:
         return _MADE[name](**options)
     if options:
         raise ValueError(f"the task {name} takes no options, received {options}")
-    return next(task for task in _FIXED if task.name == name)
+    return next(task for task in _TASKS if task.name == name)
 
 
 def find_name(name: str) -> str:

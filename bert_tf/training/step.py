@@ -12,8 +12,9 @@ So R replicas with K parts each compute what one does at once. The calls, from t
 
     TrainingStep.run              num_steps steps in one call
       _add_step                   on all replicas
-        _on_replica               on one of them
-          _loss_and_gradients     model -> losses -> gradients, of all rows at once or in parts
+        _on_replica               on one of them; `_replica_fn` is its compiled form
+          _gradients              model -> losses -> gradients; `_sum_of_parts` calls it for each
+                                  part; `_gradients_fn` is one of the two, compiled
           _apply                  optimizer -> weights and moments
 """
 

@@ -16,7 +16,7 @@ from bert_tf.modeling import models
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction, predict
+from bert_tf.squad.answers import AnswerSizes, Prediction
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
@@ -164,7 +164,7 @@ class Reference:
         outputs = [self.outputs(w.input_ids, w.segment_ids) for w in windows]
         logits = [[o[name] for o in outputs] for name in ("start_logits", "end_logits")]
         align = make_alignment(windows, TOKENIZER, legacy_alignment=False)
-        return predict(
+        return rank_answers(
             examples, windows, *logits, align, sizes=ANSWERS, version_2_with_negative=version_2
         )
 

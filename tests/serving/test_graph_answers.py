@@ -12,7 +12,7 @@ from bert_tf import BertConfig
 from bert_tf.serving import graph_answers
 from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import CERTAINLY_NULL, NO_CANDIDATE, AnswerSizes, predict
+from bert_tf.squad.answers import CERTAINLY_NULL, NO_CANDIDATE, AnswerSizes
 from bert_tf.squad.answers import decide as decide_in_python
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 
@@ -96,7 +96,7 @@ def test_answers_are_those_of_prediction(pairs, version_2, seed, threshold):
     logits = [random_logits(shape, rng) for rng in map(np.random.default_rng, (seed, seed + 1))]
     rows = [[row[: len(w.input_ids)] for row, w in zip(x, windows, strict=True)] for x in logits]
     align = make_alignment(windows, TOKENIZER, legacy_alignment=False)
-    wanted = predict(
+    wanted = rank_answers(
         examples, windows, *rows, align, sizes=ANSWERS, version_2_with_negative=version_2
     )
     nbest, decision = ANSWERERS[version_2](*texts, *logits, threshold)

@@ -43,7 +43,7 @@ def golden_predictions(goldens_dir, uncased):
         examples, found = inputs[version, length]
         logits = np.load(goldens_dir / version / f"logits_{length}.npz")
         align = alignment.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
-        return answers.predict(
+        return answers.rank_answers(
             examples,
             found,
             logits["start"],
@@ -120,7 +120,7 @@ def test_random_answers_as_in_the_reference(
     random = np.random.default_rng(seed)
     logits = random.integers(-5, 6, (2, len(found), length)) / 2  # with many ties
     align = alignment.make_alignment(found, tokenizer, legacy_alignment=True)
-    ours = answers.predict(
+    ours = answers.rank_answers(
         examples, found, *logits, align, sizes=sizes, version_2_with_negative=version_2
     )
     plain = reference.Tokenizer(tokenizer.vocab, do_lower_case=lower)
@@ -341,7 +341,7 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
     examples = [small.example(context, "who")]
     found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
     logits = [np.arange(9.0)[::-1]] * len(found)  # [CLS] alone is among the best
-    (prediction,) = answers.predict(
+    (prediction,) = answers.rank_answers(
         examples,
         found,
         logits,
@@ -361,7 +361,7 @@ def test_logits_must_be_as_many_as_windows(tokenizers):
     found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
     options = {"sizes": AnswerSizes(), "version_2_with_negative": False}
     with pytest.raises(ValueError, match="zip"):
-        answers.predict(examples, found, [], [], alignment.text_by_offsets, **options)
+        answers.rank_answers(examples, found, [], [], alignment.text_by_offsets, **options)
 
 
 # ---------------------------------------------------------------------------- files

@@ -60,7 +60,7 @@ def test_from_any_question_to_its_score(
         for lengths in ([len(window.input_ids) for window in found],) * 2
     ]
     align = alignment.make_alignment(found, tokenizer, legacy_alignment=legacy_alignment)
-    predictions = answers.predict(
+    predictions = answers.rank_answers(
         file.examples,
         found,
         *logits,
@@ -123,7 +123,7 @@ def test_a_perfect_model_finds_every_answer_that_is_in_a_window(tokenizers, cont
         for row, window in zip(rows, taught, strict=True):
             row[getattr(window.answer, side)] = 9.0
         logits.append(rows)
-    predictions = answers.predict(
+    predictions = answers.rank_answers(
         examples,
         taught,
         *logits,
