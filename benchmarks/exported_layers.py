@@ -135,7 +135,7 @@ def measure(folder: pathlib.Path, times: float) -> None:
             else mask for name in NAMES
         }  # fmt: skip
         seconds, logits = {name: [] for name in CONTENDERS}, {}
-        for turn in range(round(calls * times) + 3):  # the first three warm up
+        for turn in range(max(round(calls * times), 1) + 3):  # the first three warm up
             for name in CONTENDERS[:: 1 if turn % 2 else -1]:
                 feed = {names[name][key]: value for key, value in features.items()}
                 begin = time.perf_counter()
