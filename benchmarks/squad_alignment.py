@@ -18,7 +18,7 @@ from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import evaluation, model, thresholds
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes
+from bert_tf.squad.answers import AnswerSizes, rank_answers
 from bert_tf.squad.data import SquadFile, read_squad
 from bert_tf.squad.windows import WindowSizes, prediction_windows, write_windows
 from bert_tf.training import distribution

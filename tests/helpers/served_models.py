@@ -16,7 +16,7 @@ from bert_tf.modeling import models
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction
+from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
