@@ -83,7 +83,7 @@ def test_the_report_as_sentences(caplog):
     counts += Counts(masked=20, masked_as_mask=15, masked_as_itself=3, blank_lines=7)
     statistics = Statistics(counts, Counts({1: 1}))
     made = make_report(statistics, SETTINGS, {})
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         report.log_report(made)
     assert [record.getMessage() for record in caplog.records] == [
         "3 documents, 50 sentences, 800 tokens (0.75 % [UNK]) in 2 files",
