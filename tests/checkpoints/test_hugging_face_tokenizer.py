@@ -129,13 +129,3 @@ def test_tokenizer_files_that_are_written(tmp_path, tensors):
         "tokenize_chinese_chars": True,
         "tokenizer_class": "BertTokenizer",
     }
-
-
-@pytest.mark.parametrize("piece", [" ", "a b\n", "a\nb", "\u3000c"])
-def test_pieces_that_cannot_stand_on_a_line(tmp_path, tensors, piece):
-    """Only tokenizer.json can hold them; vocab.txt would be another vocabulary."""
-    weights = model_files.weights_of(tensors, pieces=[*model_files.PIECES[:-1], piece])
-    for to_format in ("hugging_face", "bert_tf"):
-        with pytest.raises(InputError, match="whose piece 40 is"):
-            save_weights(f"{tmp_path}/a", weights, to_format=to_format)
-    assert not list(tmp_path.iterdir())

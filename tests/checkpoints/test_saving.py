@@ -11,7 +11,7 @@ import small
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import config_of, open_weights
-from bert_tf.checkpoints.metadata import FORMATS, ModelMetadata
+from bert_tf.checkpoints.metadata import FORMATS
 from bert_tf.checkpoints.saving import WRITERS, save_weights
 from bert_tf.errors import InputError
 
@@ -80,17 +80,6 @@ def test_slots_are_kept_where_there_is_a_place(tmp_path, tensors, to_format):
     assert weights.slots == sorted(SLOTS)
     again = open_weights(save_weights(f"{tmp_path}/a", weights, to_format=to_format))
     model_files.assert_same(model_files.all_tensors(again), tensors | SLOTS)
-
-
-def test_what_is_beside_the_weights(tmp_path, tensors):
-    metadata = ModelMetadata(do_lower_case=False, architecture="BertForMaskedLM", labels=("a", "ä"))
-    config = dataclasses.replace(CONFIG, hidden_act="gelu_erf", layer_norm_eps=1e-5)
-    weights = model_files.weights_of(tensors, metadata=metadata, config=config)
-    again = open_weights(save_weights(f"{tmp_path}/a/", weights, to_format="bert_tf"))
-    assert (again.metadata, again.config, again.pieces) == (metadata, config, model_files.PIECES)
-    (tmp_path / "a/model_facts.json").write_text('{"lower": true}')
-    with pytest.raises(InputError, match="unknown keys lower"):
-        open_weights(again.path)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,23 @@
 """Small models of every kind as checkpoint folders, and what the Python side answers for them."""
 
 import pathlib
+import random
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import small_squad
+import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.modeling import models
+from bert_tf.serving import loading
 from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
@@ -60,6 +64,16 @@ KINDS = {
     "no_answer": ("span", "BertForQuestionAnswering", None, {
         **QUESTION_OPTIONS, "null_score_diff_threshold": THRESHOLD, "top_k": TOP_K}),
 }  # fmt: skip
+
+# One request of several kinds.
+ROWS = {
+    "classification": {"text": "who founded it? " * 9},
+    "pairs": {"text_a": "who founded", "text_b": "Ruprecht, the café, in 1386 by " * 2},
+    "multiple_choice": {"context": "who founded", "endings": ["it", "Ruprecht by", ""]},
+    "token_labels": {"text": "Ruprecht founded 中 in 1386 (by the café). " * 2},
+    "fill_mask": {"text": "[MASK] founded [MASK][MASK] in 1386"},
+    "question_answering": {"question": "who?", "context": "Ruprecht founded it in 1386. " * 4},
+}
 
 
 def metadata_of(**shapes) -> dict:
@@ -118,6 +132,17 @@ def export(kind: str, folder: pathlib.Path) -> str:
     )
 
 
+def open_kind(weights: Weights, kind: str) -> ServedModel:
+    """A checkpoint of a kind, loaded to be asked."""
+    return loading.of_weights(weights, weights.config, TOKENIZER, options(kind))
+
+
+def features_of(ids, segments) -> dict[str, tf.Tensor]:
+    """The features of one sequence."""
+    values = {"input_ids": [ids], "segment_ids": [segments], "input_mask": [[1] * len(ids)]}
+    return {name: tf.constant(value) for name, value in values.items()}
+
+
 # ---------------------------------------------------------------------------- the Python side
 
 
@@ -171,3 +196,13 @@ class Reference:
 
 def _features(examples, labels):
     return make_features(examples, labels, TOKENIZER, max_seq_length=LENGTH)
+
+
+def random_pairs(count: int) -> list[tuple[str, str]]:
+    """Pairs of texts, the same for the same number."""
+    choose = random.Random(count)
+    words = ["who", "founded", "it", "in", "Ruprecht", "1386", "(café)", "中", "😀", ""]
+    return [
+        tuple(" ".join(choose.choices(words, k=choose.randrange(9))) for _ in range(2))
+        for _ in range(count)
+    ]

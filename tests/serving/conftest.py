@@ -1,14 +1,68 @@
-"""What several files of this folder use, made once."""
+"""What several files of this folder use, made once.
 
+The helpers are imported where they are used: they start TensorFlow, before devices are configured.
+"""
+
+import shutil
+
+import once
 import pytest
 
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory) -> dict[str, str]:
     """The folder of the export of each kind."""
-    import served_models  # not above: it starts TensorFlow, before devices are configured
+    import served_models
 
-    return {
-        kind: served_models.export(kind, tmp_path_factory.mktemp(kind))
-        for kind in served_models.KINDS
-    }
+    def make(folder):
+        return {kind: served_models.export(kind, folder / kind) for kind in served_models.KINDS}
+
+    return once.make_once(tmp_path_factory, "exports", make)
+
+
+@pytest.fixture(scope="session")
+def references(exports):
+    """The model of each kind on the Python side."""
+    import exported_answers
+
+    return exported_answers.References(exports)
+
+
+@pytest.fixture(scope="session")
+def results(exports, tmp_path_factory) -> dict[str, list]:
+    """What the C API gives to all calls, in one process: it takes seconds to start."""
+    import exported_answers
+
+    def make(folder):
+        return exported_answers.run_calls(exports, folder)
+
+    return once.make_once(tmp_path_factory, "results", make)
+
+
+@pytest.fixture(scope="session")
+def answers(exports, results) -> dict[str, list]:
+    """For each kind the answers to texts, to no texts, to features, and to records."""
+    found = results["answers"]
+    assert [result for result in found if isinstance(result, str)] == []
+    return {kind: found[4 * i : 4 * i + 4] for i, kind in enumerate(exports)}
+
+
+@pytest.fixture(scope="session")
+def pairs_folder(tmp_path_factory):
+    """A model of pairs, and its export as the versions 1 and 10."""
+    import served_models
+
+    folder = tmp_path_factory.mktemp("pairs")
+    served_models.export("pairs", folder)
+    shutil.copytree(folder / "export/1", folder / "export/10")
+    for name in ("11", "incomplete-12"):  # neither is whole
+        (folder / "export" / name).mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pairs_export(pairs_folder):
+    """Answers by the greatest version of this export."""
+    from bert_tf.serving.predictor import Predictor
+
+    return Predictor(pairs_folder / "export", batch_size=4)

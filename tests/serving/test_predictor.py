@@ -3,10 +3,7 @@
 import concurrent.futures
 import importlib
 import itertools
-import pathlib
-import random
 import re
-import shutil
 import sys
 import tracemalloc
 import unittest.mock
@@ -17,12 +14,12 @@ import served_models
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from served_models import TOKENIZER, metadata_of
+from served_models import metadata_of, random_pairs
 
 import bert_tf
 from bert_tf.errors import InputError
 from bert_tf.serving import predictor as predictor_module
-from bert_tf.serving.export import batch_of, export_checkpoint
+from bert_tf.serving.export import batch_of
 from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.predictor import Predictor, batches
 from bert_tf.serving.rows import arrays_of, shape_of, size_of
@@ -158,53 +155,13 @@ def test_the_memory_of_a_stream_does_not_grow():
 # ---------------------------------------------------------------------------- real models
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    """A model of pairs, and its export as the versions 1 and 10."""
-    folder = tmp_path_factory.mktemp("pairs")
-    weights = served_models.write_folder("pairs", folder / "model")
-    export_checkpoint(
-        weights,
-        weights.config,
-        TOKENIZER,
-        str(folder / "export"),
-        options=served_models.options("pairs"),
-    )
-    shutil.copytree(folder / "export/1", folder / "export/10")
-    for name in ("11", "incomplete-12"):  # neither is whole
-        (folder / "export" / name).mkdir()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def exported(folder) -> Predictor:
-    return Predictor(folder / "export", batch_size=4)
-
-
-def pairs(count: int) -> list[tuple[str, str]]:
-    choose = random.Random(count)
-    words = ["who", "founded", "it", "in", "Ruprecht", "1386", "(café)", "中", "😀", ""]
-    return [
-        tuple(" ".join(choose.choices(words, k=choose.randrange(9))) for _ in range(2))
-        for _ in range(count)
-    ]
-
-
-def test_the_greatest_version_is_taken(folder, exported):
-    assert exported.model.path == str(folder / "export/10")
-    assert (exported.task, list(exported.texts)) == ("classification", ["text_a", "text_b"])
-    assert "probabilities" in exported.outputs
-    assert exported.model.tokenizer.vocab == TOKENIZER.vocab
-    assert exported.model.config == served_models.CONFIG
-
-
-def test_batches_change_nothing(exported):
-    asked = pairs(45)
-    together = exported.predict(asked)
+def test_batches_change_nothing(pairs_export):
+    asked = random_pairs(45)
+    together = pairs_export.predict(asked)
     assert len({one["label"] for one in together}) > 1
     for pair, found in zip(asked, together, strict=True):
         text_a, text_b = pair
-        alone = exported.model.run(batch_of([{"text_a": text_a, "text_b": text_b}]))
+        alone = pairs_export.model.run(batch_of([{"text_a": text_a, "text_b": text_b}]))
         assert found["label"] == alone["label"][0].decode()
         assert found["labels"] == list(served_models.LABELS)
         np.testing.assert_allclose(
@@ -212,75 +169,18 @@ def test_batches_change_nothing(exported):
         )
 
 
-def test_threads_may_share_it(exported):
-    parts = [pairs(count) for count in (5, 9, 14, 2)]
+def test_threads_may_share_it(pairs_export):
+    parts = [random_pairs(count) for count in (5, 9, 14, 2)]
     with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
-        found = list(pool.map(exported.predict, parts))
+        found = list(pool.map(pairs_export.predict, parts))
     for answers, part in zip(found, parts, strict=True):
-        for one, other in zip(answers, exported.predict(part), strict=True):
+        for one, other in zip(answers, pairs_export.predict(part), strict=True):
             np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
 
 
-def test_bytes_that_are_not_utf_8_are_skipped(exported):
-    odd, plain = exported.predict([(b"who\xff founded", "it"), ("who founded", "it")])
+def test_bytes_that_are_not_utf_8_are_skipped(pairs_export):
+    odd, plain = pairs_export.predict([(b"who\xff founded", "it"), ("who founded", "it")])
     np.testing.assert_allclose(odd["probabilities"], plain["probabilities"], atol=1e-5)
-
-
-def test_a_checkpoint_answers_as_its_export(folder, exported):
-    loaded = Predictor(folder / "model", pairs=True, max_seq_length=served_models.LENGTH)
-    asked = pairs(9)
-    for found, wanted in zip(loaded.predict(asked), exported.predict(asked), strict=True):
-        assert found["label"] == wanted["label"]
-        np.testing.assert_allclose(
-            found["probabilities"], wanted["probabilities"], rtol=0, atol=1e-5
-        )
-    metadata = dict(loaded.model.metadata), dict(exported.model.metadata)
-    for one in metadata:
-        one.pop("metrics"), one.pop("source"), one.pop("versions"), one.pop("commands")
-    assert metadata[0] == metadata[1]
-
-
-@pytest.mark.parametrize(
-    ("path", "arguments", "message"),
-    [
-        ("export", {"version": 2}, r"(?s)version 2 of .*one of its versions: 1, 10"),
-        ("export/1", {"version": 2}, "version 2 of "),
-        ("model", {"version": 1}, "a folder with versions"),
-        ("export", {"pairs": True}, "chosen when it was made"),
-        ("export", {"vocab_file": "vocab.txt"}, "chosen when it was made"),
-        ("export", {"do_lower_case": False}, "chosen when it was made"),
-        ("model", {"do_lower_case": False}, "do_lower_case False"),
-        ("model", {"top_k": 3}, "--top_k"),
-        ("model", {"max_seq_length": 0}, "max_seq_length 0"),
-        ("export", {"batch_size": 0}, "a batch_size of 0"),
-        ("model", {"task": "fill_mask"}, "without a masked-LM head"),
-        ("export/11", {}, "export/11"),
-        ("nowhere", {}, "nowhere"),
-    ],
-)
-def test_what_cannot_be_loaded_is_named(folder, path, arguments, message):
-    with pytest.raises(InputError, match=message):
-        Predictor(folder / path, **arguments)
-
-
-def test_what_is_not_beside_weights_is_given(folder, exported, tmp_path):
-    for path in (folder / "model").glob("model.ckpt*"):
-        shutil.copy(path, tmp_path)
-    options = {"labels": served_models.LABELS, "pairs": True, "do_lower_case": True}
-    options["max_seq_length"] = served_models.LENGTH
-    for argument, name in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt")):
-        with pytest.raises(InputError, match=f"--{argument}"):
-            Predictor(tmp_path, **options)
-        options[argument] = str(folder / "model" / name)
-    metadata = Predictor(tmp_path, **options).model.metadata
-    names = ("task", "texts", "options", "config", "do_lower_case")
-    assert [metadata[name] for name in names] == [exported.model.metadata[name] for name in names]
-
-
-def test_saved_models_of_others_are_refused(tmp_path):
-    tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
-    with pytest.raises(InputError, match=re.escape("export.json")):
-        Predictor(tmp_path)
 
 
 def test_it_is_loaded_when_asked_for(monkeypatch):

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from bert_tf.squad import alignment, answers, data, files, report, thresholds, windows
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.windows import WindowSizes
-from bert_tf.tokenization.wordpiece import FullTokenizer
 
 LOGITS = st.sampled_from([0.0, 1.0, 7.5, -1e4, 1e30, float(np.finfo(np.float32).max)])
-
-
-@pytest.fixture(scope="module")
-def tokenizers() -> dict[bool, FullTokenizer]:
-    return {lower: small.make_tokenizer(do_lower_case=lower) for lower in (True, False)}
 
 
 @st.composite

@@ -8,7 +8,6 @@ import walking
 
 from bert_tf.errors import InputError
 from bert_tf.squad import data, evaluation, files
-from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
 
@@ -255,25 +254,3 @@ def test_the_command_writes_a_page(tmp_path, capsys, paths, run_command):
     assert '"nullOdds":-5.0,"nbest":[["in 1386",0.25,1.5,2]]' in page
     assert '"nullOdds":4.0,"nbest":[]' in page
     assert len(capsys.readouterr().out.split("exact")) > 2  # the scores are printed all the same
-
-
-@pytest.mark.parametrize(
-    "content", [{"q1": "1386"}, {"q1": ["1386"]}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}]
-)
-def test_nbest_lists_that_are_none(tmp_path, content):
-    path = tmp_path / "nbest_predictions.json"
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"nbest_predictions\.json"):
-        files.read_nbest(str(path))
-
-
-def test_nbest_lists_come_back_as_they_were_written(tmp_path):
-    entries = [NbestEntry("Süd", 0.75, 2.0, 3.5, (0, 3)), NbestEntry("", 0.25, 1.0, 1.0)]
-    predictions = [Prediction("q1", entries, -1.0)]
-    paths = files.write_prediction_files(str(tmp_path), predictions, version_2_with_negative=True)
-    found = [read(path) for read, path in zip(
-        (files.read_predictions, files.read_nbest, files.read_na_probs), paths, strict=True
-    )]  # fmt: skip
-    assert found == [
-        {"q1": "Süd"}, {"q1": [entry._replace(characters=None) for entry in entries]}, {"q1": -1.0}
-    ]  # fmt: skip

@@ -14,14 +14,8 @@ from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad import data, windows
 from bert_tf.squad.windows import DocSpan, PieceSpan, WindowSizes
-from bert_tf.tokenization.wordpiece import FullTokenizer
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
-
-
-@pytest.fixture(scope="module")
-def tokenizers() -> dict[bool, FullTokenizer]:
-    return {lower: small.make_tokenizer(do_lower_case=lower) for lower in (True, False)}
 
 
 def training_windows(example, tokenizer, sizes, *, version_2_with_negative=False):

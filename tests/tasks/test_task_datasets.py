@@ -1,18 +1,16 @@
 """Tasks from tensorflow-datasets, with a dataset that is built here."""
 
-import sys
 import warnings
 
 import pytest
 import tensorflow as tf
+from prepared_datasets import numbers, store
 
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import Example
 from bert_tf.tasks.registry import get_task
 
 TWO = {"sentence1": ["A", "B", "Ü"], "sentence2": ["X", "Y", "Z"]}
-# Those that the library has, or it would look for its own datasets in the network.
-VERSIONS = {"glue": "2.0.0", "xnli": "1.1.0", "reviews": "3.0.0", "conll2003": "1.0.0"}
 LANGUAGES = [
     "ar",
     "bg",
@@ -31,21 +29,6 @@ LANGUAGES = [
     "zh",
 ]
 NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
-
-
-def store(folder: str, name: str, config: str | None, features: dict, parts: dict) -> None:
-    """Prepares a dataset as the library would after a download; parts are columns by name."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-    data = {part: tf.data.Dataset.from_tensor_slices(columns) for part, columns in parts.items()}
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name=name,
-        config=config,
-        version=VERSIONS[name],
-        features=tfds.features.FeaturesDict(features),
-        split_datasets=data,
-        data_dir=folder,
-        disable_shuffling=True,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +144,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def numbers(*values: int) -> tf.Tensor:
-    return tf.constant(values, tf.int64)
-
-
 def test_examples(folder):
     task = get_task("mrpc")
     assert task.read_tfds("glue/mrpc", "train", data_dir=folder) == [
@@ -252,14 +231,3 @@ def test_a_part_that_there_is_not(folder):
 def test_another_task(folder):
     with pytest.raises(InputError, match="a feature 'premise'"):
         get_task("mnli").read_tfds("glue/mrpc", "train", data_dir=folder)
-
-
-def test_no_such_dataset(folder):
-    with pytest.raises(InputError, match="the dataset no_such"):
-        get_task("mrpc").read_tfds("no_such", "dev", data_dir=folder)
-
-
-def test_the_library_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(InputError, match="tensorflow-datasets is not installed"):
-        get_task("mrpc").read_tfds("glue/mrpc", "dev")

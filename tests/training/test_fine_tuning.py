@@ -1,4 +1,4 @@
-"""What fine-tuning takes from its flags: steps, warm-up, optimizer, the order of the examples."""
+"""What fine-tuning takes from its flags: warm-up, optimizer, the order of the examples."""
 
 import dataclasses
 
@@ -7,7 +7,6 @@ import pytest
 
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
-from bert_tf.errors import InputError
 from bert_tf.tasks.features import classifier_record
 from bert_tf.training.fine_tuning import make_optimizer
 from bert_tf.training.optimization import AdamWeightDecay, Lamb
@@ -23,11 +22,6 @@ def test_steps_and_warm_up_of_mrpc():
     found = make_optimizer(schedule, 343).schedule
     assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
     assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
-
-
-def test_no_step():
-    with pytest.raises(InputError, match="--train_batch_size=32"):
-        FineTuningSchedule(num_train_epochs=0.5).num_train_steps(63)
 
 
 def test_what_the_optimizer_is_given():

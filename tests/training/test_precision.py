@@ -17,7 +17,7 @@ from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.optimization import Schedule
-from bert_tf.training.settings import Intervals, StepConfig
+from bert_tf.training.settings import Intervals
 from bert_tf.training.step import LossScale, layer_precision
 
 LOW = ("bfloat16", "float16")
@@ -81,11 +81,6 @@ def test_many_gradients_of_one_row_are_added_up_exactly():
         rows = tf.reduce_sum(tf.gather(words, ids))
     gradient = tf.convert_to_tensor(tape.gradient(rows, embeddings.word_embeddings.value))
     np.testing.assert_array_equal(gradient[7], np.full(small.CONFIG.hidden_size, 2048.0))
-
-
-def test_an_unknown_precision():
-    with pytest.raises(ValueError, match="float8"):
-        StepConfig(precision="float8")
 
 
 # ---------------------------------------------------------------------------- training

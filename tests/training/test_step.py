@@ -23,7 +23,6 @@ from bert_tf.data.batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
-from bert_tf.errors import InputError
 from bert_tf.modeling import losses
 from bert_tf.squad.windows import squad_record
 from bert_tf.tasks.features import classifier_record
@@ -83,18 +82,6 @@ def test_two_replicas_in_parts_are_one(head, two_replicas):
     assert means["gradient_norm"] > lamb.clip_norm
     assert take_steps(two, batch, 2) == pytest.approx(means, rel=1e-5)
     assert largest_difference(one, two) < 1e-6
-
-
-def test_a_batch_that_cannot_be_shared_out():
-    step_config = StepConfig(gradient_accumulation_steps=3)
-    step_config.check_batch_size(12, 2)
-    with pytest.raises(InputError) as caught:
-        step_config.check_batch_size(8, 2, name="--train_batch_size")
-    assert "--train_batch_size=8 for 2 replicas" in caught.value.received
-    assert "--gradient_accumulation_steps=3" in caught.value.received
-    assert "a multiple of 6" in caught.value.remedy
-    with pytest.raises(InputError, match="=5 for 2 replicas"):
-        StepConfig().check_batch_size(5, 2)
 
 
 # ---------------------------------------------------------------------------- clip_per_replica

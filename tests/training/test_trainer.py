@@ -543,44 +543,12 @@ def test_every_step_has_its_own_dropout():
 # ---------------------------------------------------------------------------- intervals
 
 
-def stops(intervals: Intervals, first: int, last: int) -> list[int]:
-    steps = [first]
-    while steps[-1] < last:
-        steps.append(intervals.next_stop(steps[-1], last))
-    return steps[1:]
-
-
-def test_intervals():
-    intervals = Intervals(iterations_per_loop=4, log_steps=5, save_checkpoints_steps=7)
-    assert stops(intervals, 0, 16) == [4, 5, 7, 10, 14, 15, 16]
-    assert stops(intervals, 6, 12) == [7, 10, 12]
-    evaluating = dataclasses.replace(intervals, eval_steps=3, iterations_per_loop=1000)
-    assert stops(evaluating, 0, 10) == [3, 5, 6, 7, 9, 10]
-    only_at_the_end = Intervals(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
-    assert stops(only_at_the_end, 0, 25) == [10, 20, 25]
-
-
 def test_nothing_but_the_end(at_the_start, batches):
     intervals = Intervals(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
     assert list(train(at_the_start.trainer, batches, at_the_start.folder, intervals=intervals)) == [
         6
     ]
     assert CheckpointFolder(at_the_start.folder).latest().endswith("model.ckpt-6")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"iterations_per_loop": 0},
-        {"log_steps": -1},
-        {"save_checkpoints_steps": -5},
-        {"eval_steps": -1},
-    ],
-)
-def test_invalid_intervals(wrong):
-    ((name, value),) = wrong.items()
-    with pytest.raises(InputError, match=f"--{name}={value}"):
-        Intervals(**wrong)
 
 
 # ---------------------------------------------------------------------------- replicas

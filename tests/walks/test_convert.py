@@ -1,4 +1,4 @@
-"""convert_checkpoint.py and extract_features.py: whole walks, and bad input of every kind."""
+"""bert-tf convert and extract_features.py: whole walks, and bad input of every kind."""
 
 import dataclasses
 import json

@@ -14,7 +14,7 @@ from generation import SAMPLE_TEXT, make_job, names
 from bert_tf.errors import InputError
 from data_gen.pipeline import create
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,26 @@
+"""bert_tf.errors: the three parts of every message."""
+
+import pytest
+
+from bert_tf.errors import InputError
+
+
+def test_a_message_has_three_lines():
+    error = InputError("--top_k=0", "1 or more", "correct --top_k")
+    assert str(error) == "Received: --top_k=0\nExpected: 1 or more\nTo do: correct --top_k"
+
+
+def test_the_parts_can_be_read():
+    error = InputError(remedy="c", expected="b", received="a")
+    assert (error.received, error.expected, error.remedy) == ("a", "b", "c")
+
+
+def test_libraries_may_catch_it_as_a_wrong_value():
+    with pytest.raises(ValueError, match="Received: a"):
+        raise InputError("a", "b", "c")
+
+
+@pytest.mark.parametrize("parts", [(), ("a",), ("a", "b")])
+def test_no_part_may_be_left_out(parts):
+    with pytest.raises(TypeError):
+        InputError(*parts)
