@@ -133,3 +133,15 @@ def test_links_lead_to_files_and_headings(document):
         path = (ROOT / document).parent / name if name else ROOT / document
         assert path.exists(), link
         assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), link
+
+
+def test_files_that_are_named_exist():
+    """In the README's table of folders, its walk of a batch, and the tests of the results."""
+    readme = read("README.md")
+    rows = re.findall(r"^\| `([\w/]+/)`.*\|(.*)\|$", readme, re.M)
+    named = {folder + file for folder, cell in rows for file in re.findall(r"`(\w+\.py)`", cell)}
+    named -= {"bert_tf/planning/server.py"}  # the one row of two folders
+    named |= {f"bert_tf/{name}.py" for name in re.findall(r"`(\w+/\w+)`", readme)}
+    named |= set(re.findall(r"`(tests/[\w/]+\.py)`", read("docs/results.md")))
+    assert {"data_gen/masking.py", "bert_tf/data/samplers.py", "bert_tf/training/step.py"} <= named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
