@@ -248,7 +248,7 @@ def tokenizer_of(
       weights: whose it is.
       config: their configuration; its table must fit the vocabulary.
       vocab_file: the vocabulary, or None for the one beside the weights.
-      do_lower_case: as the user said, or None for what the metadata say, else true.
+      do_lower_case: the case that the user chose; None for that of the metadata, else true.
 
     Raises:
       InputError: there is no vocabulary, it is not of the table's size, or the case is not that of

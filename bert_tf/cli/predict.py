@@ -86,7 +86,7 @@ def answer(predictor: Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any
     """The answer to each item, with its `id` if it has one."""
     ids = collections.deque()  # of the items that are not answered yet
 
-    def noted() -> Iterator[Any]:
+    def remember_ids() -> Iterator[Any]:
         for item in items:
             has_id = isinstance(item, Mapping) and "id" in item
             ids.append({"id": item["id"]} if has_id else {})
@@ -97,7 +97,7 @@ def answer(predictor: Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any
         interactive = not FLAGS.input_file and sys.stdin.isatty()
     name = FLAGS.input_file or STDIN
     found = predictor.stream(
-        noted(), window=1 if interactive else None, place=lambda n: rows.place(name, n)
+        remember_ids(), window=1 if interactive else None, place=lambda n: rows.place(name, n)
     )
     for one in found:
         yield ids.popleft() | one
