@@ -13,7 +13,7 @@ nbest_predictions.json, null_odds.json (v2.0), eval_results.txt (--do_eval), rep
 
 from collections.abc import Sequence
 
-from absl import flags
+from absl import flags, logging
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
@@ -81,6 +81,11 @@ def check_flags(words: Sequence[str]) -> None:
         shared_flags.refuse_without_effect("tfds_name", "with the files themselves")
     if not FLAGS.tfds_name:
         shared_flags.refuse_without_effect("tfds_data_dir", "without --tfds_name")
+    if FLAGS["null_score_diff_threshold"].present and not FLAGS.version_2_with_negative:
+        logging.warning(
+            "--null_score_diff_threshold has no effect without --version_2_with_negative: every "
+            "question is answered."
+        )
     if FLAGS.verbose_logging and not FLAGS.legacy_alignment:
         shared_flags.refuse_without_effect("verbose_logging", "with --nolegacy_alignment")
 
@@ -91,7 +96,6 @@ if __name__ == "__main__":
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from absl import logging
 
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
@@ -214,7 +218,7 @@ def make_trainer(
         make_optimizer(from_flags.schedule(), num_train_steps),
         strategy=strategy,
         seed=FLAGS.seed,
-        freeze=FLAGS.freeze,
+        freeze=FLAGS.freeze if data else (),
         step_config=from_flags.step_config(),
     )
 
@@ -341,11 +345,6 @@ def null_threshold(source: Weights) -> float:
         default = f"stored with {source.path}" if is_stored else "default"
         origin = "as given" if given.present else default
         logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
-    elif given.present:
-        logging.warning(
-            "--null_score_diff_threshold has no effect without --version_2_with_negative: every "
-            "question is answered."
-        )
     return threshold
 
 

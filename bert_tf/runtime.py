@@ -9,6 +9,7 @@ import ctypes
 import importlib
 import os
 import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -72,6 +73,12 @@ def without_notices() -> Iterator[None]:
 
 
 SECONDS_BETWEEN_LINES = 10
+
+
+def command_line() -> str:
+    """The command that runs in this process, as it can be typed again."""
+    program = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
+    return " ".join([program, *map(shlex.quote, sys.argv[1:])])
 
 
 class Progress:

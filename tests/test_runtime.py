@@ -1,6 +1,9 @@
 """bert_tf/runtime.py: the progress line."""
 
 import doctest
+import sys
+
+import pytest
 
 from bert_tf import runtime
 
@@ -24,3 +27,15 @@ def test_progress_says_how_long_it_will_take(monkeypatch):
         "read: 40 of 60 MB, 0.8 a second, 25 s left; all well",
         "read: 60 MB in 3 min 20 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["run_squad.py", "--a=b c", "--d"], "python run_squad.py '--a=b c' --d"),
+        (["bert-tf export", "--init_checkpoint=model"], "bert-tf export --init_checkpoint=model"),
+    ],
+)
+def test_a_command_can_be_typed_again(monkeypatch, argv, line):
+    monkeypatch.setattr(sys, "argv", argv)
+    assert runtime.command_line() == line

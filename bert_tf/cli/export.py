@@ -10,8 +10,6 @@ and a flag goes before what the folder says. The command writes /serving/mrpc/1,
 ids in place of text.
 """
 
-import shlex
-import sys
 from collections.abc import Sequence
 
 from absl import flags
@@ -56,7 +54,8 @@ def define_flags() -> None:
         ("n_best_size", "Starts and ends tried in a window; answers ranked for a question."),
         ("max_answer_length", "Most tokens of an answer."),
     ):
-        shared_flags.define_count(name, getattr(DEFAULTS, name), text)
+        least = int(name != "max_query_length")
+        shared_flags.define_count(name, getattr(DEFAULTS, name), text, least=least)
     flags.DEFINE_bool(
         "version_2_with_negative",
         None,
@@ -78,6 +77,7 @@ from absl import logging
 
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
+from bert_tf.runtime import command_line
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.registry import check_options
 
@@ -93,7 +93,7 @@ def main(_: Sequence[str]) -> None:
         model.tokenizer,
         FLAGS.export_dir,
         options=options,
-        commands=[shlex.join(sys.argv)],
+        commands=[command_line()],
         file_format=FLAGS.format,
         int8=FLAGS.int8,
     )

@@ -37,12 +37,12 @@ def run_settings() -> dict[str, Any]:
     return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "is_recorded", False)}
 
 
-class _Finite(flags.FloatParser):
-    """A float that is neither NaN nor infinite."""
+class _Number(flags.FloatParser):
+    """A float below infinity, not NaN; -infinity is allowed where no bound excludes it."""
 
     def convert(self, argument: Any) -> float:
         value = super().convert(argument)
-        if not math.isfinite(value):
+        if not value < math.inf:
             raise ValueError(f"{value} is not a finite number")
         return value
 
@@ -53,8 +53,8 @@ def define_count(name: str, default: int | None, help_text: str, *, least: int =
 
 
 def define_number(name: str, default: float | None, help_text: str, **bounds: float) -> None:
-    """A flag for a finite float; `bounds` are absl's lower_bound and upper_bound."""
-    flags.DEFINE(_Finite(**bounds), name, default, help_text, serializer=flags.ArgumentSerializer())
+    """A flag for a float; `bounds` are absl's lower_bound and upper_bound."""
+    flags.DEFINE(_Number(**bounds), name, default, help_text, serializer=flags.ArgumentSerializer())
 
 
 # ---------------------------------------------------------------------------- groups

@@ -28,6 +28,7 @@ def parse(
       check_flags: called with the words outside the flags; raises `InputError`.
       needs_tensorflow: whether the command computes with it.
     """
+    logging.set_verbosity(logging.INFO)  # before the flags, one of which is --verbosity
     define_flags()
     list_shared_flags()
     app.define_help_flags()
@@ -42,7 +43,6 @@ def parse(
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Runs a command's `main` with the words of `parse`; `InputError` exits with code 1."""
-    logging.set_verbosity(logging.INFO)
     # Training, and all that opens weights, loads `cluster`; other commands have no peers.
     guard = main_or_message if "bert_tf.cluster" in sys.modules else _main_alone_or_message
     app.run(lambda argv: guard(main, argv), flags_parser=lambda _: _words)
@@ -53,6 +53,12 @@ def _main_alone_or_message(main: Callable[[list[str]], None], argv: list[str]) -
         main(argv)
     except InputError as error:
         end(1, failure(error))
+    except Exception as error:
+        if (
+            type(error).__name__ != "ResourceExhaustedError"
+        ):  # TensorFlow's, which may not be loaded
+            raise
+        end(1, failure(_exhausted(error)))
 
 
 def list_shared_flags() -> None:

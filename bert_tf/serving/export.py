@@ -12,8 +12,6 @@ export into a folder at a time.) Files for LiteRT and ONNX Runtime are laid out 
 """
 
 import contextlib
-import shlex
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
@@ -29,6 +27,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.runtime import command_line
 from bert_tf.serving import model_card, portable
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
@@ -85,9 +84,8 @@ def export_run(
         return None
     if tf1.has_checkpoints(output_dir):
         source = open_weights(output_dir)
-    command = shlex.join(["python", *sys.argv])
     path = export_checkpoint(
-        source, config, tokenizer, export_dir, options=options, commands=[command]
+        source, config, tokenizer, export_dir, options=options, commands=[command_line()]
     )
     cluster.barrier()
     logging.info("Exported %s to %s", source.path, path)

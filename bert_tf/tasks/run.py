@@ -140,8 +140,9 @@ class Run:
                 data.examples, self.task.labels, self.model.tokenizer, max_seq_length=length
             ):
                 num_cut += features.is_cut
-                data.guids.append(features.guid)
-                data.label_ids.append(features.label_ids)
+                if kind != "train":  # only predictions are compared with them
+                    data.guids.append(features.guid)
+                    data.label_ids.append(features.label_ids)
                 yield features.values(length)
 
         data.guids, data.label_ids = [], []

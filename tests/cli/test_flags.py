@@ -9,6 +9,8 @@ import pytest
 from absl import flags as absl_flags
 from walking import in_process
 
+from bert_tf.cli import flags
+
 ROOT = pathlib.Path(__file__).parents[2]
 BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
 COMMANDS = {  # script of version 0.1.0: today's script or verb
@@ -130,3 +132,28 @@ def test_the_verbs_are_listed(words, says):
     assert says in ended.stdout + ended.stderr
     assert ended.returncode == (0 if "unknown" not in ended.stderr else 1)
     assert "tensorflow" not in imported(ended.stderr)
+
+
+def test_verbosity_is_that_of_the_command(tmp_path):
+    """At -1 only warnings are logged, which the first line of a training is not."""
+    (tmp_path / "texts.txt").write_text("A boat.\n")
+    model = ROOT / "tests/fixtures/version_0_1_0/pretraining/finished"
+    words = [f"--init_checkpoint={model}", f"--input_file={tmp_path}/texts.txt"]
+    words += [f"--output_file={tmp_path}/vectors.jsonl", "--layers=-1", "--max_seq_length=32"]
+    logged = {
+        level: answer("extract_features.py", *words, f"--verbosity={level}")[0].stderr
+        for level in (-1, 0)
+    }
+    assert "Wrote the vectors" in logged[0]
+    assert "Wrote the vectors" not in logged[-1]
+
+
+def test_a_number_may_be_minus_infinity_but_not_nan():
+    """--null_score_diff_threshold=-inf answers no question."""
+    parser = flags._Number()
+    assert parser.parse("-inf") == float("-inf")
+    for word in ("nan", "inf"):
+        with pytest.raises(ValueError, match="not a finite number"):
+            parser.parse(word)
+    with pytest.raises(ValueError, match="not"):
+        flags._Number(lower_bound=0.0).parse("-inf")
