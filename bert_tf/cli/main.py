@@ -54,9 +54,7 @@ def _main_alone_or_message(main: Callable[[list[str]], None], argv: list[str]) -
     except InputError as error:
         end(1, failure(error))
     except Exception as error:
-        if (
-            type(error).__name__ != "ResourceExhaustedError"
-        ):  # TensorFlow's, which may not be loaded
+        if type(error).__name__ != "ResourceExhaustedError":  # of TensorFlow, if that is loaded
             raise
         end(1, failure(_exhausted(error)))
 
