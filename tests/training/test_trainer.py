@@ -306,10 +306,10 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path,
     same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
     for path in ("a", None, prefix):
         tf1.check_finished_run(prefix, same | {"init_checkpoint": path})
-    with pytest.raises(InputError, match="with init_checkpoint"):
+    with pytest.raises(InputError, match="other settings: init_checkpoint"):
         tf1.check_finished_run(prefix, same | {"init_checkpoint": f"{tmp_path}_other/x"})
     monkeypatch.setattr(cluster, "any_process", lambda flag: True)
-    with pytest.raises(InputError, match="with other settings in another process"):
+    with pytest.raises(InputError, match="other settings: those of another process"):
         tf1.check_finished_run(prefix, same)
     monkeypatch.undo()
     with pytest.raises(
@@ -318,7 +318,7 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path,
         tf1.check_finished_run(prefix, same | {"seed": 4})
     tf1.check_finished_run(prefix, same | {"seed": 4}, besides=["seed"])
     for name, other in (("init_checkpoint", "b"), ("dev_data", "e"), ("freeze", ("x",))):
-        with pytest.raises(InputError, match=f"with {name} "):
+        with pytest.raises(InputError, match=f"other settings: {name} "):
             tf1.check_finished_run(prefix, same | {name: other})
 
 
@@ -332,7 +332,7 @@ def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
     folder.save(6, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
     longer = {"num_train_epochs": 4.0, "num_train_steps": 8, "early_stopping": 2}
     refuse_other_settings(folder, notes | longer)
-    with pytest.raises(InputError, match="with seed 4"):
+    with pytest.raises(InputError, match="other settings: seed 4"):
         refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})
 
 
