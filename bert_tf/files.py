@@ -1,20 +1,25 @@
 """Texts and JSON in; files out that have their names only when they are whole. Local or remote."""
 
 import contextlib
+import glob
 import hashlib
+import itertools
 import json
+import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.runtime import NOT_SUPPORTED, host_name, is_system_error, take_lock
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
+LONGEST_LINE = 4 << 20  # bytes; a long novel has 3 MB
 writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
 
 
@@ -60,12 +65,12 @@ def is_file(path: str) -> bool:
 
 @contextlib.contextmanager
 def path_errors(path: str, doing: str = "read") -> Iterator[None]:
-    """Makes an `InputError` of what TensorFlow raises where a path cannot be read, or written."""
-    import tensorflow as tf
-
+    """Makes an `InputError` of what is raised where a path cannot be read, or written."""
     try:
         yield
-    except (tf.errors.OpError, OSError) as error:
+    except Exception as error:
+        if not is_system_error(error):
+            raise
         says = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
             received=f"{path}, which cannot be {doing} ({says})",
@@ -134,36 +139,78 @@ def read_json(
         with gfile().GFile(path, "rb") as file:
             raw = file.read()
     try:
-        values = json.loads(raw)
+        values = json.loads(
+            raw, object_pairs_hook=_each_key_once, parse_float=_finite, parse_constant=_finite
+        )
         if not isinstance(values, dict):
             raise ValueError("the outermost value is not an object")
     except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
+        says = "nested too deep" if isinstance(error, RecursionError) else error
         raise InputError(
-            received=f"{path}, which is not JSON as expected ({error})",
+            received=f"{path}, which is not JSON as expected ({says})",
             expected=expected,
             remedy=remedy,
         ) from None
     return values
 
 
-def read_lines(path: str) -> Iterator[bytes]:
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in values if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:80]!r} is given twice in one object")
+    return values
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:80]} is not a finite number")
+    return number
+
+
+def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines of a file with their ends, one at a time; only the line feed ends a line.
 
     Read in blocks: `GFile.readline` leaves out every carriage return, and takes an error of the
     file system for the end of the file.
 
     Raises:
-      InputError: it cannot be read.
+      InputError: it cannot be read, or a line is longer than `limit` bytes.
+    """
+    return lines_of(_blocks(path), path, limit=limit)
+
+
+def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
+    """The lines in a stream of blocks, with their ends; no more than a line is held in memory.
+
+    Raises:
+      InputError: a line is longer than `limit` bytes; `name` says where.
     """
     begun: list[bytes] = []  # parts of a line whose end is yet to come
-    for block in _blocks(path):
+    number, begun_bytes = 1, 0
+    for block in blocks:
         *complete, rest = block.split(b"\n")
         for line in complete:
+            _check_length(begun_bytes + len(line), limit, name, number)
             yield b"".join([*begun, line, b"\n"])
             begun.clear()
+            number, begun_bytes = number + 1, 0
         begun.append(rest)
-    if last := b"".join(begun):
-        yield last
+        begun_bytes += len(rest)
+        _check_length(begun_bytes, limit, name, number)
+    if begun_bytes:
+        yield b"".join(begun)
+
+
+def _check_length(length: int, limit: int, name: str, number: int) -> None:
+    if length > limit:
+        raise InputError(
+            f"{name}, line {number}, which is longer than {limit} bytes",
+            "lines of text, each ended by a line feed",
+            "split the line, or check that the file is the right one",
+        )
 
 
 def digest_of(path: str) -> str:
@@ -202,31 +249,107 @@ def hidden_sibling(path: str, ending: str) -> str:
 
 
 @contextlib.contextmanager
+def locked(path: str, *, folder: bool = False) -> Iterator[bool]:
+    """Keeps other processes from writing an output; gives whether there is a lock.
+
+    The lock is a hidden file beside the output, or in the folder, which is made if need be. It
+    ends with its process, however that ends. Remote outputs have none; of several processes of a
+    run only the chief takes it.
+
+    Args:
+      path: what this process writes.
+      folder: whether that is the folder of a run rather than a file or a folder yet to appear.
+
+    Raises:
+      InputError: another process is writing it, or nothing can be written there.
+    """
+    if is_remote(path) or not writes_here:
+        yield False
+        return
+    with path_errors(path, "written"):
+        if folder:
+            os.makedirs(path, exist_ok=True)
+        name = os.path.join(path, ".lock") if folder else hidden_sibling(path.rstrip("/"), "lock")
+        lock = take_lock(name, path)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):  # the folder may be gone
+                os.unlink(name)  # before the lock ends, so that it is nobody else's
+            os.close(lock)
+
+
+def synced(path: str) -> None:
+    """Returns when a local file, or the names in a local folder, are on the disk."""
+    if is_remote(path):
+        return
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
 def whole_file(path: str) -> Iterator[str]:
     """Gives the name to write a file under; it gets its own at the end, or nothing is left of it.
 
-    Of several processes only the chief's file stays; the others' come to nothing.
+    It is on the disk before it has its name. Of several processes only the chief's file stays; the
+    others' come to nothing. Devices, pipes and open streams are written as they are.
 
     Raises:
-      InputError: no file can be made there; seen at once, not after hours of work.
+      InputError: no file can be made there, or another process is making it; seen at once, not
+        after hours of work.
     """
     if not writes_here:
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return
-    temporary = hidden_sibling(path, "incomplete")
-    with path_errors(path, "written"):
-        if gfile().isdir(path):
-            raise OSError("it is a folder")
-        with gfile().GFile(temporary, "w") as file:
-            file.write("")  # only this makes the file
+    if _is_stream(path):
+        yield path
+        return
+    with locked(path) as is_locked:
+        ending = f"incomplete-{host_name()[:32]}-{os.getpid()}-{next(_file_numbers)}"
+        temporary = hidden_sibling(path, ending)
+        with path_errors(path, "written"):
+            if gfile().isdir(path):
+                raise OSError("it is a folder")
+            left = f"{glob.escape(hidden_sibling(path, 'incomplete'))}*" if is_locked else ""
+            for name in glob.glob(left):
+                os.unlink(name)  # of a process that was killed
+            with gfile().GFile(temporary, "w") as file:
+                file.write("")  # only this makes the file
+        try:
+            yield temporary
+            with path_errors(path, "written"):
+                synced(temporary)
+                gfile().rename(temporary, path, overwrite=True)
+                synced(os.path.dirname(path) or ".")
+        except BaseException:
+            _remove_quietly(temporary)
+            raise
+
+
+_file_numbers = itertools.count()
+
+
+def _is_stream(path: str) -> bool:
+    names = ("/dev/std", "/dev/fd/", "/proc/")
+    is_other = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return path.startswith(names) or is_other
+
+
+def _remove_quietly(path: str) -> None:
     try:
-        yield temporary
-        gfile().rename(temporary, path, overwrite=True)
-    except BaseException:
-        if gfile().exists(temporary):
-            gfile().remove(temporary)
-        raise
+        if gfile().exists(path):
+            gfile().remove(path)
+    except Exception as error:  # what failed before counts
+        if not is_system_error(error):
+            raise
 
 
 def copy_folder(source: str, target: str, *, last: str) -> None:

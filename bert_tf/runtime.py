@@ -6,11 +6,14 @@ What is set in the environment already is left as it is. If TensorFlow was impor
 
 import contextlib
 import ctypes
+import errno
 import importlib
+import json
 import os
 import re
 import shlex
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -21,6 +24,11 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # on Windows nothing is locked
+    fcntl = None
 
 
 def choose_cpu_kernels() -> None:
@@ -189,6 +197,82 @@ def load_tensorflow() -> None:
     if "tensorflow" not in sys.modules:
         with without_notices():
             importlib.import_module("tensorflow").config.list_physical_devices()
+
+
+# ---------------------------------------------------------------------------- locks, errors
+
+NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
+
+
+def host_name() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
+
+
+def is_system_error(error: BaseException) -> bool:
+    """Whether it is what the system, or TensorFlow, raises where something cannot be done."""
+    tf = sys.modules.get("tensorflow")  # not loaded for this: it takes seconds
+    return isinstance(error, OSError) or (tf is not None and isinstance(error, tf.errors.OpError))
+
+
+def take_lock(name: str, path: str) -> int | None:
+    """Locks the file `name` while this process lives, on behalf of an output.
+
+    Returns:
+      The open file; None where there are no locks.
+
+    Raises:
+      InputError: another process holds the lock; the file tells which.
+      OSError: the file cannot be made.
+    """
+    while fcntl is not None:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(os.close, lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _held(path, os.pread(lock, 1 << 16, 0)) from None
+            except OSError as error:
+                if error.errno not in NOT_SUPPORTED:
+                    raise
+                return None
+            if _is_same_file(lock, name):  # else its last holder has removed it meanwhile
+                os.ftruncate(lock, 0)
+                holder = {"command": command_line()[:300], "process": os.getpid()}
+                holder |= {"host": host_name(), "since": time.time()}
+                os.pwrite(lock, json.dumps(holder).encode(), 0)
+                on_error.pop_all()
+                return lock
+    return None
+
+
+def _is_same_file(opened: int, name: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(opened), os.stat(name))
+    except FileNotFoundError:
+        return False
+
+
+def _held(path: str, content: bytes) -> InputError:
+    """The error that names the holder of a lock, from the content of the lock file."""
+    try:
+        holder = json.loads(content)
+        since = float(holder["since"])
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+        ago = duration(max(0, time.time() - since))
+        process = f"process {holder['process']} on {holder['host']}"
+        who = f"{process} ({str(holder['command'])!r}, since {began}, {ago} ago)"
+    except (ValueError, TypeError, KeyError, OverflowError, OSError):  # not yet written
+        who = process = "another process"
+    return InputError(
+        f"{path}, which {who} is writing",
+        "one process for one output",
+        f"wait until {process} has ended, or end it; or choose another output",
+    )
+
+
+# ---------------------------------------------------------------------------- signals
 
 
 class Interrupted(SystemExit):

@@ -1,7 +1,14 @@
 """Files in and out: what is no text, no JSON, not there; and what a failure leaves behind."""
 
+import contextlib
 import json
+import os
 import pathlib
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
@@ -50,6 +57,10 @@ NO_JSON = {
     "no object": b"[1, 2]",
     "null": b"null",
     "too deep": b"[" * 10**6,
+    "NaN": b'{"a": NaN}',
+    "infinite": b'{"a": [-Infinity]}',
+    "a number that floating point cannot hold": b'{"a": 1e999}',
+    "a key twice": b'{"b": {"a": 1, "c": 2, "a": 1}}',
 }
 
 
@@ -60,6 +71,33 @@ def test_what_is_no_json(tmp_path, content):
     with pytest.raises(InputError, match=r"a\.json, which is not JSON") as caught:
         files.read_json(str(path), expected="sizes", remedy="find them")
     assert (caught.value.expected, caught.value.remedy) == ("sizes", "find them")
+
+
+def test_why_it_is_no_json(tmp_path):
+    path = tmp_path / "a.json"
+    reasons = {"NaN": "NaN is not a finite", "twice": "'a' is given twice", "deep": "nested too"}
+    for name, reason in reasons.items():
+        content = next(content for key, content in NO_JSON.items() if name in key)
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=reason):
+            files.read_json(str(path))
+
+
+def test_a_line_that_is_too_long_is_never_held_whole():
+    blocks = iter([b"one\ntwo", b"2\r\n", *[b"abcdefg"] * 100])
+    lines = files.lines_of(blocks, "in", limit=20)
+    assert [next(lines), next(lines)] == [b"one\n", b"two2\r\n"]
+    with pytest.raises(InputError, match="in, line 3, which is longer than 20 bytes"):
+        next(lines)
+    assert len(list(blocks)) == 97
+
+
+def test_a_line_as_long_as_the_limit_is_read(tmp_path):
+    path = tmp_path / "in"
+    path.write_bytes(b"1234567\n89\n")
+    assert list(files.read_lines(str(path), limit=7)) == [b"1234567\n", b"89\n"]
+    with pytest.raises(InputError, match=r"in, line 1, which is longer than 6 bytes"):
+        list(files.read_lines(str(path), limit=6))
 
 
 def test_files_that_are_not_there(tmp_path):
@@ -106,10 +144,115 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, call):
 
 
 def test_what_a_killed_process_left_is_written_over(tmp_path):
-    (tmp_path / ".a.txt.incomplete").write_text("begun, and longer than what comes")
+    for ending in ("", "-host-1-0"):
+        (tmp_path / f".a.txt.incomplete{ending}").write_text("begun, and longer than what comes")
+    (tmp_path / ".a.txt.lock").write_text("of the same process")
     files.write_text(str(tmp_path / "a.txt"), "one\n")
     assert (tmp_path / "a.txt").read_text() == "one\n"
     assert names(tmp_path) == {"a.txt"}
+
+
+HOLDER = """
+import sys, time
+from bert_tf import files
+with files.locked(sys.argv[1], folder=sys.argv[2] == "folder"):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def held_by_a_process(path: pathlib.Path, kind: str) -> Iterator[subprocess.Popen]:
+    """A process that holds the lock of an output."""
+    command = [sys.executable, "-c", HOLDER, str(path), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_one_process_writes_an_output(tmp_path, kind):
+    path = tmp_path / "out"
+    with held_by_a_process(path, kind) as process:
+        with (
+            pytest.raises(InputError, match="out, which process") as caught,
+            files.locked(str(path), folder=kind == "folder"),
+        ):
+            pytest.fail("two hold it")
+        assert f"process {process.pid} on {socket.gethostname()} ('" in caught.value.received
+        assert f"{path} {kind}" in caught.value.received.replace("'", "")  # the command
+        assert re.search(
+            r"since 2\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d, \d+ s ago", caught.value.received
+        )
+        assert f"process {process.pid}" in caught.value.remedy
+        process.kill()
+        process.wait()
+        with files.locked(str(path), folder=kind == "folder") as is_locked:  # which has died
+            assert is_locked
+            assert len(list(tmp_path.rglob(".*lock"))) == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_of_several_processes_of_a_run_only_the_chief_locks(tmp_path, monkeypatch):
+    with files.locked(str(tmp_path), folder=True):
+        monkeypatch.setattr(files, "writes_here", False)
+        with files.locked(str(tmp_path), folder=True) as is_locked:
+            assert not is_locked
+
+
+def test_a_lock_file_with_anything_in_it(tmp_path):
+    for content in (b"", b"null", b'{"since": 1e300}', b"\xff", b'{"since": "x"}'):
+        with files.locked(str(tmp_path / "out")):
+            (tmp_path / ".out.lock").write_bytes(content)
+            with (
+                pytest.raises(InputError, match="out, which another process is writing"),
+                files.locked(str(tmp_path / "out")),
+            ):
+                pytest.fail("two hold it")
+
+
+def test_two_writers_of_one_file(tmp_path):
+    """The second is refused; the first one's file is what it wrote."""
+    path = tmp_path / "a.jsonl"
+    with files.whole_file(str(path)) as temporary, open(temporary, "w") as file:
+        file.write("one\n")
+        with pytest.raises(InputError, match="is writing"):
+            files.write_text(str(path), "two\n")
+    assert path.read_text() == "one\n"
+    assert names(tmp_path) == {"a.jsonl"}
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    fsync, rename = os.fsync, tf.io.gfile.rename
+
+    def traced(name, function):
+        def call(*args, **kwargs):
+            what = os.readlink(f"/proc/self/fd/{args[0]}") if name == "fsync" else args[1]
+            calls.append((name, what))
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", traced("fsync", fsync))
+    monkeypatch.setattr("tensorflow.io.gfile.rename", traced("rename", rename))
+    path = str(tmp_path / "a.txt")
+    files.write_text(path, "one\n")
+    contents, name, folder = calls
+    assert re.fullmatch(re.escape(f"{tmp_path}/.a.txt.incomplete-") + r".+-\d+-\d+", contents[1])
+    assert (contents[0], name, folder) == ("fsync", ("rename", path), ("fsync", str(tmp_path)))
+
+
+def test_a_pipe_is_written_as_it_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(str(pipe), "one\n")
+    assert os.read(reader, 100) == b"one\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert names(tmp_path) == {"pipe"}
 
 
 def test_a_file_that_cannot_be_made_is_refused_before_the_work():
