@@ -1,14 +1,160 @@
-"""The sizes and constants of a BERT: `bert_config.json`."""
+"""The sizes and constants of a BERT, `bert_config.json`; and JSON files as dataclasses."""
 
+import collections
 import dataclasses
+import difflib
 import json
-import math
+import operator
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
+
+# ---------------------------------------------------------------------------- typed JSON
+
+Declared = TypeVar("Declared")
+_KINDS = {  # of an annotation: the values that it takes, and how messages call them
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: (int | float, "a finite number"),
+    str: (str, "a text"),
+}
+_BOUNDS = {
+    "low": (operator.ge, "at least {}"),
+    "high": (operator.le, "at most {}"),
+    "below": (operator.lt, "below {}"),
+}
+
+
+def typed(cls: type[Declared], values: Any, *, source: str) -> Declared:
+    """A dataclass from the object of a JSON file, checked against the declarations of its fields.
+
+    A field is annotated with int, float, bool, str, Any, another dataclass, `tuple[KIND, ...]` (a
+    list in JSON) or `dict[str, KIND]`, each also `| None`. Its metadata may hold
+
+        low, high, below    bounds of every number in it
+        choices             the only values
+        filled              whether no text and no list in it may be empty
+        distinct            whether the items of a list must differ
+
+    A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN and
+    infinity are never taken.
+
+    Args:
+      cls: the dataclass.
+      values: what the file holds.
+      source: names the file in messages.
+
+    Raises:
+      InputError: it is no object, a key is unknown or missing, or a value is not as declared.
+    """
+    try:
+        return _built(cls, values, "")
+    except InputError as error:
+        received = f"{source} with {error.received}"
+        raise InputError(received, error.expected, f"{error.remedy}, in {source}") from None
+
+
+def check_fields(instance: Any) -> None:
+    """Raises `InputError` unless the fields of a dataclass have values that `typed` takes."""
+    kinds = typing.get_type_hints(type(instance))
+    for field in dataclasses.fields(instance):
+        _taken(kinds[field.name], getattr(instance, field.name), field.name, field.metadata)
+
+
+def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
+    """An instance from an object; `prefix` stands before its keys in messages."""
+    if not isinstance(values, Mapping):
+        raise _refused(prefix.rstrip(".") or "the outermost value", values, "a JSON object")
+    kinds, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+    if unknown := sorted(values.keys() - fields.keys(), key=str):
+        near = {_shown(key): difflib.get_close_matches(str(key), fields, n=1) for key in unknown}
+        instead = [f"{match} instead of {key}" for key, found in near.items() for match in found]
+        raise InputError(
+            "the unknown keys " + ", ".join(prefix + _shown(key) for key in unknown[:9]),
+            f"only {', '.join(sorted(fields))}",
+            f"write {', '.join(instead)}" if instead else "remove what is of another kind",
+        )
+    missing = [
+        prefix + key
+        for key, field in fields.items()
+        if key not in values and field.default is field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
+    return cls(
+        **{
+            key: _taken(kinds[key], value, prefix + key, fields[key].metadata)
+            for key, value in values.items()
+        }
+    )
+
+
+def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
+    """A JSON value as the annotation `kind` has it: lists as tuples, objects as dataclasses."""
+    inner = typing.get_args(kind)
+    if types.NoneType in inner:
+        if value is None:
+            return None
+        (kind,) = set(inner) - {types.NoneType}
+        inner = typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return value if isinstance(value, kind) else _built(kind, value, f"{name}.")
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise _refused(name, value, "a list")
+        if bounds.get("filled") and not value:
+            raise _refused(name, value, "a list with something in it")
+        items = [_taken(inner[0], v, f"{name}[{i}]", bounds) for i, v in enumerate(value)]
+        if bounds.get("distinct") and len(set(items)) < len(items):
+            twice, _ = collections.Counter(items).most_common(1)[0]
+            raise _refused(name, value, f"{twice!r:.80} only once")
+        return tuple(items)
+    if typing.get_origin(kind) is dict:
+        if not isinstance(value, Mapping):
+            raise _refused(name, value, "a JSON object")
+        return {key: _taken(inner[1], v, f"{name}.{key}", bounds) for key, v in value.items()}
+    if kind is not Any:
+        _check_value(kind, value, name, bounds)
+    return value
+
+
+def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:
+    """Raises `InputError` unless it is of the kind bool, int, float or str, and within bounds."""
+    kinds, expected = _KINDS[kind]
+    fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool)
+    if kind is float:  # greater ones, infinity and NaN are not finite
+        fits = fits and abs(value) <= sys.float_info.max
+    elif kind is str:  # "\ud800" in JSON is half a character, which no file can hold
+        fits = fits and not any("\ud800" <= character <= "\udfff" for character in value)
+        if bounds.get("filled"):
+            expected += ", not empty"
+            fits = fits and value != ""
+    for bound, (holds, text) in _BOUNDS.items():
+        if bound in bounds:
+            expected += ", " + text.format(bounds[bound])
+            fits = fits and holds(value, bounds[bound])
+    if choices := bounds.get("choices"):
+        expected = f"one of {', '.join(map(str, choices))}"
+        fits = fits and value in choices
+    if not fits:
+        raise _refused(name, value, expected)
+
+
+def _shown(key: Any) -> str:
+    return f"{key:.80}" if isinstance(key, str) and key.isprintable() else f"{key!r:.80}"
+
+
+def _refused(name: str, value: Any, expected: str) -> InputError:
+    return InputError(f"{name} {value!r:.80}", expected, f"correct {name}")
+
+
+# ---------------------------------------------------------------------------- the sizes of a BERT
 
 # Written into released configurations, read by nothing: the pooler they describe is the one
 # that every BERT has.
@@ -37,6 +183,15 @@ HEADS = {
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 
+def size(default: Any = dataclasses.MISSING) -> Any:
+    """A field for a number of rows, layers, word pieces or the like: what an int32 can count."""
+    return dataclasses.field(default=default, metadata={"low": 1, "high": 2**31 - 1})
+
+
+def _number(default: float, **bounds: float) -> Any:
+    return dataclasses.field(default=default, metadata={"low": 0, **bounds})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """Sizes of a BERT, named as the keys of `bert_config.json` (original: `BertConfig`).
@@ -45,71 +200,46 @@ class BertConfig:
       InputError: a size is not positive, sizes do not fit each other, or the activation is unknown.
     """
 
-    vocab_size: int  # V, rows of the word-embedding table
-    hidden_size: int = 768  # D
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12  # N; the head size H is D / N
-    intermediate_size: int = 3072  # F
-    hidden_act: str = "gelu"  # gelu is the tanh form; gelu_erf the exact one
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512  # the longest sequence
-    type_vocab_size: int = 16  # the original's default; released files say 2
-    initializer_range: float = 0.02  # standard deviation of the truncated normal
-    layer_norm_eps: float = 1e-12  # ours; the original has 1e-12 in its code
+    vocab_size: int = size()  # V, rows of the word-embedding table
+    hidden_size: int = size(768)  # D
+    num_hidden_layers: int = size(12)
+    num_attention_heads: int = size(12)  # N; the head size H is D / N
+    intermediate_size: int = size(3072)  # F
+    # gelu is the tanh form; gelu_erf the exact one
+    hidden_act: str = dataclasses.field(default="gelu", metadata={"choices": ACTIVATIONS})
+    hidden_dropout_prob: float = _number(0.1, below=1)
+    attention_probs_dropout_prob: float = _number(0.1, below=1)
+    max_position_embeddings: int = size(512)  # the longest sequence
+    type_vocab_size: int = size(16)  # the original's default; released files say 2
+    initializer_range: float = _number(0.02)  # standard deviation of the truncated normal
+    layer_norm_eps: float = _number(1e-12)  # ours; the original has 1e-12 in its code
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            self._check_value(field, getattr(self, field.name))
+        check_fields(self)
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size {self.hidden_size} with num_attention_heads "
                 f"{self.num_attention_heads}",
                 "a hidden size that is a multiple of the number of heads",
-                "change one of the two in the configuration",
+                "change one of the two",
             )
-        if self.hidden_act not in ACTIVATIONS:
-            raise InputError(
-                f"hidden_act {self.hidden_act!r}",
-                f"one of {', '.join(ACTIVATIONS)}",
-                "change hidden_act in the configuration",
-            )
-
-    def _check_value(self, field: dataclasses.Field, value: Any) -> None:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if field.type is int and not (is_number and isinstance(value, int) and value > 0):
-            expected = "a whole number above 0"
-        elif field.type is float and not (is_number and 0 <= value < math.inf):
-            expected = "a number, 0 or more"
-        elif field.name.endswith("dropout_prob") and value >= 1:
-            expected = "a probability below 1"
-        else:
-            return
-        raise InputError(
-            f"{field.name} {value!r}", expected, f"correct {field.name} in the configuration"
-        )
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], *, source: str = "the given dict") -> "BertConfig":
+    def from_dict(
+        cls, values: Mapping[str, Any], *, source: str = "the given dict"
+    ) -> "BertConfig":
         """Builds a configuration; `source` names it in messages.
 
         Raises:
           InputError: a key is unknown, vocab_size is missing, or a value is wrong.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        # null is how the original spells "no activation".
-        values = {k: "linear" if k == "hidden_act" and not v else v for k, v in values.items()}
-        refuse_unknown_keys(values.keys() - UNUSED_KEYS, known, source=source)
-        if "vocab_size" not in values:
-            raise InputError(
-                f"{source} without vocab_size", "the size of the vocabulary", "add vocab_size"
+        if isinstance(values, Mapping):
+            values = {key: value for key, value in values.items() if key not in UNUSED_KEYS}
+            act = values.get("hidden_act", "gelu")  # null and capitals: as in the original
+            values["hidden_act"] = (
+                "linear" if act is None else act.lower() if isinstance(act, str) else act
             )
-        try:
-            return cls(**{k: v for k, v in values.items() if k in known})
-        except InputError as error:
-            raise InputError(
-                f"{error.received} in {source}", error.expected, error.remedy
-            ) from None
+        return typed(cls, values, source=source)
 
     @classmethod
     def from_json_file(cls, path: str | pathlib.Path) -> "BertConfig":
@@ -148,13 +278,3 @@ class BertConfig:
                 "give the vocabulary that belongs to the model, or set vocab_size in the "
                 "configuration",
             )
-
-
-def refuse_unknown_keys(keys: Iterable[str], known: Iterable[str], *, source: str) -> None:
-    """Raises `InputError` naming the keys of a JSON object that are not known."""
-    if unknown := sorted(set(keys) - set(known)):
-        raise InputError(
-            f"{source} with the unknown keys {', '.join(unknown)}",
-            f"only {', '.join(sorted(known))}",
-            "correct the spelling, or remove keys of another kind of model",
-        )

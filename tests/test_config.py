@@ -1,13 +1,15 @@
-"""BertConfig: the released files, and everything that must be refused."""
+"""Typed JSON files, and BertConfig: the released ones, and everything that must be refused."""
 
+import dataclasses
 import json
 import math
+import typing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.config import ACTIVATIONS, BertConfig
+from bert_tf.config import ACTIVATIONS, BertConfig, typed
 from bert_tf.errors import InputError
 
 # As in the archives of the released models.
@@ -83,9 +85,13 @@ def test_round_trip(values):
     assert {name: config.to_dict()[name] for name in values} == values
 
 
-@pytest.mark.parametrize("nothing", [None, "", "linear"])
+@pytest.mark.parametrize("nothing", [None, "Linear", "linear"])
 def test_no_activation(nothing):
     assert BertConfig.from_dict(UNCASED_BASE | {"hidden_act": nothing}).hidden_act == "linear"
+
+
+def test_capitals_in_an_activation_as_in_the_original():
+    assert BertConfig.from_dict(UNCASED_BASE | {"hidden_act": "GELU"}).hidden_act == "gelu"
 
 
 def test_sizes_may_be_changed_but_are_checked_again():
@@ -97,12 +103,12 @@ SIZES = [name for name, value in UNCASED_BASE.items() if isinstance(value, int)]
 
 
 @pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("value", [True, 0, -3, 2.5, 96.0, math.inf, math.nan, "12", None, [12]])
+@pytest.mark.parametrize("value", [True, 0, -3, 2.5, 96.0, 2**31, math.nan, "12", None, [12]])
 def test_sizes_that_are_no_sizes(name, value):
     with pytest.raises(InputError) as caught:
         BertConfig.from_dict(UNCASED_BASE | {name: value}, source="some.json")
-    assert caught.value.received == f"{name} {value!r} in some.json"
-    assert caught.value.expected == "a whole number above 0"
+    assert caught.value.received == f"some.json with {name} {value!r}"
+    assert caught.value.expected == "a whole number, at least 1, at most 2147483647"
     assert name in caught.value.remedy
 
 
@@ -114,13 +120,13 @@ def test_dropouts_that_are_no_probabilities(name, value):
 
 
 @pytest.mark.parametrize("name", ["initializer_range", "layer_norm_eps"])
-@pytest.mark.parametrize("value", [False, -1e-9, math.inf, math.nan, "0.02", None])
+@pytest.mark.parametrize("value", [False, -1e-9, math.inf, math.nan, 10**400, "0.02", None])
 def test_other_numbers_that_are_none(name, value):
     with pytest.raises(InputError, match=f"{name} "):
         BertConfig.from_dict(UNCASED_BASE | {name: value})
 
 
-@pytest.mark.parametrize("value", ["gelu_new", "GELU", 3, ["gelu"], {"a": 1}])
+@pytest.mark.parametrize("value", ["gelu_new", "", 0, 3, False, [], ["gelu"], {"a": 1}])
 def test_unknown_activation(value):
     with pytest.raises(InputError, match="hidden_act") as caught:
         BertConfig.from_dict(UNCASED_BASE | {"hidden_act": value})
@@ -133,11 +139,12 @@ def test_unknown_keys_are_named():
             UNCASED_BASE | {"num_layers": 12, "embedding_size": 128}, source="albert.json"
         )
     assert caught.value.received == "albert.json with the unknown keys embedding_size, num_layers"
+    assert "write " in caught.value.remedy
 
 
 def test_missing_vocab_size():
     values = {name: value for name, value in UNCASED_BASE.items() if name != "vocab_size"}
-    with pytest.raises(InputError, match=r"some\.json without vocab_size"):
+    with pytest.raises(InputError, match=r"some\.json with no vocab_size"):
         BertConfig.from_dict(values, source="some.json")
 
 
@@ -178,3 +185,89 @@ def test_vocabulary_size():
         config.check_vocabulary_size(size, vocab_file="vocab.txt")
     with pytest.raises(InputError, match=r"vocab\.txt with 8 word pieces"):
         config.check_vocabulary_size(8, vocab_file="vocab.txt")
+
+
+# ---------------------------------------------------------------------------- typed
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    shape: tuple[int | None, ...]
+    dtype: str = dataclasses.field(default="int32", metadata={"choices": ("int32", "string")})
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """A field of each kind that a file may have."""
+
+    count: int = dataclasses.field(metadata={"low": 1, "high": 13})
+    share: float | None = dataclasses.field(default=None, metadata={"low": -1, "below": 2.5})
+    cased: bool = False
+    labels: tuple[str, ...] | None = dataclasses.field(
+        default=None, metadata={"distinct": True, "filled": True}
+    )
+    tensors: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    first: Tensor | None = None
+    other: typing.Any = None
+
+
+def test_typed_values():
+    assert typed(Declared, {"count": 13}, source="f") == Declared(13)
+    values = {
+        "count": 1, "share": -1, "cased": True, "labels": ["b", "a"], "other": [1.5, {}],
+        "tensors": {"x": {"shape": [None, 7], "dtype": "string"}}, "first": {"shape": []},
+    }  # fmt: skip
+    assert typed(Declared, values, source="f") == Declared(
+        1, -1, True, ("b", "a"), {"x": Tensor((None, 7), "string")}, Tensor(()), [1.5, {}]
+    )
+    optional = ("share", "labels", "first")
+    assert typed(Declared, {"count": 2} | dict.fromkeys(optional), source="f") == Declared(2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "received", "expected"),
+    [
+        ({"count": 0}, "count 0", "a whole number, at least 1, at most 13"),
+        ({"count": 14}, "count 14", "at most 13"),
+        ({"count": 12.0}, "count 12.0", "a whole number"),
+        ({"count": True}, "count True", "a whole number"),
+        ({"count": None}, "count None", "a whole number"),
+        ({"share": 2.5}, "share 2.5", "a finite number, at least -1, below 2.5"),
+        ({"share": math.nan}, "share nan", "a finite number"),
+        ({"share": -math.inf}, "share -inf", "a finite number"),
+        ({"share": "0"}, "share '0'", "a finite number"),
+        ({"cased": "false"}, "cased 'false'", "true or false"),
+        ({"cased": 0}, "cased 0", "true or false"),
+        ({"labels": "ab"}, "labels 'ab'", "a list"),
+        ({"labels": []}, "labels []", "a list with something in it"),
+        ({"labels": ["a", ""]}, "labels[1] ''", "a text, not empty"),
+        ({"labels": ["a", 1]}, "labels[1] 1", "a text"),
+        ({"labels": ["a", "\ud800"]}, "labels[1] '\\ud800'", "a text"),
+        ({"labels": ["b", "a", "b"]}, "labels ['b', 'a', 'b']", "'b' only once"),
+        ({"tensors": []}, "tensors []", "a JSON object"),
+        ({"tensors": {"x": 3}}, "tensors.x 3", "a JSON object"),
+        ({"tensors": {"x": {}}}, "no tensors.x.shape", "a value for each"),
+        ({"tensors": {"x": {"shape": [1, "2"]}}}, "tensors.x.shape[1] '2'", "a whole number"),
+        ({"first": {"shape": [], "dtype": "int8"}}, "first.dtype 'int8'", "one of int32, string"),
+        ({"first": {"shape": [], "name": 1}}, "the unknown keys first.name", "only dtype, shape"),
+        ({"cout": 1, "\x1b": 2}, r"the unknown keys '\x1b', cout", "only cased, count"),
+    ],
+)
+def test_values_that_are_not_as_declared(changes, received, expected):
+    with pytest.raises(InputError) as caught:
+        typed(Declared, {"count": 3} | changes, source="a.json")
+    assert caught.value.received == f"a.json with {received}"
+    assert caught.value.expected.startswith(expected) or expected in caught.value.expected
+    assert caught.value.remedy.endswith(", in a.json")
+
+
+@pytest.mark.parametrize("values", [None, 3, "count", [{"count": 3}]])
+def test_what_is_no_object(values):
+    with pytest.raises(InputError, match=r"a\.json with the outermost value .*\n.*a JSON object"):
+        typed(Declared, values, source="a.json")
+
+
+def test_a_key_that_is_spelt_almost_right():
+    with pytest.raises(InputError) as caught:
+        typed(Declared, {"count": 3, "label": ["a"]}, source="a.json")
+    assert caught.value.remedy == "write labels instead of label, in a.json"

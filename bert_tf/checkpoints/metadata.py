@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig, refuse_unknown_keys
+from bert_tf.config import HEADS, BertConfig, check_fields, size, typed
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, read_json, write_text
 
@@ -25,22 +25,42 @@ FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
 
+def _field(**bounds: Any) -> Any:
+    return dataclasses.field(default=None, metadata=bounds)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """What belongs to a model beside its sizes and weights; None: unknown."""
+    """What belongs to a model beside its sizes and weights; None: unknown.
+
+    Raises:
+      InputError: a value is not of its kind, or cannot be with another.
+    """
 
     do_lower_case: bool | None = None  # of the text before it is cut into word pieces
-    architecture: str | None = None  # Hugging Face's name of the class, such as BertForMaskedLM
-    labels: tuple[str, ...] | None = None  # names of the classes of a head, by number
+    architecture: str | None = _field(filled=True)  # Hugging Face's class, such as BertForMaskedLM
+    labels: tuple[str, ...] | None = _field(filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
-    task: str | None = None  # of bert_tf.config.HEADS, where the architecture has several
+    task: str | None = _field(choices=tuple(HEADS))  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
-    num_choices: int | None = None  # sequences of a record of multiple choice
-    max_seq_length: int | None = None  # word pieces of a sequence at most
-    doc_stride: int | None = None  # from the beginning of a context's window to that of the next
-    max_query_length: int | None = None  # word pieces of a question at most
+    num_choices: int | None = size(None)  # sequences of a record of multiple choice
+    max_seq_length: int | None = size(None)  # word pieces of a sequence at most
+    doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
+    max_query_length: int | None = _field(low=0, high=2**31 - 1)  # pieces of a question at most
     version_2_with_negative: bool | None = None  # on questions that may have no answer
+
+    def __post_init__(self):
+        check_fields(self)
+        if None not in (self.max_query_length, self.max_seq_length) and (
+            self.max_query_length >= self.max_seq_length
+        ):
+            raise InputError(
+                f"max_query_length {self.max_query_length} with max_seq_length "
+                f"{self.max_seq_length}",
+                "questions that leave room for a text",
+                "correct one of the two",
+            )
 
     def known(self) -> dict[str, Any]:
         """What is known, by name."""
@@ -54,10 +74,7 @@ class ModelMetadata:
     def from_json_file(cls, path: str) -> "ModelMetadata":
         """Reads a model_facts.json; without the file nothing is known."""
         values = read_json(path) if gfile().exists(path) else {}
-        known = [field.name for field in dataclasses.fields(cls)]
-        refuse_unknown_keys(values, known, source=path)
-        labels = values.get("labels")
-        return cls(**values | {"labels": labels if labels is None else tuple(labels)})
+        return typed(cls, values, source=path)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

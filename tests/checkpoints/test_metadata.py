@@ -1,6 +1,8 @@
 """bert_tf.checkpoints.metadata: what lies beside the weights."""
 
 import dataclasses
+import json
+import math
 
 import model_files
 import pytest
@@ -31,3 +33,42 @@ def test_pieces_that_cannot_stand_on_a_line(tmp_path, tensors, piece):
         with pytest.raises(InputError, match="whose piece 40 is"):
             save_weights(f"{tmp_path}/a", weights, to_format=to_format)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"null_score_diff_threshold": math.nan}, {"null_score_diff_threshold": [1]},
+        {"null_score_diff_threshold": True}, {"null_score_diff_threshold": -math.inf},
+        {"labels": "ab"}, {"labels": 5}, {"labels": []}, {"labels": ["a", "b", "a"]},
+        {"labels": ["a", ""]}, {"labels": ["a", 1]}, {"labels": {"a": 0}},
+        {"do_lower_case": "false"}, {"do_lower_case": 0}, {"pairs": 1},
+        {"version_2_with_negative": "no"}, {"architecture": 7}, {"architecture": ""},
+        {"task": "classifier"}, {"num_choices": 0}, {"max_seq_length": "12"},
+        {"max_seq_length": 12.5}, {"max_seq_length": 128.0}, {"doc_stride": "x"},
+        {"doc_stride": 0}, {"doc_stride": 10**12}, {"max_query_length": -1},
+        {"max_query_length": 64, "max_seq_length": 64},
+    ],
+)  # fmt: skip
+def test_metadata_of_other_kinds_are_refused(tmp_path, wrong):
+    """Each would decide answers, or end in a traceback, much later."""
+    path = tmp_path / "model_facts.json"
+    path.write_text(json.dumps(wrong))
+    with pytest.raises(InputError) as caught:
+        ModelMetadata.from_json_file(str(path))
+    assert str(path) in caught.value.received
+    with pytest.raises(InputError):
+        ModelMetadata(**wrong)
+
+
+def test_metadata_at_the_ends_of_their_ranges(tmp_path):
+    path = tmp_path / "model_facts.json"
+    values = {
+        "labels": ["b", "a"], "max_query_length": 0, "max_seq_length": 1, "doc_stride": 2**31 - 1,
+        "null_score_diff_threshold": -3, "task": None,
+    }  # fmt: skip
+    path.write_text(json.dumps(values))
+    metadata = ModelMetadata.from_json_file(str(path))
+    assert metadata.known() == {k: v for k, v in values.items() if v} | {
+        "max_query_length": 0, "labels": ("b", "a")
+    }  # fmt: skip
