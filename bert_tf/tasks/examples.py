@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.labels import Label, Labels, TagError
+from bert_tf.tasks.labels import Label, Labels, TagError, text_of
 from bert_tf.tasks.tables import Column, Columns, Row, pick, read_conll, read_rows, refuse_header
 
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
@@ -98,8 +98,10 @@ class Layout:
     ) -> list[AnyExample]:
         """The examples of a dataset of dicts, whose keys are the columns; `source` for messages.
 
-        Numbers are labels by their number in `label_names`.
+        Numbers are labels by their number in `label_names`; -1 stands for no label there.
         """
+        if label_names and not labels.are_fixed and labels.head != "token_labels":
+            labels = dataclasses.replace(labels, names=tuple(label_names))  # refuses others
         rows = _rows_of(
             source, dicts, self._columns(labelled), self._optional(labelled), label_names or ()
         )
@@ -128,8 +130,8 @@ class Layout:
         places: dict[str, str] = {}  # of the ids in the file
         for row, texts in self._texts(source, rows, labelled):
             label, guid = _label(row, labels, labelled), str(len(examples))
-            if row.cells.get("id") is not None:
-                guid = str(row.cells["id"]).strip()
+            if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
+                guid = _id(row)
                 if guid in places:
                     raise InputError(
                         f"{row.place}: the id {guid!r}, which {places[guid]} has too",
@@ -259,10 +261,16 @@ class WordColumns(Layout):
             if words == []:  # conll2003 of tensorflow-datasets ends with such a sentence
                 num_empty += 1
                 continue
-            if not words or not all(isinstance(word, str) and word.strip() for word in words):
+            if not isinstance(words, list) or not all(
+                isinstance(word, str) and word.strip() for word in words
+            ):
                 _refuse_empty(row, "one of the words")
-            if tags is not None and len(tags) != len(words):
-                raise ValueError(f"{row.place}: {len(words)} words, {len(tags)} tags")
+            if tags is not None and not (isinstance(tags, list) and len(tags) == len(words)):
+                raise InputError(
+                    f"{row.place}: {len(words)} words with the tags {tags!r:.80}",
+                    "a list with a tag for each word",
+                    "correct the data",
+                )
             yield row, (tuple(words),)
         if num_empty:
             logging.warning("%s: %d sentences without a word", source, num_empty)
@@ -280,10 +288,21 @@ def _text(row: Row, part: str, *, may_be_empty: bool = False) -> str:
     return text
 
 
+def _id(row: Row) -> str:
+    guid = text_of(row.cells["id"])
+    if not guid:
+        raise InputError(
+            f"{row.place}: {row.cells['id']!r:.80} for the id",
+            "a text or a number in every row",
+            "correct the row, or leave the column of the ids out",
+        )
+    return guid
+
+
 def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
     cell = row.cells.get("label")
     is_empty = cell is None or (cell == "" and labels.head != "multi_label")
-    if labelled == NONE or (labelled == OPTIONAL and is_empty):
+    if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
         return None
     is_tags = labels.head == "token_labels" and not is_empty
     try:
@@ -335,6 +354,8 @@ def _rows_of(
     def named(label: Any) -> Any:
         if isinstance(label, list):
             return list(map(named, label))
+        if label == -1 and label_names and "label" in optional:
+            return None
         is_number = isinstance(label, int) and 0 <= label < len(label_names)
         return label_names[label] if is_number else label
 

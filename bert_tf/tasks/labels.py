@@ -31,6 +31,18 @@ IGNORED = -1  # the label id of a position that has no label
 OUTSIDE = "O"  # the tag of a word that is in no entity
 # Some schemes mark the end of an entity (E, L) or an entity of one word (S, U); B and I suffice.
 TAG_PREFIXES = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
+TAG = re.compile(r"([BISUEL])-(.+)")
+GREATEST = float(np.finfo(np.float32).max)  # scores are float32 in records
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
+# A list, dict, tuple or vector of 0 and 1 as a program prints it: no name of a label.
+PRINTED = re.compile(
+    r"\[.*\]|\{.*\}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)|[01](?:\W+[01]){2,}",
+    re.DOTALL,
+)
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # of JSON
+SEPARATORS = (",", ";", "|", "\t")  # usual ones
+BINARY = {"0", "1", "0.0", "1.0", "false", "true"}
 
 Label = str | float | tuple[str, ...]
 
@@ -86,15 +98,38 @@ class Labels:
           ValueError: with what is expected in the cell.
         """
         if self.head == "multi_label":
-            if value is None:
-                raise ValueError("labels; an empty cell or list where none applies")
-            parts = value if isinstance(value, Sequence) else [value]
-            parts = value.split(self.separator) if isinstance(value, str) else parts
-            return tuple(dict.fromkeys(self._known(text) for text in map(_text_of, parts) if text))
-        text = _text_of(value)
-        if not text:
+            return self._parse_several(value)
+        text = text_of(value)
+        if text and self.head == "regression":
+            return self._score(text)
+        if text is None or self.is_missing(text):
             raise ValueError(f"a label: {self.describe()}")
-        return self._score(text) if self.head == "regression" else self._known(text)
+        return self._known(text)
+
+    def is_missing(self, value) -> bool:
+        """Whether a cell or a value of JSON stands for no label."""
+        if not isinstance(value, str):
+            return value is None or value != value  # NaN
+        text = value.strip()
+        is_empty = not text and self.head != "multi_label"
+        return is_empty or (text not in self.names and bool(MISSING.fullmatch(text)))
+
+    def _parse_several(self, value) -> tuple[str, ...]:
+        if self.is_missing(value):
+            raise ValueError("labels; an empty cell or list where none applies")
+        cells = value if isinstance(value, list | tuple) else [value]
+        cells = value.split(self.separator) if isinstance(value, str) else cells
+        texts = [text_of(cell) for cell in cells]
+        known = set(self.names).union(self.synonyms)
+        for text in (value.strip() if isinstance(value, str) else "", *texts):
+            if text is None or (
+                (PRINTED.fullmatch(text) or MISSING.fullmatch(text)) and not known.issuperset(texts)
+            ):
+                raise ValueError(self.describe_several())
+        names = [self._known(text) for text in texts if text]
+        if len(set(names)) < len(names):
+            raise ValueError(self.describe_several())
+        return tuple(names)
 
     def parse_tags(self, values: Sequence) -> tuple[str, ...]:
         """The tags of a sentence, with B- at the first word of each entity and I- at the others.
@@ -105,26 +140,17 @@ class Labels:
         Raises:
           TagError: with what is expected, and which tag is wrong.
         """
-        tags, before = [], OUTSIDE
-        for number, value in enumerate(values):
-            if value != OUTSIDE:
-                match = re.fullmatch(r"([BISUEL])-(.+)", _text_of(value))
-                if not match:
-                    raise TagError("O, or B- or I- and the type of an entity", number)
-                prefix, kind = TAG_PREFIXES[match[1]], match[2]
-                value = f"{'I' if prefix == 'I' and before[2:] == kind else 'B'}-{kind}"
-                if self.names and value not in self.names:
-                    raise TagError(self.describe(), number)
-            tags.append(value)
-            before = value
+        tags = normal_tags(value.strip() if isinstance(value, str) else "" for value in values)
+        for number, tag in enumerate(tags):
+            if tag != OUTSIDE and not TAG.fullmatch(tag):
+                raise TagError("O, or B- or I- and the type of an entity", number)
+            if tag != OUTSIDE and self.names and tag not in self.names:
+                raise TagError(self.describe(), number)
         return tuple(tags)
 
     def _score(self, text: str) -> float:
-        try:
-            score = float(text)
-        except ValueError:
-            score = math.nan
-        if not (math.isfinite(score) and self.limits[0] <= score <= self.limits[1]):
+        score = float(text) if DECIMAL.fullmatch(text) else math.nan
+        if not (abs(score) <= GREATEST and self.limits[0] <= score <= self.limits[1]):
             raise ValueError(self.describe())
         return score
 
@@ -138,11 +164,20 @@ class Labels:
         """What a label can be, for messages."""
         if self.head == "regression":
             low, high = self.limits
-            return "a finite number" + (f" from {low:g} to {high:g}" if high < math.inf else "")
+            bounds = f" from {low:g} to {high:g}" if high < math.inf else ""
+            return f"a finite number{bounds}, such as 2.5 or 1e-3"
         if not self.names:
             return "any text"
         shown = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
         return f"one of the {len(self.names)} labels {shown}"
+
+    def describe_several(self) -> str:
+        """How several labels of an example are written, for messages."""
+        return (
+            f"the names that apply, each once: weather{self.separator}sport in a cell "
+            f'(--label_separator={self.separator!r}), in jsonl also ["weather", "sport"]; not '
+            "0 and 1 for each name, nor a list or dict as a program prints it"
+        )
 
     # ------------------------------------------------------------------------ names
 
@@ -175,6 +210,17 @@ class Labels:
         return {
             name for label in labels for name in ((label,) if isinstance(label, str) else label)
         }
+
+    @property
+    def separated(self) -> list[str]:
+        """The names that hold a usual separator, and so may be several names."""
+        separators = {*SEPARATORS, self.separator}
+        return [name for name in self.names if any(one in name for one in separators)]
+
+    @property
+    def are_binary(self) -> bool:
+        """Whether the names are 0 and 1, or other words for no and yes."""
+        return {name.lower() for name in self.names} <= BINARY
 
     # ------------------------------------------------------------------------ numbers
 
@@ -240,11 +286,29 @@ def probabilities(head: str, logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def _text_of(value) -> str:
-    """A cell, or a value of JSON, as text."""
-    if value is None:
-        return ""
-    return (value if isinstance(value, str) else json.dumps(value)).strip()
+def normal_tags(tags: Iterable[str]) -> list[str]:
+    """A sentence's tags with B- at the first word of each entity and I- at the others.
+
+    >>> normal_tags(["I-X", "I-X", "O", "U-X", "E-Y"])
+    ['B-X', 'I-X', 'O', 'B-X', 'B-Y']
+    """
+    normal, before = [], OUTSIDE
+    for tag in tags:
+        if match := TAG.fullmatch(tag):
+            prefix, kind = TAG_PREFIXES[match[1]], match[2]
+            is_inside = prefix == "I" and before in (f"B-{kind}", f"I-{kind}")
+            tag = f"{'I' if is_inside else 'B'}-{kind}"
+        normal.append(tag)
+        before = tag
+    return normal
+
+
+def text_of(value) -> str | None:
+    """A text or finite number as text; None of anything else, and of what is not Unicode."""
+    if isinstance(value, str):
+        return None if LONE_SURROGATE.search(value) else value.strip()
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return json.dumps(value) if is_number else None
 
 
 def _by_value(name: str) -> tuple[int, int, str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.runtime import import_extra
-from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.labels import Labels, normal_tags
 
 
 def _library(name: str = "sklearn.metrics") -> Any:
@@ -134,7 +134,10 @@ def evaluate(
     """
     if labels.head == "token_labels":
         decided = [labels.decide(rows) for rows in probabilities]
-        gold, tags = ([[*map(labels.spell, ids)] for ids in side] for side in (label_ids, decided))
+        # A model of a scheme where I- begins an entity predicts the same entities.
+        gold, tags = (
+            [normal_tags(map(labels.spell, ids)) for ids in side] for side in (label_ids, decided)
+        )
         return compute_metrics(names, gold, tags)
     gold, decided = np.asarray(label_ids), labels.decide(np.asarray(probabilities))
     if labels.head != "multi_label":

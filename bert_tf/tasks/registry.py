@@ -260,9 +260,20 @@ def _own_files(
             f"one of {', '.join(_LABEL_KINDS)}",
             "correct the flag; for words with tags use the task ner",
         )
-    if len(set(labels)) < len(labels) or "" in labels:
+    is_several = label_kind == "multi_label"
+    if is_several and not label_separator:
         raise InputError(
-            f"the labels {', '.join(map(repr, labels))}", "different names", "correct the flag"
+            "an empty --label_separator", "what is between the labels of a cell", "name it"
+        )
+    if (
+        len(set(labels)) < len(labels)
+        or not all(name.strip() == name != "" for name in labels)
+        or (is_several and any(label_separator in name for name in labels))
+    ):
+        raise InputError(
+            f"the labels {', '.join(map(repr, labels))}",
+            "different names" + f" without {label_separator!r}, the --label_separator" * is_several,
+            "correct --labels",
         )
     head, metrics = _LABEL_KINDS[label_kind]
     columns = _columns_of_own(

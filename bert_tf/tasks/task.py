@@ -13,7 +13,7 @@ from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
-from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.labels import Label, Labels
 from bert_tf.tasks.metrics import METRICS
 
 
@@ -178,10 +178,13 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
+        Warns of one label for all examples, and of names that look like several or like none.
+
         Raises:
-          InputError: there are too few to learn anything.
+          InputError: there are too few to learn anything, or 0 and 1 stand for names.
         """
-        found = self.labels.with_names_in(example.label for example in examples)
+        labels = [example.label for example in examples]
+        found = self.labels.with_names_in(labels)
         least = 1 if self.head == "multi_label" else 2
         if not self.labels.are_fixed and len(found.names) < least:
             raise InputError(
@@ -190,7 +193,36 @@ class Task:
                 f"{least} or more different labels",
                 "check which column holds the labels",
             )
+        if self.head == "multi_label" and not self.labels.are_fixed and found.are_binary:
+            raise InputError(
+                f"training data of the task {self.name} with the labels {', '.join(found.names)}",
+                found.describe_several(),
+                "write the names; if these are the names, add --labels=" + ",".join(found.names),
+            )
+        self._warn_of_doubtful(labels, found)
         return dataclasses.replace(self, labels=found)
+
+    def _warn_of_doubtful(self, labels: Sequence[Label], found: Labels) -> None:
+        if len(set(labels)) == 1 < len(labels) and self.head != "token_labels":
+            logging.warning(
+                "All %d training examples have the same label, %s: nothing can be learned from "
+                "them. Check which column holds the labels.",
+                *(len(labels), found.spell_label(labels[0]) or "none"),
+            )
+        if self.labels.are_fixed or self.head == "token_labels":
+            return
+        if found.separated:
+            logging.warning(
+                "%d labels hold a separator and are taken as one name each: %s. If they are "
+                "several names, use --label_kind=multi_label and --label_separator.",
+                *(len(found.separated), ", ".join(map(repr, found.separated[:3]))),
+            )
+        if missing := {"None", "null"}.intersection(found.names):
+            logging.warning(
+                "%r is taken as the name of a label. If it means that there is none, leave these "
+                "rows out.",
+                missing.pop(),
+            )
 
     def in_order_of(self, names: Sequence[str] | None) -> "Task":
         """This task with its labels in a model's order, if `names` are the same labels."""

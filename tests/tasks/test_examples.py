@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,8 @@ from bert_tf.tasks.examples import (
 from bert_tf.tasks.labels import Labels
 
 SCORES = Labels(head="regression", limits=(0.0, 5.0))
+NUMBERS, SETS = Labels(head="regression"), Labels(head="multi_label")
+IDS = TextColumns(text_a="t", label="l", id="i", id_required=True, file_format="jsonl")
 NO_HEADER = TextColumns(text_a=2, label=0)
 
 
@@ -118,6 +121,13 @@ def test_choices(write):
     assert layout.read(unlabelled, labels, labelled=OPTIONAL)[0].label is None
 
 
+def test_a_label_that_is_nan_is_none_in_test_data(write):
+    labels = (None, math.nan, "nan", "x")
+    rows = [json.dumps({"text": "A", "label": label}) for label in labels]
+    found = JSONL.read(write("\n".join(rows), "test.jsonl"), ANY, labelled=OPTIONAL)
+    assert [example.label for example in found] == [None, None, None, "x"]
+
+
 # ------------------------------------------------------------------------------ bad input
 
 CHOICES = ChoiceColumns(text_a="c", start="s", endings=("e",), label="l")
@@ -156,6 +166,20 @@ BAD = {
     "a text that is none": (JSONL, TWO, '{"text": 3, "label": "good"}\n', 1, "3 for text_a"),
     "a label that is null": (JSONL, TWO, '{"text": "A", "label": null}\n', 1, "no label"),
     "an empty ending": (CHOICES, ANY, "c\ts\te\tl\nA\tB\t\t0\n", 2, "an empty text (ending0)"),
+    "a class that is a list": (JSONL, ANY, '{"text": "A", "label": ["x"]}\n', 1, "label ['x']"),
+    "a class that is NaN": (JSONL, ANY, '{"text": "A", "label": NaN}\n', 1, "the label nan"),
+    "NaN as text": (CSV, ANY, "text,label\nA,x\nB,NaN\n", 3, "the label 'NaN'"),
+    "an id that is null": (IDS, ANY, '{"t": "A", "l": "x", "i": null}\n', 1, "None for the id"),
+    "an id that is a list": (IDS, ANY, '{"t": "A", "l": "x", "i": [1]}\n', 1, "[1] for the id"),
+    "an id in no Unicode": (IDS, ANY, '{"t": "A", "l": "x", "i": "\\ud800"}\n', 1, "for the id"),
+    "a class in no Unicode": (IDS, ANY, '{"t": "A", "l": "\\ud800", "i": 1}\n', 1, "the label"),
+    "a printed list": (CSV, SETS, "text,label\nA,\"['x', 'z']\"\n", 2, "['x', 'z']"),
+    "a vector": (JSONL, SETS, '{"text": "A", "label": [0, 1, 0]}\n', 1, "the label [0, 1, 0]"),
+    "a dict": (JSONL, SETS, '{"text": "A", "label": {"x": 1}}\n', 1, "the label {'x': 1}"),
+    "twice": (JSONL, SETS, '{"text": "A", "label": ["x", "x"]}\n', 1, "the label ['x', 'x']"),
+    "NaN among labels": (JSONL, SETS, '{"text": "A", "label": ["x", NaN]}\n', 1, "['x', nan]"),
+    "digits with _": (PAIR, NUMBERS, HEADER + "1\tA\tB\t1_0\n", 2, "the label '1_0'"),
+    "wide digits": (PAIR, NUMBERS, HEADER + "1\tA\tB\t１\n", 2, "the label '１'"),
     "no tags": (WordColumns(), TAGS, "\n\nA\nB\n", 3, "no label"),
     "an unknown tag": (WordColumns(), TAGS, "A O\n\nB O\nC B-ORG\nD O\n", 4, "the tag 'B-ORG'"),
     "no tag at all": (WordColumns(), Labels(head="token_labels"), "A NNP\n", 1, "NNP"),

@@ -1,5 +1,6 @@
 """Labels: parsed, found, as numbers, decided, spelled."""
 
+import math
 import re
 
 import numpy as np
@@ -18,7 +19,8 @@ TAGS = Labels(head="token_labels", names=("O", "B-X", "I-X"))
 def test_parse():
     assert CLASSES.parse(" yep ") == "yes"
     assert SCORES.parse("4.50") == 4.5
-    assert SETS.parse("c| a|c") == ("c", "a")
+    assert SETS.parse("c| a|") == ("c", "a")
+    assert SETS.parse(["c", "a"]) == ("c", "a")
     assert SETS.parse("") == ()
     assert Labels().parse(3) == "3"
 
@@ -28,9 +30,9 @@ def test_parse():
     [
         (CLASSES, "perhaps", "one of the 3 labels no, yes, maybe"),
         (CLASSES, "", "a label: one of the 3 labels no, yes, maybe"),
-        (SCORES, "nan", "a finite number from 0 to 5"),
-        (SCORES, "-0.1", "a finite number from 0 to 5"),
-        (Labels(head="regression"), "-inf", "a finite number"),
+        (SCORES, "nan", "a finite number from 0 to 5, such as 2.5 or 1e-3"),
+        (SCORES, "-0.1", "a finite number from 0 to 5, such as 2.5 or 1e-3"),
+        (Labels(head="regression"), "-inf", "a finite number, such as 2.5 or 1e-3"),
         (SETS, "a|d", "one of the 3 labels a, b, c"),
         (SETS, None, "labels; an empty cell or list where none applies"),
     ],
@@ -38,6 +40,54 @@ def test_parse():
 def test_what_is_no_label(labels, value, expected):
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         labels.parse(value)
+
+
+NO_SETS = [
+    *([0, 1, 0, 1, 0], [1, 1], [True, False, True], {"x": 1, "y": 0}, ["x", "x"], [["x"], "y"]),
+    *("['x', 'z']", "[0,1,0,1,0]", "0,1,0,1,0", "0 1 0", "[0. 1. 0.]", "{'x': 1, 'z': 0}", "[]"),
+    *("('x', 'z')", "(0, 1)", "set()", "array([0, 1])", "x,z,x", "tensor([1, 0])"),
+    *(["x", None], ["x", math.nan], ["NaN", "x"], "x,nan", ["x", "\udc00"]),
+]
+
+
+@pytest.mark.parametrize("value", NO_SETS, ids=ascii)
+def test_vectors_dicts_and_printed_lists_are_no_names(value):
+    with pytest.raises(ValueError, match=r"each once: weather,sport in a cell .* \[\"weather\", "):
+        Labels(head="multi_label").parse(value)
+
+
+def test_names_that_are_given_may_look_like_lists():
+    labels = Labels(head="multi_label", names=("[other]", "nan", "x"))
+    assert labels.parse("[other],x") == ("[other]", "x")
+    assert labels.parse(["nan"]) == ("nan",)
+    assert Labels(names=("nan", "x")).parse("nan") == "nan"
+
+
+def test_ids_of_labels_are_names():
+    """GoEmotions has 2,5 and [2, 5], other data sets one number."""
+    labels = Labels(head="multi_label")
+    assert labels.parse("0,1") == labels.parse([0, 1]) == ("0", "1")
+    assert labels.parse(7) == ("7",)
+
+
+@pytest.mark.parametrize("value", [None, math.nan, "NaN", "nan", "<NA>", " ", {"x": 1}, ["x"]])
+def test_what_names_no_class(value):
+    with pytest.raises(ValueError, match="a label: any text"):
+        Labels().parse(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "nan", "inf", "Infinity", "0x1", "３", "1,5", "1e", "--1", "1e39", ".", "true"]
+)
+def test_what_is_no_decimal_number(text):
+    with pytest.raises(ValueError, match="a finite number, such as"):
+        Labels(head="regression").parse(text)
+
+
+def test_decimal_numbers():
+    texts = ["4", "-4.", ".5", "+0.25", "1e-05", "2E3", "007"]
+    found = [Labels(head="regression").parse(text) for text in texts]
+    assert found == [4.0, -4.0, 0.5, 0.25, 1e-5, 2000.0, 7.0]
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,21 @@ def test_evaluate():
     assert found["eval_entity_recall"] == 0.5
 
 
+def test_tags_of_another_scheme_are_the_same_entities():
+    """In IOB1, I- begins an entity: all entities and all words are right."""
+    tags = Labels(head="token_labels", names=("O", "B-X", "I-X", "B-Y", "I-Y"))
+    gold = [tags.ids(tags.parse_tags(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
+    predicted = [[2, 2, 0, 4, 3], [0, 4]]  # I-X I-X O I-Y B-Y, O I-Y
+    found = evaluate(("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted])
+    assert found["eval_entity_f1"] == 1.0
+    assert found["eval_accuracy"] == 1.0
+    predicted[0][4] = 4  # not a new entity: the two are one, and one word of seven is wrong
+    found = evaluate(("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted])
+    assert found["eval_accuracy"] == pytest.approx(6 / 7)
+    assert found["eval_entity_precision"] == pytest.approx(2 / 3)
+    assert found["eval_entity_recall"] == pytest.approx(2 / 4)
+
+
 def test_f1_is_of_the_label_1_whatever_the_order_of_a_model():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
     names, gold = ("f1", "accuracy"), ["0", "1", "0"]

@@ -18,6 +18,9 @@ What is decided for each kind of bad file:
     NaN, infinity, beyond 0..5  refused as a score of STS-B
 """
 
+import re
+
+import numpy as np
 import pytest
 
 from bert_tf.errors import InputError
@@ -219,6 +222,49 @@ def test_too_few_labels(label_kind, label, least):
         task.with_labels_of([Example("0", "A", None, label)])
 
 
+NOTHING_WRONG = [("a", "b"), ("arts", "arts (fine)"), ("none", "n/a")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "says"),
+    [
+        (
+            "multi_label",
+            [("money;sport",), ("sport",)],
+            "1 labels hold .* each: 'money;sport'",
+        ),
+        ("multi_label", [("a|b",), ("a",), ("c\td",)], "2 labels hold a separator .*--label_sep"),
+        ("multi_label", [("a;b",)] * 3, "All 3 training examples have the same label, a;b"),
+        ("multi_label", [("a",)] * 2, "All 2 training examples have the same label, a"),
+        ("classes", ["x,y", "z"], "1 labels hold a separator .*--label_kind=multi_label"),
+        ("classes", ["None", "z"], "'None' is taken as the name of a label"),
+        ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
+        *(("classes", names, "") for names in NOTHING_WRONG),
+        *(("multi_label", [names, ()], "") for names in NOTHING_WRONG),
+    ],
+)
+def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says):
+    task = get_task("csv", label_kind=kind)
+    with caplog.at_level("WARNING", logger="absl"):
+        task.with_labels_of(Example(str(i), "A", None, label) for i, label in enumerate(labels))
+    assert re.search(says, caplog.text) if says else not caplog.text
+
+
+def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):
+    get_task("mrpc").with_labels_of([Example("0", "A", "B", "1"), Example("1", "A", "C", "1")])
+    assert "All 2 training examples have the same label, 1" in caplog.text
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("true",), ("0.0", "1.0")])
+def test_vectors_of_two_are_no_names_unless_given(names):
+    examples = [Example(name, "A", None, (name,)) for name in names]
+    task = get_task("jsonl", label_kind="multi_label")
+    with pytest.raises(InputError, match="add --labels=" + ",".join(names)):
+        task.with_labels_of(examples)
+    given = get_task("jsonl", label_kind="multi_label", labels=names)
+    assert given.with_labels_of(examples).labels.names == names
+
+
 # ------------------------------------------------------------------------------ datasets
 
 
@@ -230,6 +276,34 @@ def test_dicts_of_a_dataset():
     names = ["equivalent", "not_equivalent"]  # an order of its own
     found = get_task("mrpc").from_dicts(rows, "train", source="own", label_names=names)
     assert found == [Example("5", "café", "B", "0"), Example("6", "C", "D", "1")]
+
+
+def test_a_number_without_a_name_is_no_class():
+    """-1 is what datasets have where there is no label."""
+    task, names = get_task("csv"), ["ham", "spam"]
+    rows = [{"text_a": "A", "label": 1}, {"text_a": "B", "label": -1}]
+    with pytest.raises(InputError, match="own, example 1: the label -1"):
+        task.from_dicts(rows, "train", source="own", label_names=names)
+    found = task.from_dicts(rows, "test", source="own", label_names=names)
+    assert [example.label for example in found] == ["spam", None]
+    nothing = [{"text_a": "A", "label": float("nan")}]
+    with pytest.raises(InputError, match="own, example 0: the label nan"):
+        task.from_dicts(nothing, "train", source="own")
+
+
+def test_vectors_of_a_dataset_are_no_labels():
+    task = get_task("csv", label_kind="multi_label")
+    rows = [{"text_a": "A", "label": np.array([0, 1, 0])}]
+    for names in (None, ["x", "y", "z"]):
+        with pytest.raises(InputError, match="own, example 0: the label "):
+            task.from_dicts(rows, "train", source="own", label_names=names)
+
+
+@pytest.mark.parametrize("tags", [3, "OO", [0], [0, 0, 0]])
+def test_tags_that_do_not_fit_their_words(tags):
+    rows = [{"tokens": ["EU", "rejects"], "ner": tags}]
+    with pytest.raises(InputError, match="own, example 0: 2 words with the tags"):
+        get_task("ner").from_dicts(rows, "dev", source="own", label_names=["O", "B-ORG"])
 
 
 def test_words_of_a_dataset():
