@@ -2,10 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
+import importlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,3 +187,90 @@ def write_model_files(
     }
     for name, text in texts.items():
         write_text(os.path.join(folder, name), text)
+
+
+# ---------------------------------------------------------------------------- the index of TF1
+
+_FOOTER_BYTES = 48  # at its end, of which 8 are a mark
+_MOST_DIMENSIONS = 64  # of an array in NumPy
+
+
+def check_index(prefix: str) -> None:
+    """Raises an error of any kind if the .index of a TF1 checkpoint cannot be right.
+
+    TensorFlow takes its entries as it finds them: a wrong type or size ends the process, without
+    an error to catch, or takes any amount of memory.
+    """
+    import tensorflow as tf  # not at the top: takes seconds
+
+    with gfile().GFile(f"{prefix}.index", "rb") as file:
+        content = file.read()
+    bundle = importlib.import_module("tensorflow.core.protobuf.tensor_bundle_pb2")
+    entries = _read_table(content)
+    header = bundle.BundleHeaderProto.FromString(dict(entries)[b""])
+    names = (f"{prefix}.data-{n:05}-of-{header.num_shards:05}" for n in range(header.num_shards))
+    lengths = [gfile().stat(name).length for name in names]
+    for key, value in entries:
+        if key:
+            entry = bundle.BundleEntryProto.FromString(value)
+            _check_entry(entry, tf.dtypes.as_dtype(entry.dtype), lengths)
+
+
+def _check_entry(entry: Any, dtype: Any, lengths: Sequence[int]) -> None:
+    """Checks the type, shape and place of a tensor against the lengths of the files."""
+    shape = [dim.size for dim in entry.shape.dim]
+    elements, least = math.prod(shape), max(dtype.size, 1)  # a text has a byte for its length
+    extents = [one for part in entry.slices for one in part.extent]
+    if (
+        not dtype.is_numpy_compatible
+        or entry.dtype != dtype.base_dtype.as_datatype_enum  # a reference
+        or entry.shape.unknown_rank
+        or len(shape) > _MOST_DIMENSIONS
+        or min(shape, default=0) < 0
+        or not 0 <= entry.shard_id < len(lengths)
+        or min(entry.offset, entry.size) < 0
+        or entry.offset + entry.size > lengths[entry.shard_id]
+        or elements * least > (sum(lengths) if entry.slices else entry.size)
+        or min((n for one in extents for n in (one.start, one.length)), default=0) < 0
+    ):
+        raise ValueError(f"an entry of {dtype.name} {shape} with {entry.size} bytes")
+
+
+def _read_table(content: bytes) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a sorted table of LevelDB's: blocks, one that lists them, its place."""
+    places = _varints(content, len(content) - _FOOTER_BYTES, 4)  # of two blocks, and the end
+    handles = _read_block(content, *places[2:4])
+    return [
+        pair for _, handle in handles for pair in _read_block(content, *_varints(handle, 0, 2)[:2])
+    ]
+
+
+def _read_block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
+    """A block: entries, whose keys leave out what they share with the key before; restarts."""
+    block, is_compressed = content[offset : offset + size], content[offset + size]
+    (num_restarts,) = struct.unpack("<I", block[-4:])
+    end = len(block) - 4 - 4 * num_restarts
+    restarts = set(struct.unpack(f"<{num_restarts}I", block[end:-4]))
+    at, key, found = 0, b"", []
+    while at < end:
+        start = at
+        shared, rest, length, at = _varints(block, at, 3)
+        key = key[:shared] + block[at : at + rest]
+        found.append((key, block[at + rest : at + rest + length]))
+        at += rest + length
+        if not shared:
+            restarts.discard(start)
+    if is_compressed or at != end or restarts - {0}:  # TensorFlow has never compressed one
+        raise ValueError("a block that is damaged or compressed")
+    return found
+
+
+def _varints(content: bytes, at: int, count: int) -> tuple[int, ...]:
+    """That many numbers of 7 bits a byte from a place on, and the place behind them."""
+    numbers = []
+    for _ in range(count):
+        size = next(n for n in range(1, 11) if content[at + n - 1] < 128)
+        sevens = (byte & 127 for byte in reversed(content[at : at + size]))
+        numbers.append(functools.reduce(lambda high, low: high << 7 | low, sevens))
+        at += size
+    return (*numbers, at)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
-from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
+from bert_tf.checkpoints.metadata import Weights, check_index, damage_errors, read_model_files
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, path_errors, write_text
 
@@ -123,6 +123,7 @@ class CheckpointReader:
         """Opens a checkpoint given as `find_checkpoint` takes it."""
         self.prefix = find_checkpoint(path)
         with self._damage_errors():
+            check_index(self.prefix)
             self._reader = tf.train.load_checkpoint(self.prefix)
             shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import reference
 import small
+import tensor_index
 import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
+from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import (
@@ -192,6 +194,76 @@ def files_of(*steps: int) -> set[str]:
 
 def save(folder: CheckpointFolder, step: int) -> str:
     return folder.save(step, {"x": np.float32(step)})
+
+
+# ---------------------------------------------------------------------------- a damaged index
+
+VALUE = np.arange(12, dtype=np.float32).reshape(4, 3)
+# TensorFlow's reader ends the process on most of these, or takes memory for them.
+WRONG = {
+    "no type": {"dtype": 0},
+    "unknown type": {"dtype": 9999},
+    "reference": {"dtype": 101},
+    "resource": {"dtype": 20},
+    "negative": {"shape": {"dim": [{"size": -4}, {"size": 3}]}},
+    "huge": {"shape": {"dim": [{"size": 2**31}, {"size": 2**31}]}},
+    "one row more": {"shape": {"dim": [{"size": 5}, {"size": 3}]}},
+    "any shape": {"shape": {"unknown_rank": True}},
+    "dimensions": {"shape": {"dim": [{"size": 1}] * 255}},
+    "text of 2^40": {"dtype": 7, "shape": {"dim": [{"size": 2**40}]}},
+    "before the file": {"offset": -8},
+    "behind the file": {"offset": 2**40},
+    "another file": {"shard_id": 1},
+    "negative part": {"slices": [{"extent": [{"start": 0, "length": -1}]}]},
+    "huge whole": {"shape": {"dim": [{"size": 2**60}]}, "slices": [{"extent": [{"start": 0}]}]},
+}
+
+
+def test_an_index_taken_apart_and_put_together(tmp_path):
+    tensors = {f"a/{i}": VALUE + i for i in range(40)}
+    prefix = pathlib.Path(write(tmp_path / "c", tensors))
+    index = prefix.with_suffix(".index")
+    index.write_bytes(tensor_index.table(tensor_index.read_table(index.read_bytes())))
+    assert_same({name: CheckpointReader(prefix).read(name) for name in tensors}, tensors)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_entries_that_tensorflow_never_writes(tmp_path, wrong):
+    prefix = pathlib.Path(write(tmp_path / "c", {"a": VALUE}))
+    index = prefix.with_suffix(".index")
+    values = tensor_index.read_table(index.read_bytes())
+    entry = tensor_bundle_pb2.BundleEntryProto.FromString(values[b"a"])
+    for name in WRONG[wrong]:
+        entry.ClearField(name)
+    entry.MergeFrom(tensor_bundle_pb2.BundleEntryProto(**WRONG[wrong]))
+    index.write_bytes(tensor_index.table(values | {b"a": entry.SerializeToString()}))
+    with pytest.raises(InputError, match=f"{prefix}, which cannot be read"):
+        CheckpointReader(prefix).read("a")
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff", b"\x08\x81"])
+def test_entries_that_are_no_protobuf(tmp_path, value):
+    prefix = pathlib.Path(write(tmp_path / "c", {"a": VALUE}))
+    index = prefix.with_suffix(".index")
+    values = tensor_index.read_table(index.read_bytes())
+    index.write_bytes(tensor_index.table(values | {b"a": value}))
+    with pytest.raises(InputError, match=f"{prefix}, which cannot be read"):
+        CheckpointReader(prefix)
+
+
+def test_a_tensor_in_parts(tmp_path):
+    """As a partitioned variable of TensorFlow 1 is saved."""
+    prefix = str(tmp_path / "c")
+    parts = ["4 3 0,1:-", "4 3 1,3:-"]
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=["a", "a"],
+        shape_and_slices=parts,
+        tensors=[tf.constant(VALUE[:1]), tf.constant(VALUE[1:])],
+    )
+    reader = CheckpointReader(prefix)
+    assert reader.shapes == {"a": (4, 3)}
+    np.testing.assert_array_equal(reader.read("a"), VALUE)
 
 
 def test_save_and_latest(tmp_path):

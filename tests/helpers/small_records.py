@@ -20,13 +20,22 @@ PAIR_BYTES = bytes.fromhex(
 )
 
 
+def _table() -> list[int]:
+    """CRC-32C of every byte."""
+    crcs = list(range(256))
+    for _ in range(8):
+        crcs = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in crcs]
+    return crcs
+
+
+_CRCS = _table()
+
+
 def checksum(data: bytes) -> bytes:
     """CRC-32C, rotated and shifted as TFRecord files have it."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc = crc >> 8 ^ _CRCS[(crc ^ byte) & 0xFF]
     crc ^= 0xFFFFFFFF
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 

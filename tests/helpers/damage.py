@@ -1,0 +1,406 @@
+"""Damaged files, made of valid ones: by bytes, lines, JSON values, TFRecord frames, tensors.
+
+    damage = WAYS["json"]
+    damage(random.Random(7), b'{"vocab_size": 41}')       ->  b'{"vocab_size": NaN}'
+
+The same state of the generator gives the same damage. Hypothesis's `randoms` serve as well as
+`random.Random`.
+"""
+
+import io
+import json
+import math
+import random
+import struct
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from small_records import framed
+
+Damage = Callable[[random.Random, bytes], bytes]
+
+NUMBERS = (
+    *(
+        0,
+        1,
+        -1,
+        2,
+        3,
+        7,
+        12,
+        255,
+        1000,
+        2**31 - 1,
+        2**31,
+        -(2**31),
+        2**32 + 5,
+        2**62,
+        2**63,
+        10**20,
+    ),
+    *(-(2**63), 10**400, 0.5, 1.0, 1.5, -0.0, 1e-320, 1e308, math.nan, math.inf, -math.inf),
+)
+TEXTS = (
+    *("", " ", "a", "\0", "\n", "\r", "\t", "\ud800", "\udfff\ud800", "\ufeff", "\u2028", "\u202e"),
+    *(
+        "\x1b[31m",
+        "\x7f",
+        "\x85",
+        "NaN",
+        "true",
+        "null",
+        "0",
+        "-1",
+        "1_0",
+        "1e5",
+        "٣",
+        "𝟙",
+        "é",
+        "e\u0301",
+    ),
+    *("😀", "../x", "/etc/passwd", "a,b", "{}", "[UNK]", "##", "<doc", "O", "B-", "x" * 300),
+)
+# Inside UTF-8, what is none, what has a meaning to some format, and what is long.
+BYTES = (
+    *(b"", b"\0", b"\n", b"\r\n", b"\r", b"\t", b'"', b'""', b",", b"\\", b"\xff", b"\x80"),
+    *(
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xef\xbb\xbf",
+        b"\xe2\x80\xa8",
+        b"\xff\xfe",
+        b"\x1b[2J",
+    ),
+    *(b"NaN", b"1e999", b"-0", b"9" * 5000, b"[" * 3000, b'{"a":' * 2000, b"-DOCSTART-", b"<doc>"),
+    *(b"A" * 70_000, b"\0" * 300, b"##", b"[UNK]", b"../", b"  ", b"=", b"--"),
+)
+MOST_BYTES = 300_000  # of a damaged file
+
+# ---------------------------------------------------------------------------- bytes
+
+
+def damage_bytes(rng: random.Random, content: bytes) -> bytes:
+    """One to three changes anywhere."""
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        content = rng.choice(_BYTE_CHANGES)(rng, content)
+    return content[:MOST_BYTES]
+
+
+def _flipped(rng: random.Random, content: bytes) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 1, 4, 40)) if content else 0):
+        changed[rng.randrange(len(changed))] = rng.choice((0, 255, 127, 128, rng.randrange(256)))
+    return bytes(changed)
+
+
+def _span(rng: random.Random, content: Sequence) -> tuple[int, int]:
+    """A part of at most 64 elements, or of any size."""
+    start = rng.randint(0, len(content))
+    most = len(content) if rng.random() < 0.2 else min(len(content), start + 64)
+    return start, rng.randint(start, most)
+
+
+def _deleted(rng: random.Random, content: bytes) -> bytes:
+    start, end = _span(rng, content)
+    return content[:start] + content[end:]
+
+
+def _doubled(rng: random.Random, content: bytes) -> bytes:
+    start, end = _span(rng, content)
+    return content[:end] + content[start:end] * rng.choice((1, 2, 50)) + content[end:]
+
+
+def _moved(rng: random.Random, content: bytes) -> bytes:
+    start, end = _span(rng, content)
+    rest = content[:start] + content[end:]
+    to = rng.randint(0, len(rest))
+    return rest[:to] + content[start:end] + rest[to:]
+
+
+def _cut(rng: random.Random, content: bytes) -> bytes:
+    return content[: rng.randint(0, len(content))]
+
+
+def _inserted(rng: random.Random, content: bytes) -> bytes:
+    start, end = _span(rng, content)
+    end = start if rng.random() < 0.5 else end
+    new = rng.choice(BYTES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 40))
+    return content[:start] + new + content[end:]
+
+
+def _other(rng: random.Random, content: bytes) -> bytes:
+    return rng.choice((b"", rng.randbytes(rng.randint(1, 200)), content * 2, content[::-1]))
+
+
+_BYTE_CHANGES = (_flipped, _flipped, _deleted, _doubled, _moved, _cut, _inserted, _inserted, _other)
+
+# ---------------------------------------------------------------------------- lines
+
+
+def damage_lines(rng: random.Random, content: bytes) -> bytes:
+    """Lines and their cells, between tabs, commas or spaces, are changed; or bytes."""
+    if rng.random() < 0.3:
+        return damage_bytes(rng, content)
+    lines = content.split(b"\n")
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        rng.choice(_LINE_CHANGES)(rng, lines)
+    ends = rng.choice((b"\n",) * 8 + (b"\r\n", b"\r", b"\n\n"))
+    return (rng.choice((b"",) * 9 + (b"\xef\xbb\xbf",)) + ends.join(lines))[:MOST_BYTES]
+
+
+def _change_cell(rng: random.Random, lines: list[bytes]) -> None:
+    at = rng.randrange(len(lines))
+    separator = rng.choice((b"\t", b",", b" "))
+    cells = lines[at].split(separator)
+    cells[rng.randrange(len(cells))] = rng.choice(
+        (rng.choice(BYTES), rng.choice(TEXTS).encode("utf-8", "surrogatepass"), number_text(rng))
+    )
+    lines[at] = separator.join(cells)
+
+
+def _repeat_line(rng: random.Random, lines: list[bytes]) -> None:
+    at = rng.randrange(len(lines))
+    lines[at:at] = [rng.choice(lines)] * rng.choice((1, 2, 300))
+
+
+def _drop_lines(rng: random.Random, lines: list[bytes]) -> None:
+    start, end = _span(rng, lines)
+    lines[start:end] = [] if end - start < len(lines) else [b""]
+
+
+def _swap_lines(rng: random.Random, lines: list[bytes]) -> None:
+    rng.shuffle(lines)
+
+
+def _join_lines(rng: random.Random, lines: list[bytes]) -> None:
+    start, end = _span(rng, lines)
+    lines[start:end] = [rng.choice((b"", b"\t", b" ", b",")).join(lines[start:end])]
+
+
+_LINE_CHANGES = (_change_cell,) * 6 + (_repeat_line, _drop_lines, _swap_lines, _join_lines)
+
+
+def number_text(rng: random.Random) -> bytes:
+    """A number as JSON has it, or Python."""
+    return json.dumps(rng.choice(NUMBERS)).encode()
+
+
+# ---------------------------------------------------------------------------- JSON
+
+
+def damage_json(rng: random.Random, content: bytes) -> bytes:
+    """Values of any type in place of others, keys gone, new or twice, deep nesting; or bytes."""
+    if rng.random() < 0.15:
+        return damage_bytes(rng, content)
+    return json_bytes(rng, damaged_value(rng, json.loads(content)))
+
+
+def damage_json_lines(rng: random.Random, content: bytes) -> bytes:
+    """One line's JSON is damaged, or lines are."""
+    if rng.random() < 0.3:
+        return damage_lines(rng, content)
+    lines = content.splitlines()
+    at = rng.randrange(len(lines))
+    lines[at] = damage_json(rng, lines[at])
+    return b"\n".join(lines)
+
+
+def json_bytes(rng: random.Random, value: Any) -> bytes:
+    """The value as JSON, spelled in one of several ways; sometimes with a key that comes twice."""
+    text = json.dumps(value, ensure_ascii=rng.random() < 0.8, indent=rng.choice((None, None, 1)))
+    if rng.random() < 0.05 and text.startswith("{") and len(value):
+        text = (
+            "{" + json.dumps({rng.choice(list(value)): random_value(rng)})[1:-1] + ", " + text[1:]
+        )
+    return text.encode("utf-8", "surrogatepass")
+
+
+def damaged_value(rng: random.Random, value: Any) -> Any:
+    """A JSON value with one to three of its parts changed."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        value = _damaged_somewhere(rng, value)
+    return value
+
+
+def _damaged_somewhere(rng: random.Random, value: Any) -> Any:
+    is_leaf = not isinstance(value, dict | list) or not value
+    if is_leaf or rng.random() < 0.15:
+        return rng.choice((random_value(rng), [value], {"a": value}, nested(rng, value)))
+    if isinstance(value, dict):
+        return _damaged_object(rng, dict(value))
+    changed = list(value)
+    at = rng.randrange(len(changed))
+    kind = rng.random()
+    if kind < 0.1:
+        del changed[at]
+    elif kind < 0.2:
+        changed.insert(at, changed[at])
+    elif kind < 0.3:
+        changed[at] = random_value(rng)
+    else:
+        changed[at] = _damaged_somewhere(rng, changed[at])
+    return changed
+
+
+def _damaged_object(rng: random.Random, changed: dict) -> dict:
+    key, kind = rng.choice(list(changed)), rng.random()
+    if kind < 0.12:
+        del changed[key]
+    elif kind < 0.2:
+        changed[rng.choice(TEXTS)] = random_value(rng)
+    elif kind < 0.25:
+        changed[rng.choice((key + " ", key.upper(), key[:-1], f"{key}s"))] = changed.pop(key)
+    elif kind < 0.32:
+        changed[key] = changed[rng.choice(list(changed))]
+    elif kind < 0.55:
+        changed[key] = random_value(rng)
+    else:
+        changed[key] = _damaged_somewhere(rng, changed[key])
+    return changed
+
+
+def random_value(rng: random.Random) -> Any:
+    """A JSON value of any type."""
+    kind = rng.randrange(8)
+    if kind < 3:
+        return rng.choice(NUMBERS)
+    if kind < 5:
+        return rng.choice(TEXTS)
+    if kind == 5:
+        return rng.choice((None, True, False))
+    if kind == 6:
+        return [random_value(rng) for _ in range(rng.randint(0, 2))]
+    return {rng.choice(TEXTS): random_value(rng) for _ in range(rng.randint(0, 2))}
+
+
+def nested(rng: random.Random, value: Any) -> Any:
+    """The value inside many lists or objects; `json.dumps` can still write it."""
+    for _ in range(rng.choice((3, 40, 150))):
+        value = rng.choice(([value], {"a": value}))
+    return value
+
+
+# ---------------------------------------------------------------------------- TFRecords
+
+
+def damage_records(rng: random.Random, content: bytes) -> bytes:
+    """Frames with right or wrong checksums, of damaged features; or bytes."""
+    kind = rng.random()
+    if kind < 0.25:
+        return damage_bytes(rng, content)
+    records = unframed(content)
+    at = rng.randrange(len(records))
+    if kind < 0.7:
+        records[at] = _damaged_example(rng, records[at])
+    elif kind < 0.85:
+        records[at] = damage_bytes(rng, records[at])
+    frames = [framed(record) for record in records]
+    if kind >= 0.85:
+        length = struct.pack("<Q", rng.choice((0, 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1)))
+        head = length + framed(length)[-4:]  # with the right checksum
+        frames[at] = head + frames[at][len(head) :]
+    elif rng.random() < 0.2:
+        rng.choice((frames.reverse, lambda: frames.extend(frames[at:]), lambda: frames.pop(at)))()
+    return b"".join(frames)
+
+
+def unframed(content: bytes) -> list[bytes]:
+    """The records of a valid TFRecord file."""
+    records, at = [], 0
+    while at < len(content):
+        (size,) = struct.unpack_from("<Q", content, at)
+        records.append(content[at + 12 : at + 12 + size])
+        at += size + 16
+    return records
+
+
+def _damaged_example(rng: random.Random, record: bytes) -> bytes:
+    example = tf.train.Example.FromString(record)
+    features = example.features.feature
+    name = rng.choice(sorted(features))
+    feature = features[name]
+    values = getattr(feature, feature.WhichOneof("kind")).value
+    kind = rng.randrange(7)
+    if kind == 0:
+        del features[name]
+    elif kind == 1:
+        features[rng.choice(("x", "", "input_ids2"))].CopyFrom(feature)
+    elif kind == 2:
+        numbers = [int(value) % 1000 for value in values]
+        feature.CopyFrom(
+            rng.choice(
+                (
+                    tf.train.Feature(),
+                    tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"1"] * len(numbers))),
+                    tf.train.Feature(int64_list=tf.train.Int64List(value=numbers)),
+                    tf.train.Feature(float_list=tf.train.FloatList(value=numbers)),
+                )
+            )
+        )
+    elif kind == 3:
+        del values[rng.randint(0, len(values)) :]
+    elif kind == 4:
+        values.extend(values[: rng.randint(0, len(values))])
+    elif values:
+        values[rng.randrange(len(values))] = _number_for(rng, values[0])
+    return example.SerializeToString()
+
+
+def _number_for(rng: random.Random, like: Any) -> Any:
+    """A number that a feature of this type can hold."""
+    if isinstance(like, float):
+        return rng.choice((math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0, 1e38, 1e-45, 0.5))
+    return rng.choice((-1, 0, 1, 2, 3, 7, 41, 999, 2**31, 2**32 + 5, 2**63 - 1, -(2**63)))
+
+
+# ---------------------------------------------------------------------------- tensors
+
+
+def damage_safetensors(rng: random.Random, content: bytes) -> bytes:
+    """The JSON of the header is damaged and its length made right or wrong; or bytes."""
+    if rng.random() < 0.2:
+        return damage_bytes(rng, content)
+    (size,) = struct.unpack_from("<Q", content)
+    header, body = content[8 : 8 + size], content[8 + size :]
+    if rng.random() < 0.6:
+        header = damage_json(rng, header)
+    if rng.random() < 0.2:
+        body = damage_bytes(rng, body)
+    size = (
+        len(header) if rng.random() < 0.85 else rng.choice((0, 7, 2**24, 2**40, 2**63, 2**64 - 1))
+    )
+    return struct.pack("<Q", size) + header + body
+
+
+def damage_zip(rng: random.Random, content: bytes) -> bytes:
+    """A member of a ZIP file is damaged, left out or renamed; or bytes."""
+    if rng.random() < 0.3:
+        return damage_bytes(rng, content)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name, kind = rng.choice(sorted(members)), rng.random()
+    if kind < 0.1:
+        del members[name]
+    elif kind < 0.2:
+        members[rng.choice(("../x", "/x", "x", name.upper()))] = members.pop(name)
+    else:
+        damage = damage_json if name.endswith(".json") else damage_bytes
+        members[name] = damage(rng, members[name])
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, value in members.items():
+            archive.writestr(name, value)
+    return file.getvalue()
+
+
+WAYS: dict[str, Damage] = {
+    "bytes": damage_bytes,
+    "lines": damage_lines,
+    "json": damage_json,
+    "json_lines": damage_json_lines,
+    "records": damage_records,
+    "safetensors": damage_safetensors,
+    "zip": damage_zip,
+}
