@@ -45,7 +45,7 @@ def define_flags() -> None:
         POOLINGS,
         "none: a vector for each token. cls: that of [CLS]. mean: the mean over all real tokens.",
     )
-    flags.DEFINE_integer("max_seq_length", 128, "Most tokens of a line; longer ones are cut.")
+    shared_flags.define_count("max_seq_length", 128, "Most tokens of a line; longer ones are cut.")
     shared_flags.define_count("batch_size", 32, "Lines of a step.")
     shared_flags.define_without_effect(
         "use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"

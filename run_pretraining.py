@@ -48,11 +48,13 @@ def define_flags() -> None:
             None,
             "First weights: a TF1 or TF2 checkpoint, a .keras file, or a Hugging Face folder.",
         )
-        flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, as the data were made.")
-        flags.DEFINE_integer(
-            "max_predictions_per_seq", 20, "Masked tokens of a record, as the data were made."
-        )
-        flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
+        for name, default, what in (
+            ("max_seq_length", 128, "Tokens"),
+            ("max_predictions_per_seq", 20, "Masked tokens"),
+        ):
+            text = f"{what} of a record, as the data were made."
+            shared_flags.define_count(name, default, text, most=shared_flags.LONGEST)
+        shared_flags.define_number("learning_rate", 5e-5, "The peak learning rate, above 0.")
         shared_flags.define_count("num_train_steps", 100000, "Steps in all; the decay ends there.")
         shared_flags.define_count(
             "num_warmup_steps", 10000, "Steps in which the learning rate rises.", least=0

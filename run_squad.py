@@ -37,7 +37,7 @@ def define_flags() -> None:
     flags.DEFINE_bool("do_eval", False, "Score the answers, as the official scripts do.")
     flags.DEFINE_bool("report", False, "Write report.html, a page to look at the answers.")
     with shared_flags.recorded_in_checkpoints():
-        flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.")
+        shared_flags.define_number("learning_rate", 5e-5, "The peak learning rate, above 0.")
         shared_flags.define_count(
             "doc_stride", 128, "Tokens from the start of a window to the start of the next."
         )

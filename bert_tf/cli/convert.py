@@ -39,9 +39,13 @@ def define_flags() -> None:
     )
     shared_flags.define_model_files()
     FLAGS.set_default("do_lower_case", None)
-    flags.DEFINE_integer("pad_vocab_to", 1, "Rows of the word table: up to a multiple of this.")
+    shared_flags.define_count(
+        "pad_vocab_to", 1, "Rows of the word table: up to a multiple of this.", most=10**6
+    )
     flags.DEFINE_list("extra_tokens", [], "Tokens to add after the last one, commas between.")
-    flags.DEFINE_integer("seed", 12345, "Of the vectors of extra tokens.")
+    shared_flags.define_count(
+        "seed", 12345, "Of the vectors of extra tokens.", **shared_flags.SEEDS
+    )
     flags.mark_flag_as_required("from")
 
 

@@ -37,7 +37,7 @@ SENTENCES = (
 def define_flags() -> None:
     """The flags of this command."""
     flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-    flags.DEFINE_integer("num_train_steps", 7500, "Training steps; more guess better.")
+    shared_flags.define_count("num_train_steps", 7500, "Training steps; more guess better.")
 
 
 def main(_: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ Prints JSON with the official keys. Questions without a prediction score 0 and a
 standard error. --report_file adds a page to look at the answers of any system.
 """
 
+import math
 from collections.abc import Sequence
 
 from absl import flags
@@ -25,12 +26,13 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "na_prob_file", None, "v2.0: null_odds.json; adds the best scores over thresholds on it."
     )
-    flags.DEFINE_float(
+    shared_flags.define_number(
         "na_prob_thresh",
         1.0,
         "v2.0 with --na_prob_file: above it an answer is taken as none. (1.0, the official "
         "script's, is meant for probabilities; with null odds the predictions are decided already: "
         "give a large number to leave them as they are.)",
+        upper_bound=math.inf,
     )
     flags.DEFINE_string("report_file", None, "Write a page to look at the answers.")
     flags.DEFINE_string(

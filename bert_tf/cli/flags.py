@@ -37,19 +37,26 @@ def run_settings() -> dict[str, Any]:
     return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "is_recorded", False)}
 
 
+MOST = 10**9  # of what flags count: far beyond any use, and an int32
+LONGEST = 10**6  # tokens of a sequence
+SEEDS = {"least": 0, "most": 2**32 - 1}
+
+
 class _Number(flags.FloatParser):
-    """A float below infinity, not NaN; -infinity is allowed where no bound excludes it."""
+    """A float, not NaN; -infinity where no bound excludes it, infinity where it is the bound."""
 
     def convert(self, argument: Any) -> float:
         value = super().convert(argument)
-        if not value < math.inf:
+        if not (value < math.inf or value == self.upper_bound):
             raise ValueError(f"{value} is not a finite number")
         return value
 
 
-def define_count(name: str, default: int | None, help_text: str, *, least: int = 1) -> None:
-    """A flag for an integer that is not below `least`."""
-    flags.DEFINE_integer(name, default, help_text, lower_bound=least)
+def define_count(
+    name: str, default: int | None, help_text: str, *, least: int = 1, most: int = MOST
+) -> None:
+    """A flag for an integer from `least` to `most`."""
+    flags.DEFINE_integer(name, default, help_text, lower_bound=least, upper_bound=most)
 
 
 def define_number(name: str, default: float | None, help_text: str, **bounds: float) -> None:
@@ -135,13 +142,7 @@ def define_training() -> None:
         define_number(
             "end_learning_rate", 0.0, "The learning rate at the end of the decay.", lower_bound=0.0
         )
-        flags.DEFINE_integer(
-            "seed",
-            12345,
-            "Seeds weights, data order and dropout.",
-            lower_bound=0,
-            upper_bound=2**32 - 1,
-        )
+        define_count("seed", 12345, "Seeds weights, data order and dropout.", **SEEDS)
         flags.DEFINE_bool(
             "clip_per_replica",
             False,
@@ -171,9 +172,13 @@ def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None
     """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad."""
     define_count("predict_batch_size", 8, "Examples of a prediction step, all devices together.")
     with recorded_in_checkpoints():
-        flags.DEFINE_integer("max_seq_length", max_seq_length, max_seq_length_help)
+        define_count("max_seq_length", max_seq_length, max_seq_length_help, most=LONGEST)
         define_number(
-            "num_train_epochs", 3.0, "How often each example is trained on.", lower_bound=0.0
+            "num_train_epochs",
+            3.0,
+            "How often each example is trained on.",
+            lower_bound=0.0,
+            upper_bound=1e6,
         )
         define_number(
             "warmup_proportion",
@@ -220,7 +225,11 @@ def define_texts() -> None:
         "writes Wikipedia; paragraphs are split into sentences.",
     )
     define_count(
-        "num_workers", 0, "Processes; 0: as many as there are cores and memory for.", least=0
+        "num_workers",
+        0,
+        "Processes; 0: as many as there are cores and memory for.",
+        least=0,
+        most=10_000,
     )
     flags.mark_flags_as_required(["input_file", "output_file"])
 
@@ -231,13 +240,31 @@ def define_pretraining_data() -> None:
     define_texts()
     define_vocabulary()
     flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence, [CLS] and [SEP] included.")
-    flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of a sequence.")
-    flags.DEFINE_integer("random_seed", 12345, "Seed of all that is random.")
-    flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks.")
-    flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens that is masked.")
-    flags.DEFINE_float(
-        "short_seq_prob", 0.1, "Share of the documents that are cut into shorter sequences."
+    define_count(
+        "max_seq_length",
+        128,
+        "Tokens of a sequence, [CLS] and [SEP] included.",
+        least=5,
+        most=LONGEST,
+    )
+    define_count("max_predictions_per_seq", 20, "Most masked tokens of a sequence.", most=LONGEST)
+    define_count(
+        "random_seed", 12345, "Seed of all that is random.", least=-(2**63), most=2**63 - 1
+    )
+    define_count("dupe_factor", 10, "Passes over the text, each with other masks.", most=10**6)
+    define_number(
+        "masked_lm_prob",
+        0.15,
+        "Share of the tokens that is masked, above 0.",
+        lower_bound=math.nextafter(0.0, 1.0),
+        upper_bound=1.0,
+    )
+    define_number(
+        "short_seq_prob",
+        0.1,
+        "Share of the documents that are cut into shorter sequences.",
+        lower_bound=0.0,
+        upper_bound=1.0,
     )
     flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
     flags.DEFINE_string(
@@ -263,7 +290,10 @@ def define_devices() -> None:
         "names several processes, mirrored with several GPUs, else one device.",
     )
     define_count(
-        "num_cpu_devices", 1, "Logical devices to split the CPU into, for trying mirrored."
+        "num_cpu_devices",
+        1,
+        "Logical devices to split the CPU into, for trying mirrored.",
+        most=1000,
     )
     with recorded_in_checkpoints():
         flags.DEFINE_enum(
@@ -298,7 +328,7 @@ def define_without_effect(*names: str) -> None:
     text = "Accepted for the original's commands; has no effect."
     for name in names:
         if name == "num_tpu_cores":
-            flags.DEFINE_integer(name, 8, text)
+            define_count(name, 8, text, least=0)
         elif name == "master":
             flags.DEFINE_string(name, None, text)
         else:

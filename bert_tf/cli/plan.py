@@ -12,6 +12,7 @@ here. Memory is in GB of 2^30 bytes where a device's is meant, as these are sold
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 from absl import flags
@@ -38,26 +39,37 @@ def define_flags() -> None:
     """What is trained, how, and on what."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
     flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence.")
-    flags.DEFINE_integer("train_batch_size", 32, "Examples of a step, all devices together.")
-    flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
-    flags.DEFINE_integer("num_classes", 2, "Labels, of classifier and token_labels.")
+    shared_flags.define_count("max_seq_length", 128, "Tokens of a sequence.")
+    shared_flags.define_count("train_batch_size", 32, "Examples of a step, all devices together.")
+    shared_flags.define_count("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
+    shared_flags.define_count("num_classes", 2, "Labels, of classifier and token_labels.")
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "What the layers compute with.")
     flags.DEFINE_bool("recompute", False, "Compute encoder blocks again rather than keep them.")
-    flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts a device takes its batch in.")
-    flags.DEFINE_integer("num_replicas", 1, "Devices.")
+    shared_flags.define_count(
+        "gradient_accumulation_steps", 1, "Parts a device takes its batch in."
+    )
+    shared_flags.define_count("num_replicas", 1, "Devices.")
     flags.DEFINE_enum(
         "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
     )
-    flags.DEFINE_integer("num_train_steps", 0, "Also tell how long so many steps take.")
-    flags.DEFINE_float("memory_gb", 0, "Memory of a device: also tell the largest batch.")
-    flags.DEFINE_float(
-        "reserved_gb", 0.75, "What driver and libraries keep of a device's memory, about."
+    shared_flags.define_count(
+        "num_train_steps", 0, "Also tell how long so many steps take.", least=0
     )
-    flags.DEFINE_float("device_tflops", 0, "10^12 FLOP/s of a device: also tell the time.")
-    flags.DEFINE_float("device_gb_per_s", 0, "10^9 bytes/s of its memory.")
-    flags.DEFINE_float("efficiency", 0.5, "Share of its FLOP/s that matrix products reach.")
-    flags.DEFINE_float("link_gb_per_s", 0, "10^9 bytes/s from a device to its neighbour.")
+    for name, default, text in (
+        ("memory_gb", 0, "Memory of a device: also tell the largest batch."),
+        ("reserved_gb", 0.75, "What driver and libraries keep of a device's memory, about."),
+        ("device_tflops", 0, "10^12 FLOP/s of a device: also tell the time."),
+        ("device_gb_per_s", 0, "10^9 bytes/s of its memory."),
+        ("link_gb_per_s", 0, "10^9 bytes/s from a device to its neighbour."),
+    ):
+        shared_flags.define_number(name, default, text, lower_bound=0.0, upper_bound=1e9)
+    shared_flags.define_number(
+        "efficiency",
+        0.5,
+        "Share of its FLOP/s that matrix products reach, above 0.",
+        lower_bound=math.nextafter(0.0, 1.0),
+        upper_bound=1.0,
+    )
     flags.DEFINE_bool("variables", False, "List every variable.")
     flags.DEFINE_bool("fits", False, "The table of what fits for BERT-Base and BERT-Large.")
 

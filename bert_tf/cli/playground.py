@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import served_model
 from bert_tf.errors import InputError
@@ -22,7 +23,9 @@ def define_flags() -> None:
     """The flags of this command."""
     served_model.define_flags()
     flags.DEFINE_string("host", "127.0.0.1", "A loopback address to listen on.")
-    flags.DEFINE_integer("port", 8000, "The port to listen on; 0: one that is free.")
+    shared_flags.define_count(
+        "port", 8000, "The port to listen on; 0: one that is free.", least=0, most=2**16 - 1
+    )
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -15,13 +15,15 @@ _OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_fil
 def define_flags() -> None:
     """Which version of an export, and what the files of a folder with weights do not say."""
     of_weights = "Of a folder with weights:"
-    flags.DEFINE_integer("version", None, "Of an export; default: the latest.")
+    shared_flags.define_count(
+        "version", None, "Of an export; default: the latest.", least=0, most=2**63 - 1
+    )
     flags.DEFINE_enum(
         "task", None, TASKS, f"{of_weights} what the model does, where its files do not say it."
     )
     flags.DEFINE_list("labels", [], f"{of_weights} names of the classes, in order.")
     flags.DEFINE_bool("pairs", None, f"{of_weights} it was trained on pairs of texts.")
-    flags.DEFINE_integer("max_seq_length", None, f"{of_weights} most tokens of a text.")
+    shared_flags.define_count("max_seq_length", None, f"{of_weights} most tokens of a text.")
     shared_flags.define_model_files()
 
 

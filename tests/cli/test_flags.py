@@ -87,6 +87,39 @@ def test_flags_and_defaults_are_those_of_the_first_version(before):
 
 
 @pytest.mark.parametrize("command", sorted({*COMMANDS.values()}))
+def test_every_number_has_bounds(command):
+    """Nor is any default or usual value outside of them."""
+    own = set(absl_flags.FLAGS)
+    with in_process(command):
+        flags_of_it = [absl_flags.FLAGS[name] for name in set(absl_flags.FLAGS) - own]
+        for flag in flags_of_it:
+            kind = flag.flag_type()
+            refused = {"int": ["1" + "0" * 20, "-1" + "0" * 20], "float": ["nan"]}.get(kind, [])
+            if kind == "float" and flag.name != "na_prob_thresh":  # there all answers count
+                refused.append("inf")
+            for word in refused:
+                with pytest.raises(absl_flags.IllegalFlagValueError, match=f"--{flag.name}={word}"):
+                    flag.parse(word)
+            if flag.default is not None and refused:
+                assert flag.parser.parse(str(flag.default)) == flag.default
+
+
+@pytest.mark.parametrize("command", ["run_squad.py", "run_pretraining.py", "run_classifier.py"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--train_batch_size=65536", "--seed=0", "--save_checkpoints_steps=1000000"],
+        ["--seed=4294967295", "--keep_checkpoint_max=0", "--end_learning_rate=0", "--log_steps=1"],
+    ],
+)
+def test_usual_and_extreme_uses_are_within_bounds(command, words):
+    with in_process(command):
+        for word in words:
+            name, _, value = word.removeprefix("--").partition("=")
+            absl_flags.FLAGS[name].parse(value)
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS.values()}))
 def test_help_comes_before_tensorflow(command):
     ended, found = answer(command, "--help")
     assert "tensorflow" not in found
