@@ -145,7 +145,7 @@ def main(_: Sequence[str]) -> None:
     A `Run` has one trainer after the other: of each trial, then of the best.
     """
     strategy = from_flags.make_strategy()
-    model = from_flags.open_pretrained()
+    model = from_flags.open_pretrained(strategy)
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []
     task = with_labels(task, train_examples, model)

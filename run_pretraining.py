@@ -120,6 +120,9 @@ def main(_: Sequence[str]) -> None:
     strategy = from_flags.make_strategy()
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
+    from_flags.check_memory(
+        config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
+    )
     metadata = make_metadata()
     tokenizer = make_tokenizer(config, metadata)
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)

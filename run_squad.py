@@ -138,7 +138,7 @@ def main(_: Sequence[str]) -> None:
     """Flags -> model -> data -> trainer -> first weights -> train -> predict -> score -> export."""
     window_sizes()  # refuses sizes that leave no room for the context
     strategy = from_flags.make_strategy()
-    model = from_flags.open_pretrained()
+    model = from_flags.open_pretrained(strategy)
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     questions = read_questions(FLAGS.predict_file, TFDS_PREDICT) if FLAGS.do_predict else None
     if FLAGS.do_eval:

@@ -184,6 +184,14 @@ def keep_freed_memory() -> None:
     mallopt(M_TOP_PAD, 256 << 20)
 
 
+def memory_bytes() -> int | None:
+    """The memory of this machine; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def prepare_process() -> None:
     """Makes the settings that TensorFlow and Keras read when they load."""
     choose_cpu_kernels()

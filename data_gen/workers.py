@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, hidden_sibling, is_remote, path_errors, whole_file
+from bert_tf.runtime import memory_bytes
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
@@ -52,11 +53,8 @@ def choose_num_workers(num_workers: int, *, most: int) -> int:
 
 def _default_num_workers() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # not on this system
-        return cores or 1
-    return max(1, min(cores or 1, memory_bytes // WORKER_BYTES))
+    memory = memory_bytes()
+    return max(1, min(cores or 1, memory // WORKER_BYTES)) if memory else cores or 1
 
 
 class Workers:

@@ -7,18 +7,26 @@ from typing import Any
 import tensorflow as tf
 from absl import flags, logging
 
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.batches import MULTIPLE, BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
 FLAGS = flags.FLAGS
 # What a run reads again and again or leaves behind.
+LARGEST_DEVICE = 1 << 40  # bytes; of a GPU or TPU, whose memory TensorFlow does not tell
+_BATCHES = {  # the flag of a batch: that of its purpose
+    "train_batch_size": "do_train",
+    "eval_batch_size": "do_eval",
+    "predict_batch_size": "do_predict",
+    "batch_size": None,
+}
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
 # ---------------------------------------------------------------------------- devices
@@ -102,8 +110,8 @@ def complete_model(source: Weights) -> PretrainedModel:
     return PretrainedModel(source, config, tokenizer)
 
 
-def open_pretrained() -> PretrainedModel:
-    """The model that a fine-tuning run begins with.
+def open_pretrained(strategy: tf.distribute.Strategy) -> PretrainedModel:
+    """The model that a fine-tuning run begins with; refuses batches too large for it.
 
     Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
     model of --output_dir if there is one.
@@ -118,7 +126,43 @@ def open_pretrained() -> PretrainedModel:
         given = None
     model = complete_model(open_weights(given or own))
     model.config.check_sequence_length(FLAGS.max_seq_length)
+    length = min(MULTIPLE, FLAGS.max_seq_length) if FLAGS.bucket_by_length else FLAGS.max_seq_length
+    check_memory(model.config, length=length, num_replicas=strategy.num_replicas_in_sync)
     return model
+
+
+def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> None:
+    """Refuses batches whose token ids, or one layer's output, alone exceed the memory.
+
+    A step needs much more, as `bert-tf plan` shows: what this refuses cannot work.
+
+    Args:
+      config: D of the model, and V.
+      length: the least S of a batch.
+      num_replicas: devices that share a batch.
+
+    Raises:
+      InputError: a batch is that large.
+    """
+    memory = runtime.memory_bytes()
+    if memory is None:
+        return
+    is_cpu = {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+    device_memory = memory if is_cpu else max(memory, LARGEST_DEVICE)
+    for name, purpose in _BATCHES.items():
+        if name not in FLAGS or not (purpose is None or FLAGS[purpose].value):
+            continue
+        parts = FLAGS.gradient_accumulation_steps if purpose == "do_train" else 1
+        of_ids, of_layer = 3 * 4 * length, 2 * length * config.hidden_size  # 2 bytes: bfloat16
+        most = num_replicas * min(memory // of_ids, parts * (device_memory // of_layer))
+        if FLAGS[name].value > most:
+            raise InputError(
+                f"--{name}={FLAGS[name].value} with a memory of {memory / 1e9:.3g} GB",
+                f"at most {most}, so that one layer's output fits",
+                "use a much smaller batch; bert-tf plan shows what a step needs"
+                + "; --gradient_accumulation_steps computes a batch in parts"
+                * (purpose == "do_train"),
+            )
 
 
 # ---------------------------------------------------------------------------- batches and steps
