@@ -156,7 +156,7 @@ def main(_: Sequence[str]) -> None:
         task,
         model,
         strategy,
-        from_flags.batching_config(model.config),
+        from_flags.batching_config(),
         output_dir=FLAGS.output_dir,
         step_config=from_flags.step_config(),
     )

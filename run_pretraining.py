@@ -208,12 +208,14 @@ def write_files(
 # ---------------------------------------------------------------------------- data
 
 
-def open_files(patterns: str) -> RecordFiles:
-    """The record files, checked against the flags."""
+def open_files(patterns: str, config: BertConfig) -> RecordFiles:
+    """The record files, checked against flags and model."""
     record = pretraining_record(
         max_seq_length=FLAGS.max_seq_length,
         max_predictions_per_seq=FLAGS.max_predictions_per_seq,
         next_sentence=not FLAGS.masked_lm_only,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
     )
     files = RecordFiles(patterns, record)
     logging.info("%s: %d files, %d records", patterns, len(files.paths), len(files))
@@ -222,18 +224,17 @@ def open_files(patterns: str) -> RecordFiles:
 
 def make_train_batches(config: BertConfig) -> RecordBatches:
     """Endless shuffled batches; every record once an epoch."""
-    files = open_files(FLAGS.input_file)
+    files = open_files(FLAGS.input_file, config)
     return RecordBatches(
         files,
         samplers.ShuffledSampler(len(files), seed=FLAGS.seed),
         batch_size=FLAGS.train_batch_size,
-        vocab_size=config.vocab_size,
     )
 
 
 def make_eval_batches(config: BertConfig) -> RecordBatches:
     """--eval_input_file once, or --input_file repeated as in the original."""
-    files = open_files(FLAGS.eval_input_file or FLAGS.input_file)
+    files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config)
     num_examples = FLAGS.max_eval_steps * FLAGS.eval_batch_size
     if FLAGS.eval_input_file:
         num_examples = min(len(files), num_examples)
@@ -243,7 +244,6 @@ def make_eval_batches(config: BertConfig) -> RecordBatches:
         files,
         samplers.SequentialSampler(len(files)),
         batch_size=FLAGS.eval_batch_size,
-        vocab_size=config.vocab_size,
         num_examples=num_examples,
     )
 

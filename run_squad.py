@@ -101,7 +101,7 @@ from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.cli import from_flags
-from bert_tf.config import HEADS
+from bert_tf.config import HEADS, BertConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.files import digest_of, write_eval_results, write_text
 from bert_tf.modeling import models
@@ -190,18 +190,22 @@ def make_training_data(model: PretrainedModel, folder: tf1.CheckpointFolder) -> 
     examples = squad_data.original_order(examples)
     num_train_steps = from_flags.schedule().num_train_steps(len(examples))
     windows = training_windows(examples, model.tokenizer, window_sizes())
-    records = write_records("train", windows, questions, len(examples), is_training=True)
+    records = write_records("train", windows, questions, len(examples), model.config)
     return TrainingData(records, num_train_steps)
 
 
 def write_records(
-    name: str, windows: Sequence[Window], questions: SquadFile, count: int, *, is_training: bool
+    name: str, windows: Sequence[Window], questions: SquadFile, count: int, config: BertConfig
 ) -> RecordFiles:
     """Writes train.tf_record or eval.tf_record, as the original does."""
     logging.info("%s: %d questions, %d windows", questions.source, count, len(windows))
-    path = f"{FLAGS.output_dir}/{name}.tf_record"
-    length = FLAGS.max_seq_length
-    return write_windows(path, windows, max_seq_length=length, is_training=is_training)
+    return write_windows(
+        f"{FLAGS.output_dir}/{name}.tf_record",
+        windows,
+        max_seq_length=FLAGS.max_seq_length,
+        is_training=name == "train",
+        config=config,
+    )
 
 
 # ---------------------------------------------------------------------------- trainer
@@ -272,7 +276,7 @@ def train(
     settings: dict[str, Any],
 ) -> None:
     """Records -> checkpoints."""
-    batches = from_flags.batching_config(model.config).training(
+    batches = from_flags.batching_config().training(
         data.records,
         batch_size=FLAGS.train_batch_size,
         num_train_steps=data.num_train_steps,
@@ -310,9 +314,9 @@ def predict(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> l
         count = len(questions.examples)
         start_logits, end_logits = window_logits(
             trainer,
-            write_records("eval", windows, questions, count, is_training=False),
+            write_records("eval", windows, questions, count, model.config),
             windows,
-            from_flags.batching_config(model.config),
+            from_flags.batching_config(),
             batch_size=FLAGS.predict_batch_size,
         )
     align = make_alignment(

@@ -139,7 +139,6 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     runs = {}
     for kind in KINDS:
         batching = BatchingConfig(
-            vocab_size=config.vocab_size,
             max_seq_length=options.max_seq_length,
             bucket_by_length=kind == "buckets",
         )

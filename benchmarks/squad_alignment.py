@@ -96,10 +96,12 @@ def logits_of(source, config, windows: Sequence, options: argparse.Namespace):
     )
     weights.load_checkpoint(trainer.model, source, required=model.ENCODER_AND_HEAD)
     length = options.max_seq_length
-    batching = BatchingConfig(vocab_size=config.vocab_size, max_seq_length=length)
+    batching = BatchingConfig(max_seq_length=length)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/eval.tf_record"
-        records = write_windows(path, windows, max_seq_length=length, is_training=False)
+        records = write_windows(
+            path, windows, max_seq_length=length, is_training=False, config=config
+        )
         return model.window_logits(
             trainer, records, windows, batching, batch_size=options.predict_batch_size
         )

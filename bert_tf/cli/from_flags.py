@@ -168,10 +168,9 @@ def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> N
 # ---------------------------------------------------------------------------- batches and steps
 
 
-def batching_config(config: BertConfig) -> BatchingConfig:
+def batching_config() -> BatchingConfig:
     """How records become batches in fine-tuning."""
     return BatchingConfig(
-        vocab_size=config.vocab_size,
         max_seq_length=FLAGS.max_seq_length,
         bucket_by_length=FLAGS.bucket_by_length,
         legacy_shuffle=FLAGS.legacy_shuffle,

@@ -49,7 +49,6 @@ class RecordBatches:
         sampler: Sampler,
         *,
         batch_size: int,
-        vocab_size: int,
         num_examples: int | None = None,
         lengths: np.ndarray | None = None,
         padded_lengths: Sequence[int] = (),
@@ -60,7 +59,6 @@ class RecordBatches:
           files: the records.
           sampler: which record comes at which position.
           batch_size: B, rows of a batch, over all replicas together.
-          vocab_size: V; an id that has no row in the embedding table is an `InputError`.
           num_examples: how many examples in all; None for endless batches.
           lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
           padded_lengths: allowed lengths, ascending; a batch is cut to the shortest that holds it.
@@ -69,8 +67,7 @@ class RecordBatches:
           InputError: a record is longer than all padded lengths.
         """
         self._files, self._sampler = files, sampler
-        self.batch_size, self._vocab_size = batch_size, vocab_size
-        self._num_examples = num_examples
+        self.batch_size, self._num_examples = batch_size, num_examples
         self._lengths, self._padded_lengths = lengths, padded_lengths
         self.error: InputError | None = None
         if lengths is not None and lengths.max() > padded_lengths[-1]:
@@ -134,7 +131,7 @@ class RecordBatches:
                 batch += 1
 
         signature = {
-            f.name: tf.TensorSpec([part_size, *self._shape(f)], f.parsed_dtype)
+            f.name: tf.TensorSpec([part_size, *self._shape(f)], f.batch_dtype)
             for f in self._files.record.features
         }
         signature["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
@@ -182,22 +179,9 @@ class RecordBatches:
         real = np.arange(stop - start) < len(rows)
         rows = np.concatenate([rows, np.zeros(stop - start - len(rows), rows.dtype)])
         values = self._files.read(rows)
-        for name in {"input_ids", "masked_lm_ids"} & values.keys():
-            self._check_ids(name, values[name], rows)
         if "is_real_example" in values:  # a record of a task has its own, int [rows, 1]
             real &= values["is_real_example"][:, 0] != 0
         return values | {"is_real_example": np.float32(real)}
-
-    def _check_ids(self, name: str, ids: np.ndarray, rows: np.ndarray) -> None:
-        # On a device an id beyond the table is silently clamped or gives NaN.
-        bad = (ids < 0) | (ids >= self._vocab_size)
-        if bad.any():
-            row = int(np.argmax(bad.any(axis=1)))
-            raise InputError(
-                f"{self._files.where(int(rows[row]))}, with the {name} {ids[row][bad[row]][0]}",
-                f"ids from 0 to {self._vocab_size - 1}, the vocab_size of the model",
-                "give the configuration that belongs to the vocabulary of the data",
-            )
 
 
 def real_lengths(files: RecordFiles) -> np.ndarray:
@@ -258,7 +242,6 @@ def choose_lengths(
 class BatchingConfig:
     """How fine-tuning makes batches of its records."""
 
-    vocab_size: int
     max_seq_length: int
     bucket_by_length: bool = True
     legacy_shuffle: bool = False  # the original's buffer of 100 records
@@ -317,7 +300,6 @@ class BatchingConfig:
             files,
             sampler,
             batch_size=batch_size,
-            vocab_size=self.vocab_size,
             lengths=lengths,
             padded_lengths=padded,
             num_examples=num_examples,

@@ -1,22 +1,30 @@
 """Records: each kind declared once; writer, parser and checks follow from the declaration."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError
 
+GREATEST_FLOAT = float(np.finfo(np.float32).max)
+NAMES_SHOWN = 12  # of the features of a foreign record, in messages
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One feature of a record: `size` values of type int64 or float32."""
+    """One feature of a record: `size` numbers of type int64 or float32, from `least` to `most`."""
 
     name: str
     dtype: tf.DType
     size: int
     size_flag: str | None = None  # the flag that sets the size
     sequences: int = 1  # how many sequences lie in it, one after the other
+    least: float = 0
+    most: float = 2**31 - 1  # batches have int32
+    model_size: str = ""  # the key of bert_config.json that sets `most`
 
     @property
     def is_sequence(self) -> bool:
@@ -24,9 +32,25 @@ class Feature:
         return self.size_flag == "max_seq_length"
 
     @property
-    def parsed_dtype(self) -> tf.DType:
+    def batch_dtype(self) -> np.dtype:
         """Its type in a batch: int64 becomes int32, as in the original."""
-        return tf.int32 if self.dtype == tf.int64 else self.dtype
+        return np.dtype(np.int32 if self.dtype == tf.int64 else np.float32)
+
+    @property
+    def range(self) -> str:
+        """The numbers it may have, for messages."""
+        if self.dtype == tf.float32:
+            return "finite numbers" + (", 0 or more" if self.least == 0 else "")
+        why = f", as the model's {self.model_size} is {self.most + 1}" if self.model_size else ""
+        return f"numbers from {self.least} to {self.most}{why}"
+
+    def holds(self, values: np.ndarray) -> bool:
+        """Whether all values are in its range: one pass over integers, as all records meet it."""
+        if self.dtype == tf.float32:  # NaN compares false
+            return bool(values.min() >= self.least and values.max() <= self.most)
+        # Without a sign, a number below the least is above all others.
+        offsets = values - self.least if self.least else values
+        return bool(offsets.view(np.uint64).max() <= self.most - self.least)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,22 +80,47 @@ class Record:
             numbers.value.extend(values[feature.name])
         return example.SerializeToString(deterministic=True)
 
-    def parse(self, serialized) -> dict[str, tf.Tensor]:
-        """Serialized records [B] -> features [B, size] of their `parsed_dtype`."""
-        spec = {f.name: tf.io.FixedLenFeature([f.size], f.dtype) for f in self.features}
-        parsed = tf.io.parse_example(serialized, spec)
-        return {f.name: tf.cast(parsed[f.name], f.parsed_dtype) for f in self.features}
+    def parse(self, serialized: Sequence[bytes]) -> dict[str, tf.Tensor]:
+        """Serialized records [B] -> features [B, size], as they are stored and unchecked."""
+        return tf.io.parse_example(
+            serialized, {f.name: tf.io.FixedLenFeature([f.size], f.dtype) for f in self.features}
+        )
 
-    def check(self, serialized: bytes, *, where: str) -> None:
+    def check_values(
+        self, values: Mapping[str, np.ndarray], *, where: Callable[[int], str]
+    ) -> None:
+        """Raises `InputError` if a value is out of its feature's range.
+
+        On a device such a value would be clamped, cut off, or end in NaN.
+
+        Args:
+          values: records as they are stored, int64 or float32 [B, size] of each feature.
+          where: gives the file and the number of record b, for the message.
+        """
+        for feature in self.features:
+            given = values[feature.name]
+            if not feature.holds(given):
+                inside = (given >= feature.least) & (given <= feature.most)
+                row, place = np.argwhere(~inside)[0]
+                raise InputError(
+                    f"{where(int(row))}, with the {feature.name} {given[row, place]}",
+                    feature.range,
+                    "give the configuration that belongs to the data, or make the data again"
+                    if feature.model_size
+                    else "make the data again",
+                )
+
+    def check_kind(self, serialized: bytes, *, where: str) -> None:
         """Raises `InputError` if the record at `where` is not of this kind."""
         try:
             given = tf.train.Example.FromString(serialized).features.feature
+            found = f"a record with the features {_listed(given)}"
         except Exception:  # protobuf's DecodeError; its class differs between implementations
-            given = {}
+            given, found = {}, "a record that is not a tf.train.Example"
         for feature in self.features:
             if feature.name not in given:
                 raise InputError(
-                    f"{where}, a record with the features {sorted(given)}",
+                    f"{where}, {found}",
                     f"the features of a {self.name} record: "
                     f"{', '.join(f.name for f in self.features)}",
                     "give a file that was made for this script",
@@ -83,34 +132,79 @@ class Record:
         size = len(getattr(given, kind).value)
         if size == feature.size:
             return
-        flag = f"--{feature.size_flag}" if feature.size_flag else feature.name
-        other = f"use {flag}={size}, with which the data were made, or " if size else ""
+        flag, other = f"--{feature.size_flag}" if feature.size_flag else "", ""
+        if size and flag and size % feature.sequences == 0:
+            length = size // feature.sequences
+            other = f"use {flag}={length}, with which the data were made, or "
         raise InputError(
             f"{where}, a record whose {feature.name} has {size} values in its {kind}",
-            f"{feature.size} values, as {flag} says",
+            f"{feature.size} values" + (f", as {flag} says" if flag else ""),
             f"{other}make the data again",
         )
 
 
+def _listed(names: Iterable[str]) -> str:
+    """Names for a message, which may be many or long ones."""
+    names = sorted(names)
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{[name[:40] for name in names[:NAMES_SHOWN]]}{more}"
+
+
+def input_features(
+    max_seq_length: int,
+    *,
+    vocab_size: int | None = None,
+    type_vocab_size: int | None = None,
+    sequences: int = 1,
+) -> tuple[Feature, ...]:
+    """input_ids, input_mask and segment_ids int64 [C * S], which all records have.
+
+    Args:
+      max_seq_length: S.
+      vocab_size: V of the model that reads them; None where they are only written.
+      type_vocab_size: of that model.
+      sequences: C.
+    """
+
+    def feature(name: str, below: int | None, model_size: str = "") -> Feature:
+        bounds = {"most": below - 1, "model_size": model_size} if below else {}
+        size = sequences * max_seq_length
+        return Feature(name, tf.int64, size, "max_seq_length", sequences, **bounds)
+
+    return (
+        feature("input_ids", vocab_size, "vocab_size"),
+        feature("input_mask", 2),
+        feature("segment_ids", type_vocab_size, "type_vocab_size"),
+    )
+
+
 def pretraining_record(
-    *, max_seq_length: int, max_predictions_per_seq: int, next_sentence: bool = True
+    *,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    next_sentence: bool = True,
+    vocab_size: int | None = None,
+    type_vocab_size: int | None = None,
 ) -> Record:
     """The record of masked-LM and next-sentence pre-training (original: `input_fn_builder`).
 
     Features: input_ids, input_mask, segment_ids int64 [S]; masked_lm_positions, masked_lm_ids
     int64 [P]; masked_lm_weights float32 [P]; unless `next_sentence` is false,
     next_sentence_labels int64 [1], 1 = random.
+
+    A weight may stand at a position that is padding: a model can be trained with it, and it need
+    not be damage.
     """
-    length, predictions = "max_seq_length", "max_predictions_per_seq"
-    features = [
-        *(
-            Feature(name, tf.int64, max_seq_length, length)
-            for name in ("input_ids", "input_mask", "segment_ids")
-        ),
-        Feature("masked_lm_positions", tf.int64, max_predictions_per_seq, predictions),
-        Feature("masked_lm_ids", tf.int64, max_predictions_per_seq, predictions),
-        Feature("masked_lm_weights", tf.float32, max_predictions_per_seq, predictions),
-    ]
-    if next_sentence:
-        features.append(Feature("next_sentence_labels", tf.int64, 1))
-    return Record("pre-training", tuple(features))
+    inputs = input_features(max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size)
+
+    def prediction(name: str, dtype: tf.DType, **options: Any) -> Feature:
+        return Feature(name, dtype, max_predictions_per_seq, "max_predictions_per_seq", **options)
+
+    ids = inputs[0]
+    predictions = (
+        prediction("masked_lm_positions", tf.int64, most=max_seq_length - 1),
+        prediction("masked_lm_ids", tf.int64, most=ids.most, model_size=ids.model_size),
+        prediction("masked_lm_weights", tf.float32, most=GREATEST_FLOAT),
+    )
+    labels = (Feature("next_sentence_labels", tf.int64, 1, most=1),) if next_sentence else ()
+    return Record("pre-training", (*inputs, *predictions, *labels))

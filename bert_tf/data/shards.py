@@ -1,7 +1,8 @@
 """TFRecord files: written whole or not at all, and read as one indexed sequence of records."""
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -13,10 +14,11 @@ from tensorflow.python.lib.io import tf_record as tf_record_io
 from bert_tf import cluster
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns, is_remote, path_errors, whole_file
+from bert_tf.files import READ_BYTES, expand_patterns, is_remote, path_errors, whole_file
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
-HEADER_BYTES, FOOTER_BYTES = 12, 4
+LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
+LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 
 
 class RecordFiles:
@@ -47,27 +49,30 @@ class RecordFiles:
 
     def _index(self, path: str) -> np.ndarray:
         """Where each record of the file begins, and at last where the file ends."""
-        offsets, reader = [0], tf_record_io.tf_record_random_reader(path)
-        size = tf.io.gfile.stat(path).length
-        while offsets[-1] < size:
-            try:
-                serialized, next_offset = reader.read(offsets[-1])
-            except (IndexError, tf.errors.OpError):  # IndexError is its end of file
+        with path_errors(path):
+            size = tf.io.gfile.stat(path).length
+            if size == 0:
                 raise InputError(
-                    f"{path}, damaged or cut off after {len(offsets) - 1} records "
-                    f"(byte {offsets[-1]} of {size})",
-                    "a complete TFRecord file",
-                    "copy or make the file again",
-                ) from None
-            if len(offsets) == 1:
-                self.record.check(serialized, where=f"{path}, record 1")
-            offsets.append(next_offset)
-        if size == 0:
-            raise InputError(
-                f"{path}, an empty file",
-                "a TFRecord file with at least one record",
-                "make the file again, or leave it out",
-            )
+                    f"{path}, an empty file",
+                    "a TFRecord file with at least one record",
+                    "make the file again, or leave it out",
+                )
+            offsets, reader = [0], tf_record_io.tf_record_random_reader(path)
+            with _opened(path, buffering=READ_BYTES) as stream:
+                while (begin := offsets[-1]) < size:
+                    try:
+                        _check_length(stream, begin, size)
+                        serialized, next_offset = reader.read(begin)
+                    except (IndexError, tf.errors.DataLossError):  # IndexError: the file ends
+                        raise InputError(
+                            f"{path}, damaged or cut off after {len(offsets) - 1} records "
+                            f"(byte {begin} of {size})",
+                            "a complete TFRecord file",
+                            "copy or make the file again",
+                        ) from None
+                    if begin == 0:
+                        self.record.check_kind(serialized, where=f"{path}, record 1")
+                    offsets.append(next_offset)
         return np.asarray(offsets, np.int64)
 
     def _locate(self, row: int) -> tuple[int, int]:
@@ -84,33 +89,73 @@ class RecordFiles:
         return f"{self.paths[file]}, record {number + 1}"
 
     def read(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """The records at `rows` as a dict of arrays [len(rows), size].
+        """The records at `rows` as a dict of checked arrays [len(rows), size].
 
         Raises:
-          InputError: one of them is of another kind.
+          InputError: one of them is of another kind, or has a value that is out of its range.
         """
         serialized = [self._read_bytes(row) for row in rows]
+
+        def where(place: int) -> str:
+            return self.where(rows[place])
+
         try:
             parsed = self.record.parse(serialized)
-        except tf.errors.InvalidArgumentError:
-            for row, one in zip(rows, serialized, strict=True):
-                self.record.check(one, where=self.where(row))
+        except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
+            self._refuse(serialized, where)
             raise
-        return {name: value.numpy() for name, value in parsed.items()}
+        stored = {name: value.numpy() for name, value in parsed.items()}
+        self.record.check_values(stored, where=where)
+        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.record.features}
+
+    def _refuse(self, serialized: Sequence[bytes], where: Callable[[int], str]) -> None:
+        """Raises the `InputError` of the first record that cannot be parsed."""
+        for place, one in enumerate(serialized):
+            self.record.check_kind(one, where=where(place))
+            try:
+                self.record.parse([one])
+            except (tf.errors.OpError, UnicodeDecodeError):
+                raise InputError(
+                    f"{where(place)}, a record that TensorFlow cannot parse",
+                    f"a tf.train.Example of a {self.record.name} record",
+                    "make the data again",
+                ) from None
 
     def _read_bytes(self, row: int) -> bytes:
         file, number = self._locate(row)
         begin, end = map(int, self._offsets[file][number : number + 2])
-        path = self.paths[file]
+        path, size = self.paths[file], end - begin - HEADER_BYTES - FOOTER_BYTES
         # Opened for each read: several threads may read, and there may be more files than a process
-        # can hold open. Local files without GFile, which fetches half a megabyte for each read.
-        with (
-            tf.io.gfile.GFile(path, "rb")
-            if is_remote(path)
-            else open(path, "rb", buffering=0) as stream
-        ):
-            stream.seek(begin + HEADER_BYTES)
-            return stream.read(end - begin - HEADER_BYTES - FOOTER_BYTES)
+        # can hold open.
+        try:
+            with _opened(path) as stream:
+                stream.seek(begin + HEADER_BYTES)
+                data = stream.read(size)
+            if len(data) == size:
+                return data
+            says = "it has become shorter"
+        except (OSError, tf.errors.OpError) as error:
+            says = str(error)
+        raise InputError(
+            f"{self.where(row)}, which can no longer be read ({says})",
+            "files that stay as they were when the run began",
+            "restore the file and run the same command again",
+        )
+
+
+def _opened(path: str, *, buffering: int = 0) -> BinaryIO:
+    """An open file; local ones without GFile, which fetches half a megabyte for each read."""
+    if is_remote(path):
+        return tf.io.gfile.GFile(path, "rb")
+    return open(path, "rb", buffering=buffering)
+
+
+def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
+    """Raises IndexError if a record ends behind its file: the reader allocates what it says."""
+    stream.seek(begin)
+    length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+    if length > min(size - begin - HEADER_BYTES - FOOTER_BYTES, LONGEST_RECORD):
+        raise IndexError
 
 
 def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:

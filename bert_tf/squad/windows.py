@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.records import Feature, Record
+from bert_tf.config import BertConfig
+from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
@@ -352,18 +353,28 @@ def training_windows(
 # ---------------------------------------------------------------------------- records
 
 
-def squad_record(*, max_seq_length: int, is_training: bool) -> Record:
+def squad_record(
+    *,
+    max_seq_length: int,
+    is_training: bool,
+    vocab_size: int | None = None,
+    type_vocab_size: int | None = None,
+) -> Record:
     """The record of a window (original: `FeatureWriter` of run_squad.py).
 
     Features: unique_ids int64 [1]; input_ids, input_mask, segment_ids int64 [S]; in training also
-    start_positions, end_positions, is_impossible int64 [1].
+    start_positions, end_positions, is_impossible int64 [1]. The sizes are those of the model that
+    reads them, if one does.
     """
-    features = [Feature("unique_ids", tf.int64, 1)]
-    for name in ("input_ids", "input_mask", "segment_ids"):
-        features.append(Feature(name, tf.int64, max_seq_length, "max_seq_length"))
+    sizes = {"vocab_size": vocab_size, "type_vocab_size": type_vocab_size}
+    features = [Feature("unique_ids", tf.int64, 1), *input_features(max_seq_length, **sizes)]
     if is_training:
-        for name in ("start_positions", "end_positions", "is_impossible"):
-            features.append(Feature(name, tf.int64, 1))
+        last = max_seq_length - 1
+        features += [
+            Feature("start_positions", tf.int64, 1, most=last),
+            Feature("end_positions", tf.int64, 1, most=last),
+            Feature("is_impossible", tf.int64, 1, most=1),
+        ]
     return Record("SQuAD", tuple(features))
 
 
@@ -383,14 +394,28 @@ def record_values(
 
 
 def write_windows(
-    path: str, windows: Iterable[Window], *, max_seq_length: int, is_training: bool
+    path: str,
+    windows: Iterable[Window],
+    *,
+    max_seq_length: int,
+    is_training: bool,
+    config: BertConfig,
 ) -> RecordFiles:
     """Writes a file of records, whole or not at all: train.tf_record or eval.tf_record.
+
+    Args:
+      path: of the file.
+      windows: to write.
+      max_seq_length: S.
+      is_training: whether the windows have answers.
+      config: of the model that reads them.
 
     Raises:
       InputError: it cannot be written there.
     """
     kind = {"max_seq_length": max_seq_length, "is_training": is_training}
-    record = squad_record(**kind)
+    record = squad_record(
+        **kind, vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size
+    )
     write_records(path, record, (record_values(window, **kind) for window in windows))
     return RecordFiles(path, record)

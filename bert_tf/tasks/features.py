@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.records import Feature, Record
+from bert_tf.data.records import GREATEST_FLOAT, Feature, Record, input_features
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
 from bert_tf.tasks.labels import IGNORED, Labels
@@ -66,27 +66,34 @@ class Features:
 
 
 def classifier_record(
-    *, max_seq_length: int, head: str = "classification", num_labels: int = 2, num_choices: int = 1
+    *,
+    max_seq_length: int,
+    head: str = "classification",
+    num_labels: int = 2,
+    num_choices: int = 1,
+    vocab_size: int | None = None,
+    type_vocab_size: int | None = None,
 ) -> Record:
     """The record of a task (original: `file_based_convert_examples_to_features`).
 
     Features: input_ids, input_mask, segment_ids int64 [C * S]; label_ids int64 [1], of regression
     float32 [1], of multi_label int64 [L] zeros and ones, of token_labels int64 [S];
-    is_real_example int64 [1].
+    is_real_example int64 [1]. The sizes are those of the model that reads them, if one does.
     """
-
-    def per_token(name: str, sequences: int) -> Feature:
-        size = sequences * max_seq_length
-        return Feature(name, tf.int64, size, "max_seq_length", sequences=sequences)
-
+    sizes = {"vocab_size": vocab_size, "type_vocab_size": type_vocab_size}
+    inputs = input_features(max_seq_length, sequences=num_choices, **sizes)
     if head == "token_labels":
-        labels = per_token("label_ids", 1)
+        labels = dataclasses.replace(
+            inputs[0], name="label_ids", least=IGNORED, most=num_labels - 1, model_size=""
+        )
     elif head == "regression":
-        labels = Feature("label_ids", tf.float32, 1)
+        labels = Feature("label_ids", tf.float32, 1, least=-GREATEST_FLOAT, most=GREATEST_FLOAT)
+    elif head == "multi_label":
+        labels = Feature("label_ids", tf.int64, num_labels, most=1)
     else:
-        labels = Feature("label_ids", tf.int64, num_labels if head == "multi_label" else 1)
-    inputs = [per_token(n, num_choices) for n in ("input_ids", "input_mask", "segment_ids")]
-    return Record("task", (*inputs, labels, Feature("is_real_example", tf.int64, 1)))
+        classes = num_choices if head == "multiple_choice" else num_labels
+        labels = Feature("label_ids", tf.int64, 1, most=classes - 1)
+    return Record("task", (*inputs, labels, Feature("is_real_example", tf.int64, 1, most=1)))
 
 
 def make_features(

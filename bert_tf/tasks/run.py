@@ -121,6 +121,8 @@ class Run:
             head=task.head,
             num_labels=task.labels.size,
             num_choices=task.num_choices,
+            vocab_size=model.config.vocab_size,
+            type_vocab_size=model.config.type_vocab_size,
         )
         self.trainer: Trainer | None = None  # with the model that is evaluated
         self.step = 0  # of that model

@@ -27,7 +27,7 @@ def numbers_of(batches: list[dict]) -> list[list[int]]:
 
 def test_batches_follow_the_order(tmp_path):
     files = open_numbers(tmp_path, 3, 4)
-    batches = RecordBatches(files, SequentialSampler(7), batch_size=5, vocab_size=7)
+    batches = RecordBatches(files, SequentialSampler(7), batch_size=5)
     assert batches.num_batches is None
     assert batches.num_records == 7
     assert numbers_of(taken(batches.dataset(), 3)) == [
@@ -37,7 +37,7 @@ def test_batches_follow_the_order(tmp_path):
     ]
     assert numbers_of(taken(batches.dataset(start=2), 1)) == [[3, 4, 5, 6, 0]]
     sampler = ShuffledSampler(7, seed=2)
-    shuffled = RecordBatches(files, sampler, batch_size=5, vocab_size=7)
+    shuffled = RecordBatches(files, sampler, batch_size=5)
     epoch_and_more = np.concatenate(numbers_of(taken(shuffled.dataset(), 2))).tolist()
     assert epoch_and_more == sampler.rows(0, 10).tolist()
     assert sorted(epoch_and_more[:7]) == list(range(7))
@@ -46,7 +46,7 @@ def test_batches_follow_the_order(tmp_path):
 def test_shapes_and_types(tmp_path):
     features = small.examples(4)
     files = RecordFiles(small.write_records(tmp_path / "a", features), small.RECORD)
-    batches = RecordBatches(files, SequentialSampler(4), batch_size=4, vocab_size=41)
+    batches = RecordBatches(files, SequentialSampler(4), batch_size=4)
     (batch,) = taken(batches.dataset(), 1)
     assert set(batch) == {*features, "is_real_example"}
     for name, value in features.items():
@@ -75,7 +75,6 @@ def test_parts_of_replicas_are_the_batch(tmp_path, num_parts, part_size, start, 
         files,
         ShuffledSampler(7, seed=1),
         batch_size=num_parts * part_size,
-        vocab_size=7,
         num_examples=num_examples,
     )
     whole = taken(batches.dataset(start=start), 3)
@@ -98,9 +97,7 @@ def test_parts_of_replicas_are_the_batch(tmp_path, num_parts, part_size, start, 
 @pytest.mark.parametrize(("num_examples", "sizes"), [(8, [4, 4]), (9, [4, 4, 1]), (3, [3])])
 def test_a_short_last_batch_is_filled_up(tmp_path, num_examples, sizes):
     files = open_numbers(tmp_path, 7)
-    batches = RecordBatches(
-        files, SequentialSampler(7), batch_size=4, vocab_size=7, num_examples=num_examples
-    )
+    batches = RecordBatches(files, SequentialSampler(7), batch_size=4, num_examples=num_examples)
     assert batches.num_batches == len(sizes)
     whole = taken(batches.dataset())
     assert [batch["is_real_example"].tolist() for batch in whole] == [
@@ -115,7 +112,7 @@ def test_a_short_last_batch_is_filled_up(tmp_path, num_examples, sizes):
 
 def test_a_batch_that_cannot_be_split(tmp_path):
     files = open_numbers(tmp_path, 2)
-    batches = RecordBatches(files, SequentialSampler(2), batch_size=7, vocab_size=2)
+    batches = RecordBatches(files, SequentialSampler(2), batch_size=7)
     with pytest.raises(InputError, match="a batch size of 7 for 3 replicas"):
         batches.dataset(num_parts=3)
 
@@ -127,22 +124,20 @@ def test_an_id_without_a_row_in_the_table(tmp_path, feature, bad):
     features = small.examples(5)
     features[feature][3, 1] = bad
     files = RecordFiles(small.write_records(tmp_path / "a.tfrecord", features), small.RECORD)
-    batches = RecordBatches(files, SequentialSampler(5), batch_size=2, vocab_size=41)
+    batches = RecordBatches(files, SequentialSampler(5), batch_size=2)
     assert len(taken(batches.dataset(), 1)) == 1
     with pytest.raises(tf.errors.OpError):
         taken(batches.dataset(), 2)
     assert isinstance(batches.error, InputError)
     assert batches.error.received == f"{files.where(3)}, with the {feature} {bad}"
-    assert batches.error.expected == "ids from 0 to 40, the vocab_size of the model"
+    assert batches.error.expected == "numbers from 0 to 40, as the model's vocab_size is 41"
 
 
 def test_a_damaged_record_ends_the_iteration_with_an_error(tmp_path):
     number = NUMBER.serialize({"input_ids": [1]})
     path = tmp_path / "mixed.tfrecord"
     path.write_bytes(framed(number) * 2 + framed(PAIR_BYTES))
-    batches = RecordBatches(
-        RecordFiles(str(path), NUMBER), SequentialSampler(3), batch_size=1, vocab_size=2
-    )
+    batches = RecordBatches(RecordFiles(str(path), NUMBER), SequentialSampler(3), batch_size=1)
     with pytest.raises(tf.errors.OpError):
         taken(batches.dataset(), 3)
     assert "mixed.tfrecord, record 3" in str(batches.error)
@@ -198,7 +193,7 @@ def bucketed(files, **changes) -> RecordBatches:
         SequentialSampler(ROWS), lengths, batch_size=4, window=99, num_examples=ROWS, seed=None
     )
     settings = {"lengths": lengths, "padded_lengths": (3, 5, small.S), "num_examples": ROWS}
-    return RecordBatches(files, sampler, batch_size=4, vocab_size=41, **(settings | changes))
+    return RecordBatches(files, sampler, batch_size=4, **(settings | changes))
 
 
 def test_batches_are_cut_and_hold_every_example_once(files):
@@ -258,7 +253,6 @@ def test_several_sequences_of_an_example(tmp_path):
         files,
         SequentialSampler(2),
         batch_size=1,
-        vocab_size=9,
         lengths=real_lengths(files),
         padded_lengths=(2, 5),
         num_examples=2,

@@ -91,9 +91,7 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
 
 
 def _batches(files: RecordFiles, order, num_examples: int | None = None) -> RecordBatches:
-    return RecordBatches(
-        files, order, batch_size=4, vocab_size=CONFIG.vocab_size, num_examples=num_examples
-    )
+    return RecordBatches(files, order, batch_size=4, num_examples=num_examples)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ CONFIG = BertConfig(
     max_position_embeddings=13,
     type_vocab_size=4,
 )
-RECORD = pretraining_record(max_seq_length=S, max_predictions_per_seq=P)
+RECORD = pretraining_record(
+    max_seq_length=S,
+    max_predictions_per_seq=P,
+    vocab_size=CONFIG.vocab_size,
+    type_vocab_size=CONFIG.type_vocab_size,
+)
 
 
 def examples(rows: int = ROWS, *, seed: int = 1, config: BertConfig = CONFIG) -> dict:

@@ -134,7 +134,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
 def test_twelve_steps(tiny, config, tmp_path, compiled):
     files = write_records(tmp_path / "batches.tfrecord", tiny, range(NUM_BATCHES))
     order = SequentialSampler(len(files))
-    batches = RecordBatches(files, order, batch_size=4, vocab_size=config.vocab_size)
+    batches = RecordBatches(files, order, batch_size=4)
     golden = np.load(tiny / "train_one_hot.npz")
     strategy = tf.distribute.get_strategy()
     twelve_steps(tiny, config, golden, batches, tmp_path, strategy=strategy, compiled=compiled)

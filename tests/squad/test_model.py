@@ -48,13 +48,14 @@ def questions(tmp_path_factory):
     examples = [small_squad.example(context, "who") for context in contexts]
     found = windows.prediction_windows(examples, tokenizer, WindowSizes(LENGTH, 5, 2))
     path = str(tmp_path_factory.mktemp("model") / "eval.tf_record")
-    return found, windows.write_windows(path, found, max_seq_length=LENGTH, is_training=False)
+    return found, windows.write_windows(
+        path, found, max_seq_length=LENGTH, is_training=False, config=CONFIG
+    )
 
 
 def logits_of(trainer, questions, *, bucket_by_length=True):
     found, records = questions
     batching = BatchingConfig(
-        vocab_size=CONFIG.vocab_size,
         max_seq_length=LENGTH,
         bucket_by_length=bucket_by_length,
     )

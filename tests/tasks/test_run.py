@@ -84,7 +84,7 @@ def words_task():
 
 
 def batching(*, bucket: bool = True) -> BatchingConfig:
-    return BatchingConfig(vocab_size=CONFIG.vocab_size, max_seq_length=S, bucket_by_length=bucket)
+    return BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
 
 
 def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> Run:

@@ -60,7 +60,7 @@ def files(tmp_path_factory) -> RecordFiles:
 
 def rows_of(files, epochs=2, **options) -> np.ndarray:
     """Which records so many epochs of training take, in order."""
-    batching = BatchingConfig(vocab_size=7, max_seq_length=S, **options)
+    batching = BatchingConfig(max_seq_length=S, **options)
     steps = epochs * ROWS  # of one example
     batches = batching.training(files, batch_size=1, num_train_steps=steps, seed=3)
     return np.concatenate([batches.batch_rows(number) for number in range(steps)])
@@ -85,7 +85,7 @@ def test_a_complete_shuffle(files):
 
 def test_a_batch_has_no_record_twice(files):
     """Though the three copies that three epochs have of it are of one length."""
-    batching = BatchingConfig(vocab_size=7, max_seq_length=S)
+    batching = BatchingConfig(max_seq_length=S)
     batches = batching.training(files, batch_size=8, num_train_steps=3 * ROWS // 8, seed=3)
     rows = [batches.batch_rows(number) for number in range(3 * ROWS // 8)]
     assert sum(len(set(one)) < len(one) for one in rows) <= 2  # where two epochs meet
@@ -94,7 +94,7 @@ def test_a_batch_has_no_record_twice(files):
 def test_buckets_or_not(files):
     """In training: batches of alike lengths, or of the full length."""
     for bucket in (True, False):
-        batching = BatchingConfig(vocab_size=7, max_seq_length=S, bucket_by_length=bucket)
+        batching = BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
         batches = batching.training(files, batch_size=4, num_train_steps=50, seed=3)
         spread = [np.ptp(batches.batch_rows(number) % S) for number in range(50)]
         assert (max(spread) <= 1) == bucket

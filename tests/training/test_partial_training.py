@@ -30,7 +30,7 @@ def batches(tmp_path_factory) -> RecordBatches:
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
     order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=BATCH, vocab_size=CONFIG.vocab_size)
+    return RecordBatches(files, order, batch_size=BATCH)
 
 
 def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0) -> Trainer:

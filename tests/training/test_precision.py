@@ -33,7 +33,7 @@ def batches(tmp_path_factory) -> RecordBatches:
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
     order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=4, vocab_size=SHALLOW.vocab_size)
+    return RecordBatches(files, order, batch_size=4)
 
 
 def tensors_of(folder, step: int) -> dict[str, np.ndarray]:

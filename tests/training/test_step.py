@@ -167,14 +167,11 @@ def batches_on_a_tpu(head: str, path: str) -> list[dict[str, tf.TensorSpec]]:
     ones = {feature.name: [1] * feature.size for feature in record.features}
     write_records(path, record, [ones] * rows)
     files = RecordFiles(path, record)
-    vocab_size = SHALLOW.vocab_size
     if head == "pretraining":
         order = SequentialSampler(rows)
-        batches = [RecordBatches(files, order, batch_size=rows, vocab_size=vocab_size)]
+        batches = [RecordBatches(files, order, batch_size=rows)]
     else:
-        batching = BatchingConfig(
-            vocab_size=vocab_size, max_seq_length=small.S, bucket_by_length=False
-        )
+        batching = BatchingConfig(max_seq_length=small.S, bucket_by_length=False)
         batches = [
             batching.training(files, batch_size=rows, num_train_steps=2, seed=1),
             batching.once(files, batch_size=rows),

@@ -46,7 +46,7 @@ def files(tmp_path_factory) -> RecordFiles:
 
 def endless(files) -> RecordBatches:
     order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=BATCH, vocab_size=DROPPING.vocab_size)
+    return RecordBatches(files, order, batch_size=BATCH)
 
 
 @pytest.fixture
@@ -60,7 +60,6 @@ def eval_batches(files, *, batch_size: int, num_examples: int) -> RecordBatches:
         files,
         order,
         batch_size=batch_size,
-        vocab_size=DROPPING.vocab_size,
         num_examples=num_examples,
     )
 
@@ -466,7 +465,7 @@ def with_bad_record(tmp_path) -> RecordFiles:
 def test_a_bad_record_stops_training_with_its_place(at_the_start, tmp_path):
     files = with_bad_record(tmp_path)
     order = SequentialSampler(len(files))
-    batches = RecordBatches(files, order, batch_size=BATCH, vocab_size=DROPPING.vocab_size)
+    batches = RecordBatches(files, order, batch_size=BATCH)
     with pytest.raises(InputError, match=r"bad\.tfrecord, record 10, with the input_ids 41"):
         train(at_the_start.trainer, batches, at_the_start.folder)
     assert CheckpointFolder(at_the_start.folder).latest() == f"{at_the_start.folder}/model.ckpt-2"
