@@ -1,12 +1,15 @@
 """Record files: one sequence of records through all files; what is refused."""
 
 import concurrent.futures
+import os
+import random
+import struct
 
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
-from small_records import NUMBER, PAIR, PAIR_BYTES, framed, open_numbers, write_numbers
+from small_records import NUMBER, PAIR, PAIR_BYTES, checksum, framed, open_numbers, write_numbers
 
 from bert_tf.data.records import Feature, Record, pretraining_record
 from bert_tf.data.shards import RecordFiles, tf_record_io
@@ -69,6 +72,34 @@ def test_damaged_files(tmp_path, damage, message):
     assert str(path) in caught.value.received
 
 
+@pytest.mark.parametrize("place", [0, 3])
+@pytest.mark.parametrize(
+    "length", [23, 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 17, 2**64 - 1]
+)
+def test_lengths_beyond_the_file(tmp_path, place, length):
+    """With a valid checksum; TensorFlow's reader dies of a length of 2**62."""
+    whole = write_numbers(tmp_path / "whole.tfrecord", range(place + 1))
+    header = struct.pack("<Q", length)
+    path = tmp_path / "damaged.tfrecord"
+    data = (tmp_path / "whole.tfrecord").read_bytes()
+    path.write_bytes(data + header + checksum(header) + b"x" * 100)
+    with pytest.raises(InputError, match=f"cut off after {place + 1} records"):
+        RecordFiles([whole, str(path)], NUMBER)
+
+
+def test_a_length_of_a_hole_in_a_file_is_not_read(tmp_path):
+    """A file of no content can be as long as it likes."""
+    path = tmp_path / "sparse.tfrecord"
+    write_numbers(path, [1])
+    with path.open("r+b") as stream:
+        stream.seek(0, 2)
+        header = struct.pack("<Q", 2**31)
+        stream.write(header + checksum(header))
+        stream.truncate(2**31 + 1000)
+    with pytest.raises(InputError, match="cut off after 1 records"):
+        RecordFiles(str(path), NUMBER)
+
+
 def test_a_folder_in_the_place_of_a_file(tmp_path):
     with pytest.raises(InputError):
         RecordFiles(str(tmp_path), NUMBER)
@@ -89,7 +120,7 @@ def test_records_of_another_kind(tmp_path):
 
 def test_records_that_are_none(tmp_path):
     path = one_record_file(tmp_path / "text.tfrecord", b"hello")
-    with pytest.raises(InputError, match=r"record 1, a record with the features \[\]"):
+    with pytest.raises(InputError, match=r"record 1, a record that is not a tf\.train\.Example"):
         RecordFiles(path, small.RECORD)
 
 
@@ -129,6 +160,90 @@ def test_a_later_record_of_another_kind(tmp_path):
     assert files.read([1])["input_ids"].tolist() == [[5]]
     with pytest.raises(InputError, match=r"mixed\.tfrecord, record 3"):
         files.read([0, 2])
+
+
+ROWS = small.examples(9)
+GOOD = [small.RECORD.serialize({name: v[i] for name, v in ROWS.items()}) for i in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("data", "received"),
+    [
+        (b"", "a record with the features []"),
+        (b"\xff" * 60, "a record that is not a tf.train.Example"),
+        (GOOD[0][:-1], "a record that is not a tf.train.Example"),
+        (GOOD[0] + b"\x0b" * 500, "a record that is not a tf.train.Example"),  # nested groups
+        (GOOD[0].replace(b"input_ids", b"input_\xe9\xe9s"), "a record that is not a tf.train"),
+        (
+            GOOD[0].replace(b"input_ids", b"input_idz"),
+            "a record with the features ['input_idz', 'input_mask', ",
+        ),
+        (PAIR_BYTES, "a record with the features ['a', 'b']"),
+    ],
+)
+def test_a_later_record_that_is_none(tmp_path, data, received):
+    """With a valid checksum: TensorFlow's own message of some of them cannot be decoded."""
+    path = tmp_path / "mixed.tfrecord"
+    path.write_bytes(framed(GOOD[1]) + framed(data) + framed(GOOD[2]))
+    files = RecordFiles(str(path), small.RECORD)
+    with pytest.raises(InputError) as caught:
+        files.read([0, 2, 1])
+    assert caught.value.received.startswith(f"{path}, record 2, {received}")
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """A record that is damaged somewhere, or all random."""
+    place, count = rng.randrange(len(data)), rng.randrange(1, 9)
+    return rng.choice(
+        [
+            lambda: rng.randbytes(rng.randrange(300)),
+            lambda: data[:place],
+            lambda: data[:place] + rng.randbytes(count) + data[place:],
+            lambda: data[:place] + rng.randbytes(count) + data[place + count :],
+            lambda: data[:place] + data[place + count :],
+            lambda: data + rng.choice(GOOD),  # every feature twice: the last counts
+            lambda: b"\x0b" * 10 ** (count % 5) + data,
+            lambda: data[:place] + b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f" + data[place:],
+        ]
+    )()
+
+
+def test_random_damage_is_refused_or_harmless(tmp_path):
+    """What is taken is what protocol buffers say, and in range."""
+    rng = random.Random(7)
+    records = [mutated(rng.choice(GOOD), rng) for _ in range(1500)]
+    path = str(tmp_path / "damaged.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for one in [GOOD[0], *records]:
+            writer.write(one)
+    files, taken, refused = RecordFiles(path, small.RECORD), 0, {}
+    for row, one in enumerate(records, 1):
+        try:
+            found = files.read([row])
+        except InputError as error:
+            refused[row] = error
+            continue
+        taken += 1
+        try:
+            features = tf.train.Example.FromString(one).features.feature
+        except Exception:  # wrong lengths around values that are whole
+            continue
+        for feature in small.RECORD.features:
+            kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
+            assert found[feature.name][0].tolist() == getattr(features[feature.name], kind).value
+    assert 50 < taken < 500
+    for row, error in refused.items():
+        assert f"{path}, record {row + 1}, " in error.received
+        assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize("change", ["cut", "removed"])
+def test_a_file_that_changes_while_it_is_read(tmp_path, change):
+    path = write_numbers(tmp_path / "a.tfrecord", range(5))
+    files = RecordFiles(path, NUMBER)
+    os.truncate(path, 90) if change == "cut" else os.remove(path)
+    with pytest.raises(InputError, match=r"a\.tfrecord, record 5, which can no longer be read"):
+        files.read([4])
 
 
 def test_next_sentence_labels_may_be_there_unread(tmp_path):
