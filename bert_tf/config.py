@@ -31,6 +31,10 @@ _BOUNDS = {
 }
 
 
+class OtherKeys:
+    """A base of dataclasses for objects that other programs write: they may have any other keys."""
+
+
 def typed(cls: type[Declared], values: Any, *, source: str) -> Declared:
     """A dataclass from the object of a JSON file, checked against the declarations of its fields.
 
@@ -43,7 +47,7 @@ def typed(cls: type[Declared], values: Any, *, source: str) -> Declared:
         distinct            whether the items of a list must differ
 
     A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN and
-    infinity are never taken.
+    infinity are never taken. A subclass of `OtherKeys` leaves unknown keys alone.
 
     Args:
       cls: the dataclass.
@@ -72,6 +76,8 @@ def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     if not isinstance(values, Mapping):
         raise _refused(prefix.rstrip(".") or "the outermost value", values, "a JSON object")
     kinds, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+    if issubclass(cls, OtherKeys):
+        values = {key: value for key, value in values.items() if key in fields}
     if unknown := sorted(values.keys() - fields.keys(), key=str):
         near = {_shown(key): difflib.get_close_matches(str(key), fields, n=1) for key in unknown}
         instead = [f"{match} instead of {key}" for key, found in near.items() for match in found]
@@ -118,7 +124,11 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
     if typing.get_origin(kind) is dict:
         if not isinstance(value, Mapping):
             raise _refused(name, value, "a JSON object")
-        return {key: _taken(inner[1], v, f"{name}.{key}", bounds) for key, v in value.items()}
+        for key in value:
+            _check_value(str, key, f"{name} with the key", {})
+        return {
+            key: _taken(inner[1], v, f"{name}.{_shown(key)}", bounds) for key, v in value.items()
+        }
     if kind is not Any:
         _check_value(kind, value, name, bounds)
     return value

@@ -63,6 +63,20 @@ def is_file(path: str) -> bool:
     return bool(path) and gfile().exists(path) and not gfile().isdir(path)
 
 
+def check_regular(path: str) -> None:
+    """Raises `InputError` for a pipe, socket or device: reading it might never end."""
+    if not is_remote(path) and _is_special(path):
+        raise InputError(
+            f"{path}, which is a pipe, a socket or a device",
+            "a regular file",
+            "save what it gives to a file, and name that",
+        )
+
+
+def _is_special(path: str) -> bool:
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 @contextlib.contextmanager
 def path_errors(path: str, doing: str = "read") -> Iterator[None]:
     """Makes an `InputError` of what is raised where a path cannot be read, or written."""
@@ -95,6 +109,7 @@ def read_text(
     """
     import tensorflow as tf
 
+    check_regular(path)
     try:
         with gfile().GFile(path, "rb") as file:
             content = file.read()
@@ -136,6 +151,7 @@ def read_json(
             raise InputError(
                 received=f"{path}, which is not a file", expected=expected, remedy=remedy
             )
+        check_regular(path)
         with gfile().GFile(path, "rb") as file:
             raw = file.read()
     try:
@@ -339,8 +355,7 @@ _file_numbers = itertools.count()
 
 def _is_stream(path: str) -> bool:
     names = ("/dev/std", "/dev/fd/", "/proc/")
-    is_other = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-    return path.startswith(names) or is_other
+    return path.startswith(names) or _is_special(path)
 
 
 def _remove_quietly(path: str) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.checkpoints.hugging_face_tokenizer import read_case, read_pieces, write_tokenizer
+from bert_tf.checkpoints.hugging_face_tokenizer import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
     SAFETENSORS,
@@ -31,7 +31,7 @@ from bert_tf.checkpoints.metadata import (
     refused_model,
 )
 from bert_tf.checkpoints.tensor_files import open_tensors
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import HEADS, BertConfig, OtherKeys, size, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
@@ -125,21 +125,46 @@ _ONLY = {  # keys that change what is computed, and the one value that BERT has
 }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(OtherKeys):
+    """A config.json, without the sizes."""
+
+    model_type: str | None = None
+    position_embedding_type: str | None = None
+    is_decoder: bool | None = None
+    add_cross_attention: bool | None = None
+    architectures: tuple[str, ...] | None = None
+    problem_type: str | None = None
+    hidden_act: str | None = None
+    id2label: Any = None
+    tokenizer_class: str | None = None
+    null_score_diff_threshold: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceConfig(OtherKeys):
+    """A sentence_bert_config.json."""
+
+    max_seq_length: int | None = size(None)  # most word pieces of a text
+    do_lower_case: bool | None = None  # of a text before the tokenizer has it
+
+
 def read_config(values: Mapping[str, Any], *, source: str) -> BertConfig:
     """A config.json as our configuration.
 
     Raises:
       InputError: it is of another architecture, or has what BERT does not have.
     """
+    config = typed(Config, values, source=source)
     for key, only in _ONLY.items():
-        value = values.get(key, only)
+        value = getattr(config, key)
         if value is not None and value != only:
-            raise refused_model(source, f"{key} {value!r}", f"{key} {only!r}")
+            raise refused_model(source, f"{key} {value!r:.80}", f"{key} {only!r}")
     names = {field.name for field in dataclasses.fields(BertConfig)}
     sizes = _DEFAULTS | {key: value for key, value in values.items() if key in names}
     act = sizes["hidden_act"]
     if act not in _ACTIVATIONS:
-        raise refused_model(source, f"hidden_act {act!r}", f"one of {', '.join(_ACTIVATIONS)}")
+        raise refused_model(source, f"hidden_act {act!r:.80}", f"one of {', '.join(_ACTIVATIONS)}")
     return BertConfig.from_dict(sizes | {"hidden_act": _ACTIVATIONS[act]}, source=source)
 
 
@@ -196,42 +221,41 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(num_labels))
 
 
-def _read_metadata(values: Mapping[str, Any], folder: str, source: str) -> ModelMetadata:
+def _read_metadata(
+    values: Mapping[str, Any], config: Config, folder: str, source: str, lower: bool | None
+) -> ModelMetadata:
+    path = os.path.join(folder, SENTENCE_CONFIG)
+    sentence = typed(
+        SentenceConfig, read_json(path) if tf.io.gfile.exists(path) else {}, source=path
+    )
+    if sentence.do_lower_case and lower is False:
+        raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
     architecture, problem_type = _model(values)
-    found: dict[str, Any] = {"max_seq_length": _sentence_length(folder)}
+    found: dict[str, Any] = {"max_seq_length": sentence.max_seq_length}
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
     if architecture in (None, HEADS["classification"]):
         found["task"] = tasks.get(problem_type)
-    threshold = values.get(NULL_THRESHOLD)
-    if threshold is not None and not isinstance(threshold, (int, float)):
-        raise InputError(
-            f"{source} with {NULL_THRESHOLD} {threshold!r:.80}", "a number", "correct it"
-        )
-    return ModelMetadata(
-        do_lower_case=read_case(folder),
-        architecture=architecture,
-        labels=_read_labels(values, source),
-        null_score_diff_threshold=threshold,
-        **found | _read_own_metadata(values, source),
-    )
+    found |= {
+        "do_lower_case": lower,
+        "architecture": architecture,
+        "labels": _read_labels(config.id2label, source),
+        NULL_THRESHOLD: config.null_score_diff_threshold,
+    }
+    return typed(ModelMetadata, found | _read_own_metadata(values, source), source=source)
 
 
-def _read_labels(values: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
-    by_id = values.get("id2label") or {}
-    if not isinstance(by_id, dict) or by_id.keys() != {str(i) for i in range(len(by_id))}:
+def _read_labels(by_id: Any, source: str) -> tuple[str, ...] | None:
+    by_id = {} if by_id is None else by_id
+    if (
+        not isinstance(by_id, dict)
+        or by_id.keys() != {str(i) for i in range(len(by_id))}
+        or not all(isinstance(label, str | int | float) for label in by_id.values())
+    ):
         raise InputError(
             f"{source} with id2label {by_id!r:.80}", "names for 0, 1, 2, ...", "correct id2label"
         )
     labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
     return None if labels == _nameless(len(labels)) else labels
-
-
-def _sentence_length(folder: str) -> int | None:
-    """Most word pieces of a text, as sentence-transformers stores it."""
-    path = os.path.join(folder, SENTENCE_CONFIG)
-    values = read_json(path) if tf.io.gfile.exists(path) else {}
-    found = values.get("max_seq_length")
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _read_own_metadata(values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -274,7 +298,8 @@ def open_weights(path: str) -> Weights:
     config = read_config(values, source=config_file)
     shapes, read = open_tensors(weight_file)
     names, ignored = _names(shapes, read, weight_file)
-    pieces, vocab_file = read_pieces(folder)
+    theirs = typed(Config, values, source=config_file)
+    tokenizer = read_tokenizer(folder, model_class=theirs.tokenizer_class)
 
     def read_original(name: str) -> np.ndarray:
         value = read(names[name])
@@ -291,9 +316,9 @@ def open_weights(path: str) -> Weights:
         },
         read=read_original,
         config=config,
-        pieces=pieces,
-        vocab_file=vocab_file,
-        metadata=_read_metadata(values, folder, config_file),
+        pieces=tokenizer.pieces,
+        vocab_file=tokenizer.vocab_file,
+        metadata=_read_metadata(values, theirs, folder, config_file, tokenizer.do_lower_case),
         ignored=ignored,
     )
 

@@ -1,118 +1,296 @@
-"""The tokenizer's files in Hugging Face's folders: vocabulary and settings, read and written."""
+"""The tokenizer's files in Hugging Face's folders: vocabulary and settings, read and written.
 
+There are up to five, and what they say must be what BERT's tokenizer does: other tokenizers would
+give other ids for the same text without an error.
+"""
+
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, refused_model, vocabulary_text
+from bert_tf.config import OtherKeys, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
-from bert_tf.tokenization.wordpiece import read_vocabulary
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE, UNKNOWN, read_vocabulary
 
 SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
-_PARTS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}  # BERT's
+ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
+_NAMES = ("unk", "sep", "pad", "cls", "mask")
+SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in _NAMES}
+# Classes of transformers. Those of the second line do what tokenizer.json says, whatever else is
+# in tokenizer_config.json; the others the reverse.
+_BERTS = ("BertTokenizer", "BertTokenizerFast")
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_CHINESE = "Chinese characters apart, as BERT has them"
+LEAST_LONGEST_WORD = 100  # characters; transformers' limit, where the original has 200
+
+Files = TypeVar("Files")
 
 
-def read_case(folder: str) -> bool | None:
-    """do_lower_case, if the files say it.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AddedToken(OtherKeys):
+    """A token that is found in a text before it is cut into words."""
+
+    content: str
+    id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Special(OtherKeys):
+    """A special_tokens_map.json; a token is a text, or an object with its `content`."""
+
+    unk_token: Any = None
+    sep_token: Any = None
+    pad_token: Any = None
+    cls_token: Any = None
+    mask_token: Any = None
+    additional_special_tokens: Any = None
+    extra_special_tokens: Any = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Special):
+    """A tokenizer_config.json."""
+
+    tokenizer_class: str | None = None
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    do_basic_tokenize: bool | None = None
+    never_split: tuple[str, ...] | None = None
+    added_tokens_decoder: dict[str, AddedToken] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part(OtherKeys):
+    """A part of a tokenizer.json; its settings are those of BERT's normalizer."""
+
+    type: str
+    clean_text: bool | None = None
+    lowercase: bool | None = None
+    strip_accents: bool | None = None
+    handle_chinese_chars: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model(OtherKeys):
+    """The vocabulary in a tokenizer.json, and how words are searched for in it."""
+
+    type: str = "WordPiece"
+    vocab: Any = None
+    unk_token: str | None = None
+    continuing_subword_prefix: str | None = None
+    max_input_chars_per_word: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fast(OtherKeys):
+    """A tokenizer.json."""
+
+    model: Model
+    normalizer: Part | None = None
+    pre_tokenizer: Part | None = None
+    added_tokens: tuple[AddedToken, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tokenizer:
+    """What is read from the files.
+
+    Attributes:
+      pieces: the vocabulary in the order of its ids, if there is one.
+      vocab_file: where that is.
+      do_lower_case: if the files say it.
+    """
+
+    pieces: tuple[str, ...] | None
+    vocab_file: str | None
+    do_lower_case: bool | None
+
+
+def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
+    """Reads the files of a folder.
+
+    Args:
+      folder: of the files.
+      model_class: the tokenizer_class in config.json, for folders whose tokenizer has none.
 
     Raises:
-      InputError: the tokenizer computes something else than BERT's.
+      InputError: the tokenizer does something else than BERT's, or its files contradict each other.
     """
-    source, fast = os.path.join(folder, SETTINGS), os.path.join(folder, FAST)
-    values = _read_if_there(source)
-    settings = {
-        "lowercase": values.get("do_lower_case"),
-        "strip_accents": values.get("strip_accents"),
-        "handle_chinese_chars": values.get("tokenize_chinese_chars", True),
-    }
-    values = _read_if_there(fast)
-    for part, only in _PARTS.items():
-        kind = (values.get(part) or {}).get("type", only)
-        if kind != only:
-            raise refused_model(fast, f"a {part} of the type {kind}", only)
-    if settings["lowercase"] is None and values.get("normalizer"):
-        source = fast
-        settings |= values["normalizer"]
-    lower = settings["lowercase"]
-    if settings["handle_chinese_chars"] is False:
-        raise refused_model(
-            source, "tokenize_chinese_chars false", "Chinese characters apart, as BERT has them"
-        )
-    if settings["strip_accents"] not in (None, lower):
+    source, settings = _read(Settings, folder, SETTINGS)
+    settings = settings or Settings()
+    special_source, special = _read(Special, folder, SPECIAL)
+    _check_special(special_source, special or Special())
+    _check_special(source, settings)
+    fast_source, fast = _read(Fast, folder, FAST)
+    own_class = settings.tokenizer_class or model_class or _BERTS[0]
+    if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
+        raise refused_model(source, f"tokenizer_class {own_class!r:.80}", f"a {_BERTS[0]}")
+    if settings.do_basic_tokenize is False:
+        raise refused_model(source, "do_basic_tokenize false", "text cut into words first")
+    if never := set(settings.never_split or ()) - set(SPECIAL_TOKENS.values()):
+        raise refused_model(source, f"never_split {sorted(never)!r:.80}", "words cut everywhere")
+    chinese = settings.tokenize_chinese_chars
+    lower, strip = settings.do_lower_case, settings.strip_accents
+    if fast:
+        _check_fast(fast_source, fast)
+        if own_class in _GENERIC or lower is None:
+            source, part = fast_source, fast.normalizer
+            chinese, lower, strip = part.handle_chinese_chars, part.lowercase, part.strip_accents
+    if chinese is False:
+        raise refused_model(source, "tokenize_chinese_chars false", _CHINESE)
+    if strip not in (None, lower):
         raise refused_model(
             source,
-            f"strip_accents {settings['strip_accents']} and do_lower_case {lower}",
+            f"strip_accents {strip} and do_lower_case {lower}",
             "both true or both false, as BERT's tokenizer has them",
         )
-    return lower
+    pieces, vocab_file = _read_pieces(folder, settings, fast)
+    return Tokenizer(pieces=pieces, vocab_file=vocab_file, do_lower_case=lower)
 
 
-def _read_if_there(path: str) -> dict[str, Any]:
-    return read_json(path) if tf.io.gfile.exists(path) else {}
+def _read(cls: type[Files], folder: str, name: str) -> tuple[str, Files | None]:
+    """A file's path, and what it says; None if it is not there."""
+    path = os.path.join(folder, name)
+    return path, typed(cls, read_json(path), source=path) if tf.io.gfile.exists(path) else None
 
 
-def read_pieces(folder: str) -> tuple[tuple[str, ...] | None, str | None]:
-    """The vocabulary in the order of its ids, and the file it is from.
+def _check_fast(source: str, fast: Fast) -> None:
+    """Raises `InputError` if the parts of a tokenizer.json are not BERT's."""
+    model, normalizer, splitter = fast.model, fast.normalizer, fast.pre_tokenizer
+    kinds = {  # what is there, and what BERT has
+        "a normalizer of the type": (normalizer and normalizer.type, "BertNormalizer"),
+        "a pre_tokenizer of the type": (splitter and splitter.type, "BertPreTokenizer"),
+        "a model of the type": (model.type, "WordPiece"),
+        "the prefix": (model.continuing_subword_prefix or "##", "##"),
+        "unk_token": (model.unk_token or UNKNOWN, UNKNOWN),
+    }
+    for what, (kind, only) in kinds.items():
+        if kind != only:
+            raise refused_model(source, f"{what} {kind}", only)
+    if normalizer.clean_text is False:
+        raise refused_model(source, "clean_text false", "control characters taken out")
+    longest = model.max_input_chars_per_word
+    if longest is not None and longest < LEAST_LONGEST_WORD:
+        raise refused_model(
+            source, f"max_input_chars_per_word {longest}", f"{LEAST_LONGEST_WORD} or more"
+        )
 
-    Raises:
-      InputError: ids are missing, or vocab.txt and tokenizer.json differ.
-    """
-    text, fast = os.path.join(folder, VOCAB_FILE), os.path.join(folder, FAST)
-    added = os.path.join(folder, "added_tokens.json")
+
+def _check_special(source: str, special: Special) -> None:
+    """Raises `InputError` if the special tokens are not BERT's, or there are others."""
+    for name, only in SPECIAL_TOKENS.items():
+        if (token := getattr(special, name)) is not None and _content(token) != only:
+            raise refused_model(source, f"{name} {token!r:.80}", only)
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = getattr(special, name) or ()
+        if isinstance(tokens, Mapping):
+            tokens = tokens.values()
+        if not isinstance(tokens, Iterable) or isinstance(tokens, str):
+            raise InputError(f"{source} with {name} {tokens!r:.80}", "a list", f"correct {name}")
+        for token in tokens:
+            _check_added(source, _content(token))
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, Mapping) else token
+
+
+def _check_added(source: str, token: Any) -> None:
+    if token not in SPECIAL_TOKENS.values():
+        raise InputError(
+            f"{source} with the added token {token!r:.80}",
+            f"no other than {', '.join(SPECIAL_TOKENS.values())}: here a text is cut into word "
+            "pieces everywhere",
+            "if the model needs no such token, take it out of the tokenizer's files",
+        )
+
+
+# ---------------------------------------------------------------------------- vocabulary
+
+
+def _read_pieces(
+    folder: str, settings: Settings, fast: Fast | None
+) -> tuple[tuple[str, ...] | None, str | None]:
+    """The vocabulary in the order of its ids, and the file it is from."""
+    text, added, path = (os.path.join(folder, name) for name in (VOCAB_FILE, ADDED, FAST))
     in_text = read_vocabulary(text) if tf.io.gfile.exists(text) else []
-    in_fast = _pieces_of_fast(fast) if tf.io.gfile.exists(fast) else []
-    if in_text and tf.io.gfile.exists(added):
-        ids = {piece: i for i, piece in enumerate(in_text)}
-        in_text = _in_order(ids | read_json(added), added)
+    in_fast = _pieces_of_fast(path, fast.model.vocab) if fast else []
+    if fast:
+        _add_tokens(in_fast, [(t.content, t.id) for t in fast.added_tokens or ()], path)
+    if (pieces := in_text or in_fast) and tf.io.gfile.exists(added):
+        _add_tokens(pieces, read_json(added).items(), added)
+    if pieces:
+        decoder = (settings.added_tokens_decoder or {}).items()
+        ids = {str(number): number for number in range(len(pieces) + len(decoder))}
+        numbered = [(token.content, ids.get(number, number)) for number, token in decoder]
+        _add_tokens(pieces, numbered, os.path.join(folder, SETTINGS))
     if in_text and in_fast and in_text != in_fast[: len(in_text)]:
         other = next(i for i, piece in enumerate(in_text) if in_fast[i : i + 1] != [piece])
         raise InputError(
-            f"{text} and {fast}, which differ at id {other}",
+            f"{text} and {path}, which differ at id {other}",
             "one vocabulary",
             "remove the file that does not belong to the model",
         )
     if len(in_fast) > len(in_text):
-        return tuple(in_fast), fast
+        return tuple(in_fast), path
     return (tuple(in_text), text) if in_text else (None, None)
 
 
-def _pieces_of_fast(path: str) -> list[str]:
-    values = read_json(path)
-    model = values.get("model") or {}
-    kind = model.get("type", "WordPiece")
-    if kind != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise refused_model(path, f"a vocabulary of the kind {kind}", "WordPiece")
-    added = {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
-    return _in_order(model["vocab"] | added, path)
-
-
-def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
-    if sorted(ids.values()) != list(range(len(ids))):
+def _pieces_of_fast(path: str, vocab: Any) -> list[str]:
+    """The keys of a vocabulary in the order of their ids."""
+    if not isinstance(vocab, dict) or not vocab:
         raise InputError(
-            f"{path}, whose ids are not 0 to {len(ids) - 1}",
+            f"{path} with the vocabulary {vocab!r:.80}",
+            "an object with an id for each word piece",
+            "copy the file again",
+        )
+    if any(LONE_SURROGATE.search(piece) for piece in vocab):
+        raise InputError(
+            f"{path}, whose vocabulary has half a character", "text", "copy the file again"
+        )
+    whole = all(type(number) is int for number in vocab.values())
+    if not whole or sorted(vocab.values()) != list(range(len(vocab))):
+        raise InputError(
+            f"{path}, whose ids are not 0 to {len(vocab) - 1}",
             "an id for each word piece, without gaps",
             "copy the file again",
         )
-    return sorted(ids, key=ids.__getitem__)
+    return sorted(vocab, key=vocab.__getitem__)
+
+
+def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) -> None:
+    """Puts BERT's special tokens behind a vocabulary that does not have them."""
+    for token, number in sorted(added, key=lambda pair: str(pair[1]).rjust(99)):
+        _check_added(path, token)
+        if token not in pieces and number == len(pieces):
+            pieces.append(token)
+        elif not isinstance(number, int) or pieces[number : number + 1] != [token]:
+            raise InputError(
+                f"{path} with the token {token} as number {number!r:.80}",
+                f"its number in the vocabulary of {len(pieces)} word pieces",
+                "copy the tokenizer's files again",
+            )
 
 
 def write_tokenizer(pieces: Iterable[str], do_lower_case: bool, longest: int) -> dict[str, str]:
     """The tokenizer's files, text by name."""
     pieces = list(pieces)
-    tokens = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
-    special = {f"{name}_token": token for name, token in tokens.items() if token in pieces}
+    special = {name: token for name, token in SPECIAL_TOKENS.items() if token in pieces}
     settings = {
         "do_lower_case": do_lower_case,
         "model_max_length": longest,
         "strip_accents": None,
         "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": _BERTS[0],
     }
     return {
         VOCAB_FILE: vocabulary_text(pieces),
         SETTINGS: json_text(settings | special),
-        "special_tokens_map.json": json_text(special),
+        SPECIAL: json_text(special),
     }

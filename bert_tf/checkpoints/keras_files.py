@@ -15,7 +15,7 @@ from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, damage_errors, re
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote
+from bert_tf.files import check_regular, is_remote
 from bert_tf.modeling import layers, models
 
 _ARCHITECTURES = {  # by the model's name, where no name of a weight shows it
@@ -32,6 +32,7 @@ def open_weights(path: str) -> Weights:
     Raises:
       InputError: the file cannot be read, or is of a model that is not of this package.
     """
+    check_regular(path)
     found = read_model_files(os.path.dirname(path))
     expected = "a whole file of a model of bert_tf, saved by Keras"
     with _local(path) as local, damage_errors(path, expected):

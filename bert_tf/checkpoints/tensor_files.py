@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import PARTS_INDEX, SAFETENSORS, damage_errors
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote, read_json
+from bert_tf.files import check_regular, is_remote, read_json
 from bert_tf.runtime import import_extra
 
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")  # what they hold is computed with in float32
@@ -27,6 +27,7 @@ def open_tensors(path: str) -> Tensors:
     Raises:
       InputError: a file is missing or damaged, or is a pickle that holds more than tensors.
     """
+    check_regular(path)
     if path.endswith(PARTS_INDEX):
         return _open_parts(path)
     shapes, read = _open_safetensors(path) if path.endswith(".safetensors") else _open_pickle(path)
@@ -42,11 +43,12 @@ def _open_parts(path: str) -> Tensors:
     weight_map = read_json(path).get("weight_map")
     endings = (".safetensors", ".bin")
     if not isinstance(weight_map, dict) or not all(
-        isinstance(name, str) and name.endswith(endings) for name in weight_map.values()
+        isinstance(name, str) and name.endswith(endings) and os.path.basename(name) == name
+        for name in weight_map.values()
     ):
         raise InputError(
-            f"{path} without a weight_map of tensors to files",
-            f"the index of files that end with {' or '.join(endings)}",
+            f"{path} without a weight_map of tensors to files beside it",
+            f"an index with plain names of files that end with {' or '.join(endings)}",
             "copy the file again",
         )
     folder = os.path.dirname(path)

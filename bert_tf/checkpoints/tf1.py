@@ -19,7 +19,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints.metadata import Weights, check_index, damage_errors, read_model_files
 from bert_tf.errors import InputError
-from bert_tf.files import BEST, path_errors, write_text
+from bert_tf.files import BEST, check_regular, path_errors, write_text
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
@@ -74,6 +74,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
 
 def _no_checkpoint(path: str) -> InputError:
     if tf.io.gfile.exists(path):
+        check_regular(path)
         with tf.io.gfile.GFile(path, "rb") as file:
             start = file.read(2)
         if start in (b"PK", b"\x1f\x8b"):
@@ -100,6 +101,7 @@ def _read_state(folder: str):
     path = os.path.join(folder, "checkpoint")
     if not tf.io.gfile.exists(path):
         return None
+    check_regular(path)
     with contextlib.suppress(ValueError):  # it names no checkpoint
         if state := tf.train.get_checkpoint_state(folder):  # None: it cannot be parsed
             return state
@@ -122,6 +124,8 @@ class CheckpointReader:
     def __init__(self, path: str | os.PathLike):
         """Opens a checkpoint given as `find_checkpoint` takes it."""
         self.prefix = find_checkpoint(path)
+        for file in (self.prefix + INDEX, *tf.io.gfile.glob(f"{self.prefix}.data-*")):
+            check_regular(file)
         with self._damage_errors():
             check_index(self.prefix)
             self._reader = tf.train.load_checkpoint(self.prefix)

@@ -278,3 +278,28 @@ def test_labels_with_gaps(tmp_path, tensors, by_id):
     config = model_files.hugging_face_config(id2label=by_id)
     with pytest.raises(InputError, match="id2label"):
         open_weights(write(tmp_path, tensors, config=config))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"architectures": 7}, "architectures 7"),
+        ({"architectures": "BertModel"}, "architectures 'BertModel'"),
+        ({"architectures": [7]}, r"architectures\[0\] 7"),
+        ({"problem_type": ["x"]}, r"problem_type \['x'\]"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act \['gelu'\]"),
+        ({"is_decoder": "false"}, "is_decoder 'false'"),
+        ({"null_score_diff_threshold": True}, "null_score_diff_threshold True"),
+        ({"null_score_diff_threshold": [1]}, r"null_score_diff_threshold \[1\]"),
+        ({"id2label": {"0": ["a"], "1": "b"}}, "id2label"),
+        ({"id2label": {"0": "a", "1": "a"}}, r"labels \('a', 'a'\)"),
+        ({"id2label": 0}, "id2label 0"),
+        ({"bert_tf": {"of": ["BertForPreTraining", None], "doc_stride": "x"}}, "doc_stride 'x'"),
+        ({"tokenizer_class": 3}, "tokenizer_class 3"),
+    ],
+)
+def test_malformed_fields(tmp_path, tensors, changes, says):
+    config = model_files.hugging_face_config(**changes)
+    with pytest.raises(InputError, match=says) as caught:
+        open_weights(write(tmp_path, tensors, config=config))
+    assert f"{tmp_path}/config.json" in caught.value.received

@@ -17,12 +17,13 @@ def write(folder, tensors, **given):
     return model_files.write_hugging_face(folder, model_files.state_dict(tensors), **given)
 
 
-def fast_tokenizer(pieces=model_files.PIECES, added=(), **normalizer) -> dict:
+def fast_tokenizer(pieces=model_files.PIECES, added=(), model=None, **normalizer) -> dict:
     """The values of a tokenizer.json."""
+    vocab = {piece: i for i, piece in enumerate(pieces)}
     return {
         "normalizer": {"type": "BertNormalizer", "lowercase": True} | normalizer,
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(pieces)}},
+        "model": {"type": "WordPiece", "vocab": vocab} | (model or {}),
         "added_tokens": [{"id": i, "content": piece} for i, piece in added],
     }
 
@@ -42,7 +43,17 @@ def test_case(tmp_path, tensors, files, lower):
     assert open_weights(write(tmp_path, tensors, files=files)).metadata.do_lower_case is lower
 
 
+def test_a_generic_class_takes_its_case_from_tokenizer_json(tmp_path, tensors):
+    """BERT's own classes take it from tokenizer_config.json, as transformers does it."""
+    files = {"tokenizer.json": fast_tokenizer(lowercase=False)}
+    for name, lower in (("PreTrainedTokenizerFast", False), ("BertTokenizerFast", True)):
+        files[CONFIG_FILE] = {"tokenizer_class": name, "do_lower_case": True}
+        found = open_weights(write(tmp_path / name, tensors, files=files)).metadata
+        assert found.do_lower_case is lower
+
+
 CONFIG_FILE = "tokenizer_config.json"
+MODEL = fast_tokenizer()["model"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +69,33 @@ CONFIG_FILE = "tokenizer_config.json"
             {"tokenizer.json": fast_tokenizer() | {"pre_tokenizer": {"type": "Whitespace"}}},
             "pre_tokenizer of the type Whitespace",
         ),
-        ({"tokenizer.json": fast_tokenizer() | {"model": {"type": "BPE"}}}, "of the kind BPE"),
+        ({"tokenizer.json": fast_tokenizer() | {"model": {"type": "BPE"}}}, "the type BPE"),
+        (
+            {"tokenizer.json": fast_tokenizer() | {"normalizer": None}},
+            "normalizer of the type None",
+        ),
+        (
+            {"tokenizer.json": fast_tokenizer() | {"pre_tokenizer": None}},
+            "pre_tokenizer of the type",
+        ),
+        ({"tokenizer.json": fast_tokenizer(clean_text=False)}, "clean_text false"),
+        (
+            {"tokenizer.json": fast_tokenizer(model={"continuing_subword_prefix": "@@"})},
+            "prefix @@",
+        ),
+        ({"tokenizer.json": fast_tokenizer(model={"unk_token": "<unk>"})}, "unk_token <unk>"),
+        ({"tokenizer.json": fast_tokenizer(model={"max_input_chars_per_word": 20})}, "per_word 20"),
+        ({CONFIG_FILE: {"tokenizer_class": "BertJapaneseTokenizer"}}, "'BertJapaneseTokenizer'"),
+        (
+            {CONFIG_FILE: {"tokenizer_class": "PreTrainedTokenizerFast"}},
+            "'PreTrainedTokenizerFast'",
+        ),
+        ({CONFIG_FILE: {"do_basic_tokenize": False}}, "do_basic_tokenize false"),
+        ({CONFIG_FILE: {"never_split": ["[UNK]", "e1"]}}, r"never_split \['e1'\]"),
+        ({CONFIG_FILE: {"do_lower_case": "false"}}, "do_lower_case 'false'"),
+        ({CONFIG_FILE: {"strip_accents": 0}}, "strip_accents 0"),
+        ({CONFIG_FILE: {"cls_token": "<s>"}}, "cls_token '<s>'"),
+        ({"special_tokens_map.json": {"mask_token": {"content": "<mask>"}}}, "mask_token"),
     ],
 )
 def test_tokenizers_that_are_not_berts(tmp_path, tensors, files, says):
@@ -67,20 +104,41 @@ def test_tokenizers_that_are_not_berts(tmp_path, tensors, files, says):
     assert f"{tmp_path}/{next(iter(files))}" in caught.value.received
 
 
+def test_a_class_that_only_the_model_names(tmp_path, tensors):
+    """As in the first Japanese models, whose words a dictionary finds."""
+    config = model_files.hugging_face_config(tokenizer_class="BertJapaneseTokenizer")
+    files = {"vocab.txt": VOCAB_TEXT, CONFIG_FILE: {"word_tokenizer_type": "mecab"}}
+    with pytest.raises(InputError, match="'BertJapaneseTokenizer'"):
+        open_weights(write(tmp_path / "a", tensors, config=config, files=files))
+    files[CONFIG_FILE]["tokenizer_class"] = "BertTokenizer"  # what transformers then uses
+    open_weights(write(tmp_path / "b", tensors, config=config, files=files))
+
+
+def test_a_cased_tokenizer_behind_lower_casing(tmp_path, tensors):
+    files = {CONFIG_FILE: {"do_lower_case": False}}
+    files["sentence_bert_config.json"] = {"max_seq_length": 9, "do_lower_case": True}
+    with pytest.raises(InputError, match="do_lower_case true before a cased tokenizer"):
+        open_weights(write(tmp_path / "a", tensors, files=files))
+    files[CONFIG_FILE] = {"do_lower_case": True}
+    assert open_weights(write(tmp_path / "b", tensors, files=files)).metadata.max_seq_length == 9
+
+
 def test_vocabulary_of_tokenizer_json_alone(tmp_path, tensors):
     """In the order of the ids, whatever the order in the file."""
-    values = fast_tokenizer(added=[(41, "[NEW]"), (2, "[CLS]")])
+    pieces = model_files.PIECES[:4] + model_files.PIECES[5:]
+    values = fast_tokenizer(pieces, added=[(40, "[MASK]"), (2, "[CLS]")])
     values["model"]["vocab"] = dict(reversed(values["model"]["vocab"].items()))
     weights = open_weights(write(tmp_path, tensors, files={"tokenizer.json": values}))
-    assert weights.pieces == (*model_files.PIECES, "[NEW]")
+    assert weights.pieces == (*pieces, "[MASK]")
     assert weights.vocab_file == f"{tmp_path}/tokenizer.json"
 
 
 def test_vocabularies_in_two_files(tmp_path, tensors):
-    files = {"vocab.txt": VOCAB_TEXT, "tokenizer.json": fast_tokenizer(added=[(41, "[NEW]")])}
+    shorter = VOCAB_TEXT.removesuffix("w34\nw35\n")
+    files = {"vocab.txt": shorter, "tokenizer.json": fast_tokenizer()}
     weights = open_weights(write(tmp_path / "longer", tensors, files=files))
-    assert weights.pieces == (*model_files.PIECES, "[NEW]")
-    files["tokenizer.json"] = fast_tokenizer()
+    assert weights.pieces == model_files.PIECES
+    files["vocab.txt"] = VOCAB_TEXT
     weights = open_weights(write(tmp_path / "same", tensors, files=files))
     assert weights.pieces == model_files.PIECES
     assert weights.vocab_file == f"{tmp_path}/same/vocab.txt"
@@ -95,13 +153,79 @@ def test_vocabularies_that_differ(tmp_path, tensors, number, piece):
         open_weights(write(tmp_path, tensors, files=files))
 
 
-def test_added_tokens(tmp_path, tensors):
-    files = {"vocab.txt": VOCAB_TEXT, "added_tokens.json": {"[B]": 42, "[A]": 41}}
-    weights = open_weights(write(tmp_path / "a", tensors, files=files))
-    assert weights.pieces == (*model_files.PIECES, "[A]", "[B]")
-    files["added_tokens.json"] = {"[B]": 43}
-    with pytest.raises(InputError, match=r"added_tokens\.json, whose ids are not 0 to 41"):
-        open_weights(write(tmp_path / "b", tensors, files=files))
+ADDED = {  # the places where transformers looks for tokens that it finds before it cuts a text
+    "added_tokens.json": lambda token, number: {token: number},
+    "tokenizer.json": lambda token, number: fast_tokenizer(added=[(number, token)]),
+    CONFIG_FILE: lambda token, number: {"added_tokens_decoder": {str(number): {"content": token}}},
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_added_tokens(tmp_path, tensors, name):
+    """The word <e1> would be cut into pieces here, and be one token there."""
+
+    def opened(token: str, number: int):
+        files = {"vocab.txt": VOCAB_TEXT, name: ADDED[name](token, number)}
+        return open_weights(write(tmp_path, tensors, files=files))
+
+    assert opened("[CLS]", 2).pieces == model_files.PIECES
+    with pytest.raises(InputError, match="the added token '<e1>'") as caught:
+        opened("<e1>", 41)
+    assert str(tmp_path / name) in caught.value.received
+    with pytest.raises(InputError, match="the added token 'w3'"):  # also of the vocabulary
+        opened("w3", 8)
+    with pytest.raises(InputError, match=r"the token \[CLS\] as number 7"):
+        opened("[CLS]", 7)
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, "special_tokens_map.json"])
+@pytest.mark.parametrize(
+    "tokens",
+    [["<e1>"], [{"content": "<e1>", "lstrip": True}], {"entity": "<e1>"}, ["[CLS]", "<e1>"]],
+)
+def test_other_special_tokens(tmp_path, tensors, name, tokens):
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        files = {"vocab.txt": VOCAB_TEXT, name: {key: tokens}}
+        with pytest.raises(InputError, match="the added token '<e1>'"):
+            open_weights(write(tmp_path, tensors, files=files))
+        files[name] = {key: ["[MASK]"]}
+        open_weights(write(tmp_path, tensors, files=files))
+
+
+def test_a_special_token_behind_the_vocabulary(tmp_path, tensors):
+    pieces = tuple(piece for piece in model_files.PIECES if piece != "[MASK]")
+    files = {
+        "vocab.txt": "".join(f"{piece}\n" for piece in pieces),
+        "added_tokens.json": {"[MASK]": 40},
+    }
+    weights = open_weights(write(tmp_path, tensors, files=files))
+    assert weights.pieces == (*pieces, "[MASK]")
+
+
+def test_a_folder_as_transformers_saves_it(tmp_path, tensors):
+    """All files, with the settings that no text depends on."""
+    special = {name: f"[{name[:-6].upper()}]" for name in ("pad_token", "cls_token", "mask_token")}
+    five = {str(i): {"content": p, "special": True, "lstrip": False, "normalized": False}
+            for i, p in enumerate(model_files.SPECIAL)}  # fmt: skip
+    settings = {
+        "added_tokens_decoder": five, "additional_special_tokens": [], "extra_special_tokens": {},
+        "clean_up_tokenization_spaces": True, "do_basic_tokenize": True, "do_lower_case": True,
+        "model_max_length": 512, "never_split": None, "strip_accents": None,
+        "tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer", "unk_token": "[UNK]",
+        "truncation_side": "right", "name_or_path": "a/b",
+    }  # fmt: skip
+    files = {
+        "vocab.txt": VOCAB_TEXT,
+        CONFIG_FILE: settings | special,
+        "special_tokens_map.json": special | {"mask_token": {"content": "[MASK]", "lstrip": True}},
+        "tokenizer.json": fast_tokenizer(
+            added=enumerate(model_files.SPECIAL), clean_text=True, handle_chinese_chars=True,
+            model={"unk_token": "[UNK]", "max_input_chars_per_word": 100},
+        ) | {"truncation": None, "decoder": {"type": "WordPiece"}},
+    }  # fmt: skip
+    weights = open_weights(write(tmp_path, tensors, files=files))
+    assert weights.pieces == model_files.PIECES
+    assert weights.metadata.do_lower_case is True
 
 
 def test_gaps_in_the_ids(tmp_path, tensors):
@@ -129,3 +253,23 @@ def test_tokenizer_files_that_are_written(tmp_path, tensors):
         "tokenize_chinese_chars": True,
         "tokenizer_class": "BertTokenizer",
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "no model"),
+        (fast_tokenizer() | {"added_tokens": "abc"}, "added_tokens 'abc'"),
+        (fast_tokenizer() | {"added_tokens": [{"id": 5}]}, r"no added_tokens\[0\].content"),
+        (fast_tokenizer() | {"added_tokens": [{"id": "5", "content": "a"}]}, "id '5'"),
+        (fast_tokenizer() | {"model": {"type": "WordPiece"}}, "the vocabulary None"),
+        (fast_tokenizer() | {"model": {"type": "Unigram", "vocab": [["a", -1.5]]}}, "type Unigram"),
+        (fast_tokenizer(model={"vocab": {"[UNK]": 0, "a": "1"}}), "ids are not 0 to 1"),
+        (fast_tokenizer(model={"vocab": {"[UNK]": 0, "a": True}}), "ids are not 0 to 1"),
+        (fast_tokenizer(model={"vocab": {"[UNK]": 0, "\ud83d": 1}}), "half a character"),
+    ],
+)
+def test_a_malformed_tokenizer_json(tmp_path, tensors, values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        open_weights(write(tmp_path, tensors, files={"tokenizer.json": values}))
+    assert f"{tmp_path}/tokenizer.json" in caught.value.received
