@@ -121,7 +121,7 @@ from bert_tf.squad.windows import (
     training_windows,
     write_windows,
 )
-from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings
+from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
 from bert_tf.training.trainer import Trainer
 
 AS_TRAINED = ("max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative")
@@ -276,11 +276,13 @@ def train(
     settings: dict[str, Any],
 ) -> None:
     """Records -> checkpoints."""
+    settings = with_run_ends(folder, settings)
     batches = from_flags.batching_config().training(
         data.records,
         batch_size=FLAGS.train_batch_size,
         num_train_steps=data.num_train_steps,
         seed=FLAGS.seed,
+        run_ends=settings.get(tf1.RUN_ENDS, ()),
     )
     trainer.train(
         batches,

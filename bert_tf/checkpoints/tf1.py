@@ -23,6 +23,7 @@ from bert_tf.files import BEST, check_regular, path_errors, write_text
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
+RUN_ENDS = "run_ends"  # one of them, which grows where a run is trained further; never compared
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 _SCOPES = {  # by the layer that a weight is of
     r"(embeddings|pooler)/": "bert/",
@@ -324,7 +325,7 @@ def changed_settings(
       given: those of a run that is asked for.
       besides: names that are ignored.
     """
-    names = (saved.keys() & given.keys()) - {*besides}
+    names = (saved.keys() & given.keys()) - {RUN_ENDS, *besides}
     if not cluster.is_chief():
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))

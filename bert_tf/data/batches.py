@@ -247,9 +247,24 @@ class BatchingConfig:
     legacy_shuffle: bool = False  # the original's buffer of 100 records
 
     def training(
-        self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int
+        self,
+        files: RecordFiles,
+        *,
+        batch_size: int,
+        num_train_steps: int,
+        seed: int,
+        run_ends: Sequence[int] = (),
     ) -> RecordBatches:
-        """Shuffled batches for that many steps."""
+        """Shuffled batches for that many steps.
+
+        Args:
+          files: the records.
+          batch_size: B.
+          num_train_steps: of the run in all.
+          seed: of the order.
+          run_ends: of a run that is trained further, the steps at which it once was to end, and the
+            last one.
+        """
         shuffled = (
             samplers.BufferedShuffleSampler if self.legacy_shuffle else samplers.ShuffledSampler
         )
@@ -260,6 +275,7 @@ class BatchingConfig:
             batch_size=batch_size,
             num_examples=num_train_steps * batch_size,
             window=window,
+            ends=[step * batch_size for step in run_ends or (num_train_steps,)],
             seed=seed,
         )
 
@@ -271,11 +287,12 @@ class BatchingConfig:
             batch_size=batch_size,
             num_examples=len(files),
             window=-(-len(files) // batch_size),
+            ends=[len(files)],
             seed=None,
         )
 
     def _batches(
-        self, files: RecordFiles, sampler: Sampler, *, batch_size, num_examples, window, seed
+        self, files: RecordFiles, sampler: Sampler, *, batch_size, num_examples, window, ends, seed
     ) -> RecordBatches:
         lengths = real_lengths(files)
         padded: tuple[int, ...] = (self.max_seq_length,)
@@ -293,7 +310,7 @@ class BatchingConfig:
                 lengths,
                 batch_size=batch_size,
                 window=window,
-                num_examples=num_examples,
+                ends=ends,
                 seed=seed,
             )
         return RecordBatches(

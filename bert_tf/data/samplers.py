@@ -9,6 +9,8 @@ No sampler has a state to save: a run that is resumed at position p gets the row
 undisturbed run gets there.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -108,6 +110,13 @@ class ByLengthSampler(BlockSampler):
     A window holds just the rows that the other sampler has there. In training its batches are
     shuffled, so that long ones do not come last. Where two epochs meet in a window, each is sorted
     by itself: else the two copies of a row, being of one length, would meet in one batch.
+
+    No window goes across an end of the run. A run that ended and is trained further keeps its old
+    end, so that the batches before it stay as they were, and every row still comes once an epoch:
+
+        ends at 6           | 0 1 2 3 | 4 5 |            positions in windows of 4
+        ends at 8           | 0 1 2 3 | 4 5 6 7 |
+        6, then on to 8     | 0 1 2 3 | 4 5 | 6 7 |
     """
 
     def __init__(
@@ -117,7 +126,7 @@ class ByLengthSampler(BlockSampler):
         *,
         batch_size: int,
         window: int,
-        num_examples: int,
+        ends: Sequence[int],
         seed: int | None,
     ):
         """Plans the windows.
@@ -127,18 +136,29 @@ class ByLengthSampler(BlockSampler):
           lengths: of each row, int [rows].
           batch_size: B.
           window: batches of a window.
-          num_examples: positions in all; the last window ends there.
+          ends: positions at which the run ends, or once was to end, ascending; the last window
+            ends at the last of them.
           seed: of the order of batches in a window; None leaves them sorted.
         """
         super().__init__(window * batch_size)
         self._sampler, self._lengths, self._seed = sampler, lengths, seed
-        self._batch_size, self._num_examples = batch_size, num_examples
+        self._batch_size, self._ends = batch_size, ends
 
     def make_block(self, number: int) -> np.ndarray:
         """The rows of a window."""
         start = number * self._block_size
         # Behind the last example come only the rows that fill up the last batch.
-        stop = max(start, min(start + self._block_size, self._num_examples))
+        stop = max(start, min(start + self._block_size, self._ends[-1]))
+        cuts = [start, *(end for end in self._ends if start < end < stop), stop]
+        # One generator for all parts: the first part is shuffled as if there were no other.
+        generator = None
+        if self._seed is not None:
+            generator = np.random.default_rng([self._seed % 2**64, number])
+        parts = (self._sorted(*part, generator) for part in itertools.pairwise(cuts))
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def _sorted(self, start: int, stop: int, generator: np.random.Generator | None) -> np.ndarray:
+        """The rows at some positions of a window: sorted by length, their batches shuffled."""
         rows = self._sampler.rows(start, stop)
         epochs = np.arange(start, stop) // len(self._lengths)
         # The original's buffer can bring a row twice within an epoch.
@@ -146,11 +166,10 @@ class ByLengthSampler(BlockSampler):
         # Up and down in turn, so that the rows of a batch are similar where two epochs meet.
         lengths = np.where((epochs + times) % 2, -1, 1) * self._lengths[rows]
         rows = rows[np.lexsort([lengths, times, epochs])]
-        if self._seed is None:
+        if generator is None:
             return rows
         whole = len(rows) // self._batch_size * self._batch_size
         batches = rows[:whole].reshape(-1, self._batch_size)
-        generator = np.random.default_rng([self._seed % 2**64, number])
         return np.concatenate([generator.permutation(batches).ravel(), rows[whole:]])
 
 

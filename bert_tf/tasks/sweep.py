@@ -20,7 +20,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.tasks.outputs import write_sweep
 from bert_tf.tasks.run import Run, SplitData
-from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings
+from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
 from bert_tf.training.settings import FineTuningSchedule, Intervals
 from bert_tf.training.trainer import StopTraining
 
@@ -152,11 +152,13 @@ class Sweep:
         folder = tf1.CheckpointFolder(trial.folder, keep_max=config.keep_checkpoint_max)
         if folder.latest() is None:
             run.load_pretrained()
+        settings = with_run_ends(folder, settings)
         batches = run.batching.training(
             self.train.files,
             batch_size=schedule.train_batch_size,
             num_train_steps=num_train_steps,
             seed=trial.seed,
+            run_ends=settings.get(tf1.RUN_ENDS, ()),
         )
         refuse_other_settings(folder, settings)
         best = None

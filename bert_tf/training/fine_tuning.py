@@ -48,6 +48,23 @@ def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[st
         tf1.check_finished_run(latest, run_settings, besides=_MAY_CHANGE)
 
 
+def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with the steps at which it once was to end if they are more than one.
+
+    They decide the order of records in batches by length, and so are recorded in checkpoints.
+
+    Args:
+      folder: of the run, which may have been begun with another number of steps.
+      run_settings: as for `Trainer.train`, with num_train_steps.
+    """
+    last, latest = run_settings["num_train_steps"], folder.latest()
+    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
+    ends = saved.get(tf1.RUN_ENDS) or [saved.get("num_train_steps", last)]
+    if last > ends[-1]:
+        ends = [*ends, last]
+    return {**run_settings} | ({tf1.RUN_ENDS: ends} if ends != [last] else {})
+
+
 def predictions_in_order(
     trainer: Trainer, batches: RecordBatches, names: Iterable[str]
 ) -> dict[str, np.ndarray]:

@@ -190,7 +190,7 @@ def bucketed(files, **changes) -> RecordBatches:
     """Batches of 4, in order of length."""
     lengths = real_lengths(files)
     sampler = ByLengthSampler(
-        SequentialSampler(ROWS), lengths, batch_size=4, window=99, num_examples=ROWS, seed=None
+        SequentialSampler(ROWS), lengths, batch_size=4, window=99, ends=[ROWS], seed=None
     )
     settings = {"lengths": lengths, "padded_lengths": (3, 5, small.S), "num_examples": ROWS}
     return RecordBatches(files, sampler, batch_size=4, **(settings | changes))

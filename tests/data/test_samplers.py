@@ -103,7 +103,7 @@ def test_each_window_has_the_rows_of_the_other_sampler(
     num_examples = 60
     under = ShuffledSampler(num_rows, seed=5)
     sampler = ByLengthSampler(
-        under, lengths, batch_size=batch_size, window=window, num_examples=num_examples, seed=seed
+        under, lengths, batch_size=batch_size, window=window, ends=[num_examples], seed=seed
     )
     all_rows = sampler.rows(0, num_examples)
     assert all_rows.tolist() == [*sampler.rows(0, cut), *sampler.rows(cut, num_examples)]
@@ -129,7 +129,7 @@ def test_the_epochs_of_a_window_are_sorted_by_themselves():
     """Else the three copies of a row would make up a batch."""
     lengths = np.array([5, 1, 3])
     sampler = ByLengthSampler(
-        SequentialSampler(3), lengths, batch_size=3, window=3, num_examples=9, seed=None
+        SequentialSampler(3), lengths, batch_size=3, window=3, ends=[9], seed=None
     )  # up, down, up
     assert sampler.rows(0, 9).tolist() == [1, 2, 0, 0, 2, 1, 1, 2, 0]
 
@@ -140,10 +140,41 @@ def test_copies_that_the_buffer_brings_together_do_not_make_up_a_batch(num_rows)
     lengths = np.random.default_rng(0).permutation(num_rows)
     under = BufferedShuffleSampler(num_rows, seed=7)
     sampler = ByLengthSampler(
-        under, lengths, batch_size=num_rows, window=1, num_examples=10 * num_rows, seed=None
+        under, lengths, batch_size=num_rows, window=1, ends=[10 * num_rows], seed=None
     )
     for start in range(0, 10 * num_rows, num_rows):
         rows = sampler.rows(start, start + num_rows)
         assert sorted(rows) == sorted(under.rows(start, start + num_rows))
         num_runs = np.bincount(rows).max()
         assert np.count_nonzero(np.diff(rows) == 0) < num_runs
+
+
+@given(
+    num_rows=st.integers(1, 40),
+    batch_size=st.integers(1, 5),
+    window=st.integers(1, 7),
+    legs=st.lists(st.integers(1, 17), min_size=1, max_size=4),
+    seed=st.none() | st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_longer_run_begins_as_the_shorter_one_was(num_rows, batch_size, window, legs, seed, data):
+    """Wherever it ended; so each row that the other sampler has comes, and comes once."""
+    lengths = np.array(data.draw(st.lists(st.integers(1, 9), min_size=num_rows, max_size=num_rows)))
+    under, ends = ShuffledSampler(num_rows, seed=5), np.cumsum(legs) * batch_size
+
+    def rows(number: int) -> list[int]:
+        """Of a run that has been made longer so many times."""
+        sampler = ByLengthSampler(
+            under,
+            lengths,
+            batch_size=batch_size,
+            window=window,
+            ends=ends[: number + 1].tolist(),
+            seed=seed,
+        )
+        return sampler.rows(0, ends[number]).tolist()
+
+    longest = rows(len(legs) - 1)
+    for number, end in enumerate(ends):
+        assert longest[:end] == rows(number)
+        assert sorted(longest[:end]) == sorted(under.rows(0, end))

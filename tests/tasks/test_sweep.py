@@ -208,3 +208,21 @@ def test_of_equal_trials_the_one_whose_model_is_there_wins(tmp_path):
     own.save(9, run.state(9, {"learning_rate": 3e-5, "seed": 5}))
     assert sweep.find_best(run, equal, "eval_accuracy") is equal[1]
     assert sweep.find_best(run, equal + better, "eval_accuracy") is better[0]
+
+
+def test_a_trial_that_is_trained_further_keeps_its_old_end(tmp_path):
+    """Of 64 examples in batches of 8: 24 steps of three epochs, then 40 of five."""
+    asked = []
+
+    def trained(batches, *, folder, run_settings, num_train_steps, **_):
+        folder.save(num_train_steps, run.state(num_train_steps, run_settings))
+
+    for epochs in (3, 5, 5, 6):
+        run = Run(tmp_path)
+        run.batching = types.SimpleNamespace(training=lambda files, **given: asked.append(given))
+        run.make_trainer = lambda *_, **__: types.SimpleNamespace(train=trained)
+        run.load_pretrained = lambda: None
+        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
+        config = make_config(schedule=schedule, intervals=Intervals())
+        make_sweep(run, config, dev=()).train_trial(Trial(3e-5, 5, str(tmp_path)))
+    assert [given["run_ends"] for given in asked] == [(), [24, 40], [24, 40], [24, 40, 48]]

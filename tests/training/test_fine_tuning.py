@@ -1,14 +1,17 @@
 """What fine-tuning takes from its flags: warm-up, optimizer, the order of the examples."""
 
 import dataclasses
+import json
+import math
 
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints import tf1
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.tasks.features import classifier_record
-from bert_tf.training.fine_tuning import make_optimizer
+from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
 from bert_tf.training.optimization import AdamWeightDecay, Lamb
 from bert_tf.training.settings import FineTuningSchedule
 
@@ -98,3 +101,60 @@ def test_buckets_or_not(files):
         batches = batching.training(files, batch_size=4, num_train_steps=50, seed=3)
         spread = [np.ptp(batches.batch_rows(number) % S) for number in range(50)]
         assert (max(spread) <= 1) == bucket
+
+
+def train_on(folder, files, *, stop: int, steps: int, batch_size: int, **options) -> list[int]:
+    """The records of a run up to step `stop` of `steps`, from the folder's checkpoint on."""
+    settings = {"num_train_steps": steps, "num_train_epochs": steps * batch_size / ROWS}
+    refuse_other_settings(folder, settings)
+    settings = with_run_ends(folder, settings)
+    batches = BatchingConfig(max_seq_length=S, **options).training(
+        files,
+        batch_size=batch_size,
+        num_train_steps=steps,
+        seed=3,
+        run_ends=settings.get(tf1.RUN_ENDS, ()),
+    )
+    begin = tf1.step_of(folder.latest() or "")
+    rows = [row for number in range(begin, stop) for row in batches.batch_rows(number).tolist()]
+    folder.save(stop, {tf1.RUN_SETTINGS: json.dumps(settings)})
+    return rows
+
+
+STOPS = (  # of runs of 307 records in batches of 4: the step at which a process stops, and its end
+    ((76, 76), (153, 153)),
+    ((76, 76), (153, 153), (230, 230)),
+    ((76, 76), (100, 153), (131, 153), (153, 153), (190, 230), (230, 230)),  # killed
+    ((60, 76), (153, 153)),  # stopped early, and given more
+    ((60, 153), (76, 76), (80, 153), (153, 153)),  # given less, and more again
+)
+
+
+@pytest.mark.parametrize("stops", STOPS)
+@pytest.mark.parametrize("bucket", [True, False])
+def test_a_run_that_is_trained_further_takes_every_record_once_an_epoch(
+    tmp_path, files, stops, bucket
+):
+    folder, rows = tf1.CheckpointFolder(str(tmp_path)), []
+    for stop, steps in stops:
+        rows += train_on(
+            folder, files, stop=stop, steps=steps, batch_size=4, bucket_by_length=bucket
+        )
+    assert len(rows) == stops[-1][0] * 4
+    times = np.bincount(rows, minlength=ROWS)
+    epochs = len(rows) / ROWS
+    assert (times.min(), times.max()) == (math.floor(epochs), math.ceil(epochs))
+
+
+def test_settings_of_a_run_are_as_ever_until_it_is_trained_further(tmp_path):
+    folder = tf1.CheckpointFolder(str(tmp_path))
+    settings = {"num_train_steps": 5, "seed": 3}
+    assert with_run_ends(folder, settings) == settings
+    folder.save(5, {tf1.RUN_SETTINGS: json.dumps(settings)})
+    assert with_run_ends(folder, settings) == settings
+    longer = {"num_train_steps": 8, "seed": 3}
+    recorded = with_run_ends(folder, longer)
+    assert recorded == longer | {tf1.RUN_ENDS: [5, 8]}
+    folder.save(8, {tf1.RUN_SETTINGS: json.dumps(recorded)})
+    assert with_run_ends(folder, longer) == recorded
+    tf1.check_finished_run(folder.latest(), longer)  # no other run for its ends
