@@ -132,12 +132,12 @@ def open_pretrained(strategy: tf.distribute.Strategy) -> PretrainedModel:
 
 
 def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> None:
-    """Refuses batches whose token ids, or one layer's output, alone exceed the memory.
+    """Refuses batches whose token ids, or what one layer computes, alone exceed the memory.
 
     A step needs much more, as `bert-tf plan` shows: what this refuses cannot work.
 
     Args:
-      config: D of the model, and V.
+      config: D and F of the model.
       length: the least S of a batch.
       num_replicas: devices that share a batch.
 
@@ -153,12 +153,16 @@ def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> N
         if name not in FLAGS or not (purpose is None or FLAGS[purpose].value):
             continue
         parts = FLAGS.gradient_accumulation_steps if purpose == "do_train" else 1
-        of_ids, of_layer = 3 * 4 * length, 2 * length * config.hidden_size  # 2 bytes: bfloat16
+        of_ids = 3 * 4 * FLAGS.max_seq_length
+        is_float32 = "precision" not in FLAGS or FLAGS.precision == "float32"
+        of_layer = (
+            (4 if is_float32 else 2) * length * (config.hidden_size + config.intermediate_size)
+        )
         most = num_replicas * min(memory // of_ids, parts * (device_memory // of_layer))
         if FLAGS[name].value > most:
             raise InputError(
                 f"--{name}={FLAGS[name].value} with a memory of {memory / 1e9:.3g} GB",
-                f"at most {most}, so that one layer's output fits",
+                f"at most {most}, so that the results of one layer fit",
                 "use a much smaller batch; bert-tf plan shows what a step needs"
                 + "; --gradient_accumulation_steps computes a batch in parts"
                 * (purpose == "do_train"),

@@ -31,6 +31,7 @@ def given(monkeypatch):
     absl_flags.DEFINE_bool("bucket_by_length", True, "as of fine-tuning")
     absl_flags.DEFINE_integer("eval_batch_size", 8, "as of fine-tuning")
     absl_flags.DEFINE_bool("do_eval", False, "as of fine-tuning")
+    flags.define_count("max_seq_length", 1024, "as of fine-tuning")
 
     def set_flags(*words: str) -> None:
         values.unparse_flags()
@@ -143,19 +144,19 @@ BASE = BertConfig(vocab_size=30522)
 
 
 def test_batches_beyond_the_memory(given, monkeypatch):
-    """On one machine 16 GB hold one layer's output for 10,172 rows of 1024 tokens, not one more."""
+    """16 GB hold 768 and 3072 float32 for 1024 tokens of 1017 rows, and not for one more."""
     monkeypatch.setattr(runtime, "memory_bytes", lambda: 16_000_000_000)
     given("--do_train", "--train_batch_size=999999999")
     with pytest.raises(InputError, match=r"--train_batch_size=999999999 with .* 16 GB") as caught:
         from_flags.check_memory(BASE, length=1024)
-    assert caught.value.expected.startswith("at most 10172,")
-    given("--do_train", "--train_batch_size=10172", "--eval_batch_size=999999999")
+    assert caught.value.expected.startswith("at most 1017,")
+    given("--do_train", "--train_batch_size=1017", "--eval_batch_size=999999999")
     from_flags.check_memory(BASE, length=1024)  # nothing is evaluated
-    given("--do_train", "--train_batch_size=10173")
-    with pytest.raises(InputError, match="--train_batch_size=10173"):
+    given("--do_train", "--train_batch_size=1018")
+    with pytest.raises(InputError, match="--train_batch_size=1018"):
         from_flags.check_memory(BASE, length=1024)
     from_flags.check_memory(BASE, length=1024, num_replicas=2)
-    given("--do_train", "--train_batch_size=10173", "--gradient_accumulation_steps=3")
+    given("--do_train", "--train_batch_size=1018", "--gradient_accumulation_steps=3")
     from_flags.check_memory(BASE, length=1024)
     given("--eval_batch_size=999999999")
     from_flags.check_memory(BASE, length=8)  # trains nothing, evaluates nothing
