@@ -193,9 +193,9 @@ HEADS = {
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 
-def size(default: Any = dataclasses.MISSING) -> Any:
+def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
     """A field for a number of rows, layers, word pieces or the like: what an int32 can count."""
-    return dataclasses.field(default=default, metadata={"low": 1, "high": 2**31 - 1})
+    return dataclasses.field(default=default, metadata={"low": 1, "high": most})
 
 
 def _number(default: float, **bounds: float) -> Any:
@@ -212,7 +212,7 @@ class BertConfig:
 
     vocab_size: int = size()  # V, rows of the word-embedding table
     hidden_size: int = size(768)  # D
-    num_hidden_layers: int = size(12)
+    num_hidden_layers: int = size(12, most=10_000)
     num_attention_heads: int = size(12)  # N; the head size H is D / N
     intermediate_size: int = size(3072)  # F
     # gelu is the tanh form; gelu_erf the exact one
@@ -260,6 +260,15 @@ class BertConfig:
             remedy="check that --bert_config_file names the right file",
         )
         return cls.from_dict(values, source=str(path))
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the encoder with its pooler."""
+        hidden, wide = self.hidden_size, self.intermediate_size
+        rows = self.vocab_size + self.type_vocab_size + self.max_position_embeddings
+        dense, norm = hidden * (hidden + 1), 2 * hidden
+        block = 4 * dense + 2 * norm + wide * (hidden + 1) + hidden * (wide + 1)
+        return rows * hidden + norm + self.num_hidden_layers * block + dense
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict of JSON values."""

@@ -10,6 +10,7 @@ import errno
 import importlib
 import json
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -185,11 +186,48 @@ def keep_freed_memory() -> None:
 
 
 def memory_bytes() -> int | None:
-    """The memory of this machine; None where the system does not tell."""
+    """The memory of this machine, or of this process's control group if that has less.
+
+    None where the system does not tell.
+    """
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (AttributeError, ValueError, OSError):
         return None
+    for path in _control_group_limits():
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            found.append(int(file.read()))  # "max" is no number
+    return min(found)
+
+
+def _control_group_limits(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> set[str]:
+    """The files that may have a limit of this process's memory, in both versions of the system."""
+    folders = [os.path.join(root, "memory"), root]
+    with contextlib.suppress(OSError), open(own, encoding="utf-8") as file:
+        for line in file:  # number:controllers:/folder
+            _, controllers, folder = line.rstrip("\n").split(":", 2)
+            if controllers in ("memory", ""):
+                inner = pathlib.Path(root, controllers, folder.strip("/"))
+                folders += map(str, (inner, *inner.parents))
+    names = ("memory.max", "memory.limit_in_bytes")
+    return {os.path.join(folder, name) for folder in folders for name in names}
+
+
+def check_model_memory(num_parameters: int, *, moments: int = 0) -> None:
+    """Raises `InputError` if a model is larger than the memory, before it is built.
+
+    Args:
+      num_parameters: of the model.
+      moments: how many numbers an optimizer keeps for each.
+    """
+    memory, needed = memory_bytes(), 4 * num_parameters * (1 + moments)  # float32
+    if memory is not None and needed > memory:
+        raise InputError(
+            f"a model of {num_parameters:,} parameters, which need {needed / 1e9:,.1f} GB"
+            + " with the optimizer's moments" * bool(moments),
+            f"at most {memory / 1e9:,.1f} GB, the memory that this process may use",
+            "check the sizes in the configuration, or use a machine with more memory",
+        )
 
 
 def prepare_process() -> None:

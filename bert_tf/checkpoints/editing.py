@@ -1,14 +1,16 @@
 """What can be done to weights between opening and saving them, and the proof of a conversion."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.loading import is_cased, load_checkpoint
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
@@ -27,23 +29,18 @@ def without_slots(weights: Weights) -> Weights:
 def average(all_weights: Sequence[Weights]) -> Weights:
     """The mean of several checkpoints of one model, without optimizer state.
 
+    What some of them do not tell is as the others have it, with a warning.
+
     Raises:
-      InputError: their names or shapes differ.
+      InputError: their names or shapes differ, or anything that is known of two of them.
     """
     first, *others = map(without_slots, all_weights)
     for other in others:
         names = first.shapes.keys() | other.shapes.keys()
         different = sorted(n for n in names if first.shapes.get(n) != other.shapes.get(n))[:3]
-        for name in ("config", "pieces"):
-            values = getattr(first, name), getattr(other, name)
-            if None not in values and values[0] != values[1]:
-                different.append(name)
         if different:
-            raise InputError(
-                f"{first.path} and {other.path}, which differ in {', '.join(different)}",
-                "checkpoints of one model",
-                "leave out the one that is of another model",
-            )
+            raise _different(first, other, ", ".join(different))
+    first = _with_all_that_is_known([first, *others])
 
     def read(name: str) -> np.ndarray:
         value = first.read(name)
@@ -53,6 +50,56 @@ def average(all_weights: Sequence[Weights]) -> Weights:
         return (total / len(all_weights)).astype(value.dtype)
 
     return dataclasses.replace(first, read=read)
+
+
+def _with_all_that_is_known(all_weights: Sequence[Weights]) -> Weights:
+    """The first weights, with configuration, vocabulary and metadata as any of them has them."""
+    known: dict[str, tuple[Weights, Any]] = {}
+    for weights in all_weights:
+        for name, value in _known(weights).items():
+            other, their_value = known.setdefault(name, (weights, value))
+            if value != their_value:
+                raise _different(other, weights, f"{name}: {_both(their_value, value)}")
+    for weights in all_weights:
+        if unknown := sorted(known.keys() - _known(weights).keys()):
+            logging.warning(
+                "%s does not tell its %s: taken from the other checkpoints.",
+                *(weights.path, ", ".join(unknown)),
+            )
+    values = {name: value for name, (_, value) in known.items()}
+    metadata = {f.name: values.get(f.name) for f in dataclasses.fields(ModelMetadata)}
+    with_vocabulary, _ = known.get("vocabulary", (all_weights[0], None))
+    return dataclasses.replace(
+        all_weights[0],
+        config=next((weights.config for weights in all_weights if weights.config), None),
+        pieces=with_vocabulary.pieces,
+        vocab_file=with_vocabulary.vocab_file,
+        metadata=ModelMetadata(**metadata),
+    )
+
+
+def _known(weights: Weights) -> dict[str, Any]:
+    """What is known of a model beside its weights, by name."""
+    sizes = weights.config.to_dict() if weights.config else {}
+    vocabulary = {"vocabulary": weights.pieces} if weights.pieces else {}
+    return sizes | vocabulary | weights.metadata.known()
+
+
+def _both(one: Any, other: Any) -> str:
+    """Two values that differ; of long lists the first place where they do."""
+    if isinstance(one, tuple) and isinstance(other, tuple) and max(len(one), len(other)) > 9:
+        pairs = enumerate(itertools.zip_longest(one, other))
+        number, (one, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f"number {number} is {one!r:.80} and {other!r:.80}"
+    return f"{one!r} and {other!r}"
+
+
+def _different(one: Weights, other: Weights, what: str) -> InputError:
+    return InputError(
+        f"{one.path} and {other.path}, which differ in {what}",
+        "checkpoints of one model",
+        "leave out the one that is of another model; if it is not, correct what its files say",
+    )
 
 
 # ---------------------------------------------------------------------------- the word table

@@ -17,6 +17,7 @@ from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.dropout import Dropout
+from bert_tf.runtime import check_model_memory
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
 
@@ -48,6 +49,7 @@ class BertLayer(keras.layers.Layer):
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+        check_model_memory(self.config.num_parameters)
 
     def dense(self, units: int, name: str = "dense") -> _Dense:
         """A dense layer with BERT's initializer, of this layer's dtype."""

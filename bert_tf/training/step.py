@@ -29,6 +29,7 @@ from bert_tf.checkpoints import tf1
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.layers import EncoderBlock
 from bert_tf.modeling.losses import Batch, Objective, Sums
+from bert_tf.runtime import check_model_memory
 from bert_tf.training.optimization import (
     AdamWeightDecay,
     clip_by_global_norm,
@@ -75,6 +76,7 @@ class TrainingStep:
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = [weights.pop(name) for name in self.names]
         self.frozen = weights  # the others, by name
+        check_model_memory(sum(w.shape.num_elements() for w in self.weights), moments=2)
         self._m, self._v = (
             [tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False) for w in self.weights]
             for _ in range(2)

@@ -11,6 +11,7 @@ import small
 from bert_tf import load_checkpoint, pretraining_model
 from bert_tf.checkpoints import editing
 from bert_tf.checkpoints.loading import tokenizer_of
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.errors import InputError
 
 CONFIG = small.CONFIG
@@ -55,19 +56,59 @@ def test_average_keeps_small_differences():
     model_files.assert_same(model_files.all_tensors(mean), {"bert/x": value})
 
 
+FACTS = ModelMetadata(
+    do_lower_case=True, architecture="BertForSequenceClassification", labels=("a", "b", "c"),
+    task="classification", null_score_diff_threshold=0.5, pairs=False, max_seq_length=7,
+)  # fmt: skip
+
+
+def facts(**changes) -> dict:
+    return {"metadata": dataclasses.replace(FACTS, **changes)}
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"shapes": {"bert/x": (2,)}}, "bert/x"),
         ({"shapes": {"bert/x": (1,), "bert/y": (1,)}}, "bert/y"),
-        ({"config": dataclasses.replace(CONFIG, num_attention_heads=11)}, "config"),
-        ({"pieces": model_files.PIECES[::-1]}, "pieces"),
+        ({"config": dataclasses.replace(CONFIG, num_attention_heads=11)},
+         "num_attention_heads: 2 and 11"),
+        ({"pieces": (*model_files.PIECES[:7], "zz", *model_files.PIECES[8:])},
+         "vocabulary: number 7 is 'w2' and 'zz'"),
+        ({"pieces": model_files.PIECES[:-1]}, "vocabulary: number 40 is 'w35' and None"),
+        (facts(labels=("b", "a", "c")), "labels: ('a', 'b', 'c') and ('b', 'a', 'c')"),
+        (facts(do_lower_case=False), "do_lower_case: True and False"),
+        (facts(task="multi_label"), "task: 'classification' and 'multi_label'"),
+        (facts(architecture="BertModel"),
+         "architecture: 'BertForSequenceClassification' and 'BertModel'"),
+        (facts(null_score_diff_threshold=-0.5), "null_score_diff_threshold: 0.5 and -0.5"),
+        (facts(pairs=True), "pairs: False and True"),
+        (facts(max_seq_length=8), "max_seq_length: 7 and 8"),
     ],
-)
+)  # fmt: skip
 def test_average_of_different_models(changes, says):
-    one = model_files.weights_of({"bert/x": np.ones(1, np.float32)})
-    with pytest.raises(InputError, match=f"differ in {says}"):
-        editing.average([one, one, dataclasses.replace(one, **changes)])
+    one = model_files.weights_of({"bert/x": np.ones(1, np.float32)}, metadata=FACTS)
+    with pytest.raises(InputError) as caught:
+        editing.average([one, one, dataclasses.replace(one, path="/other", **changes)])
+    assert caught.value.received == f"{one.path} and /other, which differ in {says}"
+
+
+def test_average_where_some_do_not_tell(caplog):
+    """The known is taken, wherever it is, and that is logged."""
+    known = model_files.weights_of({"bert/x": np.ones(1, np.float32)}, metadata=FACTS)
+    unknown = dataclasses.replace(
+        known, path="/silent", config=None, pieces=None, vocab_file=None, metadata=ModelMetadata()
+    )
+    mean = editing.average([unknown, known])
+    assert (mean.config, mean.metadata) == (CONFIG, FACTS)
+    assert (mean.pieces, mean.vocab_file) == (known.pieces, known.vocab_file)
+    (message,) = caplog.messages
+    assert message.startswith("/silent does not tell its architecture, ")
+    assert "vocab_size" in message
+    assert "labels" in message
+    caplog.clear()
+    assert editing.average([known, known]).metadata == FACTS
+    assert not caplog.messages
 
 
 # ---------------------------------------------------------------------------- padding

@@ -6,9 +6,10 @@ import pytest
 import reference
 import small
 
-from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf import BertConfig, bert_encoder, pretraining_model, runtime
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
+from bert_tf.errors import InputError
 from bert_tf.modeling.models import make_model
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
@@ -65,7 +66,7 @@ def test_names_shapes_and_counts_of_released_sizes(num_layers, hidden_size, enco
     assert count(pretraining) == with_heads
     assert len(pretraining) == 7 + 16 * num_layers + 7
     alone = reference.variable_shapes(config, heads=False)
-    assert count(alone) == encoder
+    assert count(alone) == encoder == config.num_parameters
     if num_layers == 2:
         assert shapes_without_memory(lambda: bert_encoder(config)) == alone
 
@@ -219,3 +220,16 @@ def test_every_output_equals_the_reference(hidden_act):
     for name, value in expected.items():
         worst = np.abs(outputs[name] - value).max()
         assert worst < 1e-5 * max(1, np.abs(value).max()), f"{name} {worst}"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"num_hidden_layers": 10_000}, {"hidden_size": 10**7}, {"intermediate_size": 2**31 - 1},
+     {"max_position_embeddings": 2**31 - 1}],
+)  # fmt: skip
+def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
+    """The first layer refuses it, in any model: also in one from a .keras file."""
+    monkeypatch.setattr(runtime, "memory_bytes", lambda: 10**12)
+    sizes = {"hidden_size": 1600, "num_attention_heads": 100, **sizes}
+    with pytest.raises(InputError, match=r"a model of .* parameters, which need .* GB\n"):
+        bert_encoder(BertConfig(vocab_size=7, **sizes))
