@@ -229,7 +229,7 @@ def test_every_output_equals_the_reference(hidden_act):
 )  # fmt: skip
 def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
     """The first layer refuses it, in any model: also in one from a .keras file."""
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: 10**12)
+    monkeypatch.setattr(runtime, "memory_bytes", lambda: 10**11)
     sizes = {"hidden_size": 1600, "num_attention_heads": 100, **sizes}
     with pytest.raises(InputError, match=r"a model of .* parameters, which need .* GB\n"):
         bert_encoder(BertConfig(vocab_size=7, **sizes))
