@@ -42,6 +42,24 @@ class Schedule:
             rate = tf.where(step < self.num_warmup_steps, warmup, rate)
         return rate
 
+    def rate(self, step: int) -> float:
+        """The rate of a step, as a number."""
+        return float(self(tf.constant(step)))
+
+    def warning(self) -> str:
+        """Why a run with it learns less than was meant, and what to do; "" for a sound one."""
+        total, warmup = self.num_train_steps, self.num_warmup_steps
+        last = self.rate(total - 1)
+        if warmup >= total:
+            return (
+                f"The warm-up of {warmup} steps lasts for the whole run of {total}: the learning "
+                f"rate ends at {last:g}, still rising to {self.learning_rate:g}. Use a shorter one "
+                f"(--num_warmup_steps or --warmup_proportion), {total // 10} steps, say."
+            )
+        if not max(self.rate(0), self.rate(warmup), last):
+            return "The learning rate is 0 in every step: nothing is learned. Use a greater one."
+        return ""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamWeightDecay:

@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
+from bert_tf.errors import InputError
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.layers import EncoderBlock
 from bert_tf.modeling.losses import Batch, Objective, Sums
@@ -102,6 +103,16 @@ class TrainingStep:
     def named_variables(self) -> Iterator[tuple[str, tf.Variable, tf.Variable, tf.Variable]]:
         """Name, weight and both moments of every trained weight."""
         return zip(self.names, self.weights, self._m, self._v, strict=True)
+
+    def check_weights(self) -> None:
+        """Raises InputError if a weight is NaN or infinite, as every loss would be."""
+        for name, weight in (*zip(self.names, self.weights, strict=True), *self.frozen.items()):
+            if not np.isfinite(weight.numpy()).all():
+                raise InputError(
+                    f"initial weights with NaN or infinity in {name}",
+                    "finite numbers",
+                    "give another --init_checkpoint, or an earlier checkpoint of the run",
+                )
 
     def _run(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
         """`num_steps` updates; the mean of each loss over them."""

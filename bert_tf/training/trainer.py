@@ -108,8 +108,8 @@ class Trainer:
           on_stop: called at each stop with the step and the mean losses since the last stop.
 
         Raises:
-          InputError: loss or gradients are not finite, or a record is invalid; the last checkpoint
-            is kept. Or the folder has a finished run with other settings.
+          InputError: loss, gradients or initial weights are not finite, or a record is invalid;
+            the last checkpoint is kept. Or the folder has a finished run with other settings.
           Interrupted: a SIGTERM came; a checkpoint has been written.
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
@@ -122,6 +122,9 @@ class Trainer:
             return
         if on_begin:
             on_begin()
+        self.training_step.check_weights()
+        if warning := self.optimizer.schedule.warning():
+            logging.warning("%s", warning)
         trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
         logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
@@ -148,7 +151,7 @@ class Trainer:
                 if on_stop:
                     on_stop(step, losses)
                 if is_due(intervals.log_steps):
-                    log.write(step, float(self.optimizer.schedule(tf.constant(step - 1))))
+                    log.write(step, self.optimizer.schedule.rate(step - 1))
                 if saves := is_due(intervals.save_checkpoints_steps):
                     folder.save(step, self.state(step, run_settings))
                 interrupted = cluster.any_process(sigterm_came())
@@ -215,8 +218,10 @@ class Trainer:
             received = "gradients beyond float16 in every step, with the least loss scale,"
             other = "--precision=bfloat16, or "
         return InputError(
-            f"{received.format(**losses)} between steps {step} and {stop}",
-            "finite numbers",
+            f"{received.format(**losses)} between steps {step} and {stop}, at a learning rate of "
+            f"{max(map(self.optimizer.schedule.rate, (step, stop - 1))):g}",
+            "finite numbers; the records and the weights at the start are sound, so the learning "
+            "rate is too high for them",
             f"start again with {other}a lower --learning_rate or a longer warm-up; the last "
             f"checkpoint before it is {folder.latest() or 'none'}",
         )

@@ -40,9 +40,9 @@ def checksum(data: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def framed(data: bytes) -> bytes:
-    """A record as TFRecord files have it."""
-    length = struct.pack("<Q", len(data))
+def framed(data: bytes, *, length: int | None = None) -> bytes:
+    """A record as TFRecord files have it, or one that claims another length."""
+    length = struct.pack("<Q", len(data) if length is None else length)
     return length + checksum(length) + data + checksum(data)
 
 

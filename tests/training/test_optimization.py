@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -57,6 +58,25 @@ def test_schedule_down_to_another_end():
 def test_schedule_that_is_all_warmup():
     schedule = Schedule(learning_rate=0.5, num_train_steps=4, num_warmup_steps=5)
     assert rates(schedule, range(6)) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0])
+
+
+@pytest.mark.parametrize(
+    ("rate", "total", "warmup", "warning"),
+    [
+        (1e-4, 200, 10000, "ends at 1.99e-06, still rising to 0.0001. Use .* 20 steps"),
+        (1e-4, 200, 200, "ends at 9.95e-05, still rising"),
+        (1e-4, 200, 199, None),
+        (1e-4, 1, 1, "ends at 0, still rising to 0.0001. Use .* 0 steps"),
+        (1e-4, 1, 0, None),
+        (0.0, 200, 20, "0 in every step"),
+        (1e-50, 200, 20, "0 in every step"),  # in float32
+        (5e-5, 100000, 10000, None),
+    ],
+)
+def test_a_schedule_that_learns_little_is_said(rate, total, warmup, warning):
+    schedule = Schedule(learning_rate=rate, num_train_steps=total, num_warmup_steps=warmup)
+    found = schedule.warning()
+    assert re.search(warning, found) if warning else not found
 
 
 @settings(deadline=None, max_examples=50)

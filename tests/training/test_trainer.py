@@ -1,5 +1,6 @@
 """The loop: resumed runs, several replicas, evaluation, and what stops it."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -486,13 +487,46 @@ def test_a_loss_that_is_not_finite(at_the_start, batches, bad):
         if step == 3:
             trainer.model.get_layer("embeddings").norm.gamma.assign([bad] * DROPPING.hidden_size)
 
-    with pytest.raises(InputError, match="between steps 3 and 4") as caught:
+    rate = rf"between steps 3 and 4, at a learning rate of {SCHEDULE.rate(3):g}\n"
+    with pytest.raises(InputError, match=rate) as caught:
         train(trainer, batches, folder, on_stop=on_stop)
+    assert "the learning rate is too high" in caught.value.expected
     assert f"{folder}/model.ckpt-2" in caught.value.remedy
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-2"
     assert not pathlib.Path(f"{folder}/model.ckpt-4.index").exists()
     for value in tensors_of(folder, 2).values():
         assert value.dtype.kind == "S" or np.isfinite(value).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_initial_weights_that_are_not_finite(at_the_start, batches, bad):
+    """Are refused before the first step, and not taken for a learning rate that is too high."""
+    trainer, folder = at_the_start.trainer, at_the_start.folder
+    bias = {"bert/pooler/dense/bias": np.full(DROPPING.hidden_size, bad, np.float32)}
+    CheckpointFolder(folder).save(0, tensors_of(folder, 0) | bias)
+    with pytest.raises(InputError, match="NaN or infinity in bert/pooler/dense/bias"):
+        train(trainer, batches, folder)
+
+
+def test_a_warm_up_as_long_as_the_run_is_warned_of_before_training(
+    at_the_start, batches, monkeypatch, caplog
+):
+    trainer, folder = at_the_start.trainer, at_the_start.folder
+
+    def warnings(schedule, steps: int) -> list[str]:
+        optimizer = dataclasses.replace(trainer.optimizer, schedule=schedule)
+        monkeypatch.setattr(trainer, "optimizer", optimizer)
+        monkeypatch.setattr(trainer, "_checked_steps", lambda *_: pytest.fail("a step"))
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="absl"), contextlib.suppress(pytest.fail.Exception):
+            train(trainer, batches, folder, steps=steps)
+        return [record.getMessage() for record in caplog.records]
+
+    long = dataclasses.replace(SCHEDULE, num_warmup_steps=STEPS)
+    (message,) = warnings(long, STEPS)
+    assert message.startswith("The warm-up of 6 steps lasts for the whole run of 6")
+    assert warnings(SCHEDULE, STEPS) == []
+    assert warnings(long, 0) == []  # nothing is trained
 
 
 def test_a_weight_without_gradient_is_left_alone(still):

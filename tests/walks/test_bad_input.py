@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_records import framed
 from walking import SIZES, TINY, attempt, in_process, write_config, write_records, write_vocabulary
 
 from bert_tf.checkpoints.tf1 import write_checkpoint
@@ -91,6 +92,20 @@ CASES = (
         "ids beyond the table", PRETRAIN, "good.tfrecord, record",
         {"bert_config_file": "{}/small.json"},
         lambda folder: write_config(folder / "small.json", vocab_size=23),
+    ),
+    Case(
+        "segments beyond the table", PRETRAIN, "with the segment_ids 1",
+        {"bert_config_file": "{}/small.json"},
+        lambda folder: write_config(folder / "small.json", type_vocab_size=1),
+    ),
+    Case(
+        "a record of 2**62 bytes", PRETRAIN, "cut off after 8 records", {"input_file": "{}/long"},
+        changed("long", lambda content: content + framed(b"", length=2**62)),
+    ),
+    Case(
+        "a later record that is none", PRETRAIN, "record 9, a record that is not a tf.train.Exa",
+        {"input_file": "{}/other", "train_batch_size": 9},
+        changed("other", lambda content: content + framed(b"\xff" * 60)),
     ),
     Case(
         "vocabulary beyond the table", PRETRAIN, "vocab_size", {"vocab_file": "{}/long.txt"},
