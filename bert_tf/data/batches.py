@@ -11,6 +11,7 @@
 The lengths are few and fixed, so that a compiled step is compiled a few times only.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -140,6 +141,16 @@ class RecordBatches:
         # There is nothing to tune, and its thread may sleep on for a minute when training ends.
         options.autotune.enabled = False
         return dataset.with_options(options)
+
+    @contextlib.contextmanager
+    def record_errors(self) -> Iterator[None]:
+        """Re-raises the original error of a record instead of tf.data's."""
+        try:
+            yield
+        except tf.errors.OpError:
+            if self.error:
+                raise self.error from None
+            raise
 
     def batch_rows(self, batch: int) -> np.ndarray:
         """The rows of the real examples of a batch, in its order."""

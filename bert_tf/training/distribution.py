@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
+from bert_tf.checkpoints import tf1
 from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 
@@ -212,3 +213,15 @@ def on_remote_host(strategy: tf.distribute.Strategy) -> contextlib.AbstractConte
     """
     hosts = remote_hosts(strategy)
     return tf.device(hosts[0]) if hosts else contextlib.nullcontext()
+
+
+def check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
+    """Raises InputError if the processes of a run see different latest checkpoints."""
+    steps = cluster.all_gather(step)
+    if len(set(steps)) > 1:
+        raise InputError(
+            f"{folder.path}, whose latest checkpoint is of step {step} here; the processes of this "
+            f"run see those of steps {', '.join(map(str, steps))}",
+            "one folder that all processes see",
+            "put --output_dir on a file system that they share, or on gs://",
+        )

@@ -5,7 +5,6 @@ exactly as an undisturbed one. Of several processes each does all of this on its
 batch, and only the chief writes.
 """
 
-import contextlib
 import dataclasses
 import json
 import zlib
@@ -24,7 +23,12 @@ from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.runtime import Interrupted, Progress, noticing_sigterm
-from bert_tf.training.distribution import distributed_batches, on_remote_host, remote_hosts
+from bert_tf.training.distribution import (
+    check_same_step,
+    distributed_batches,
+    on_remote_host,
+    remote_hosts,
+)
 from bert_tf.training.logging import TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import Intervals, StepConfig
@@ -195,7 +199,7 @@ class Trainer:
 
     def _checked_steps(self, iterator, step: int, stop: int, batches, folder):
         """The mean losses of the steps that were not skipped, and how many those are."""
-        with _record_errors(batches):
+        with batches.record_errors():
             losses = self.run_steps(iterator, step, stop)
         kept_steps = round(losses.pop("kept_steps"))
         if not kept_steps and not self.training_step.loss_scale.is_least:
@@ -221,7 +225,7 @@ class Trainer:
             f"{received.format(**losses)} between steps {step} and {stop}, at a learning rate of "
             f"{max(map(self.optimizer.schedule.rate, (step, stop - 1))):g}",
             "finite numbers; the records and the weights at the start are sound, so the learning "
-            "rate is too high for them",
+            "rate is most likely too high",
             f"start again with {other}a lower --learning_rate or a longer warm-up; the last "
             f"checkpoint before it is {folder.latest() or 'none'}",
         )
@@ -340,7 +344,7 @@ class Trainer:
         iterator = distributed_batches(self.strategy, batches)
         progress = Progress(label, batches.num_batches, "batches")
         for number in range(batches.num_batches):
-            with _record_errors(batches):
+            with batches.record_errors():
                 batch = next(iterator)
                 with on_remote_host(self.strategy):
                     result = step_fn(batch)
@@ -369,7 +373,7 @@ class Trainer:
           InputError: the checkpoint is damaged, or is of another model.
         """
         prefix = folder.latest()
-        _check_same_step(folder, tf1.step_of(prefix or ""))
+        check_same_step(folder, tf1.step_of(prefix or ""))
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
@@ -388,26 +392,3 @@ class Trainer:
         step = int(reader.read(tf1.GLOBAL_STEP))
         logging.info("Going on from %s, step %d.", prefix, step)
         return step
-
-
-@contextlib.contextmanager
-def _record_errors(batches: RecordBatches) -> Iterator[None]:
-    """Re-raises the original error of a record instead of tf.data's."""
-    try:
-        yield
-    except tf.errors.OpError:
-        if batches.error:
-            raise batches.error from None
-        raise
-
-
-def _check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
-    """Raises InputError if the processes of a run see different latest checkpoints."""
-    steps = cluster.all_gather(step)
-    if len(set(steps)) > 1:
-        raise InputError(
-            f"{folder.path}, whose latest checkpoint is of step {step} here; the processes of this "
-            f"run see those of steps {', '.join(map(str, steps))}",
-            "one folder that all processes see",
-            "put --output_dir on a file system that they share, or on gs://",
-        )
