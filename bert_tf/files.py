@@ -156,7 +156,7 @@ def read_json(
             raw = file.read()
     try:
         values = json.loads(
-            raw, object_pairs_hook=_each_key_once, parse_float=_finite, parse_constant=_finite
+            raw, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
         )
         if not isinstance(values, dict):
             raise ValueError("the outermost value is not an object")
@@ -170,7 +170,8 @@ def read_json(
     return values
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, for `object_pairs_hook`; raises `ValueError` if a key is given twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -12,6 +12,7 @@ where there are none. XQuAD and other data sets of this form are read alike.
 """
 
 import dataclasses
+import operator
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -106,13 +107,14 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
-    examples, decided, has_golds, unsaid = [], False, False, 0
+    examples, decided, has_golds, unsaid, num_empty = [], False, False, 0, 0
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
-        title = str(_get(article, "title", place, ""))
+        title = str(_get(article, "title", place, "", kind=(str, int)))
         for p, paragraph in enumerate(_get(article, "paragraphs", place, kind=list)):
             place = f"{source}, data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", place, kind=str)
+            num_empty += not context.strip()
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
                 example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
                 decided |= "is_impossible" in qa
@@ -127,6 +129,8 @@ def parse_squad(content: Any, source: str) -> SquadFile:
             "%s: %d of %d questions have an id that another has; the last prediction counts",
             *(source, repeated, len(examples)),
         )
+    if num_empty:
+        logging.warning("%s: %d empty contexts, in which nothing is found", source, num_empty)
     if has_golds and unsaid:
         logging.warning(
             "%s: %d of %d questions have no answers and are not marked impossible: they are taken "
@@ -163,7 +167,8 @@ _REQUIRED = object()
 def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any = object) -> Any:
     """parent[key], checked to be of that kind."""
     value = parent.get(key, default) if isinstance(parent, dict) else _REQUIRED
-    if value is not _REQUIRED and isinstance(value, kind):
+    is_number = kind is not bool and isinstance(value, bool)  # as which Python takes true
+    if value is not _REQUIRED and isinstance(value, kind) and not is_number:
         return value
     found = f"a {type(parent).__name__} without {key!r}"
     if isinstance(parent, dict) and key in parent:
@@ -191,7 +196,17 @@ def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> Sq
             f"SQuAD's: {', '.join(TFDS_FEATURES)}",
             "give a dataset in SQuAD's form, such as --tfds_name=squad",
         )
-    return parse_squad({"data": [article_of_row(row) for row in dataset.rows]}, dataset.source)
+    articles = []
+    for number, row in enumerate(dataset.rows):
+        try:
+            articles.append(article_of_row(row))
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{dataset.source}, example {number}: {row!r:.80} ({error})",
+                "the features of SQuAD, texts in UTF-8, as many answers as their offsets",
+                "give a dataset in SQuAD's form, such as --tfds_name=squad",
+            ) from None
+    return parse_squad({"data": articles}, dataset.source)
 
 
 def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +221,7 @@ def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     given = row["answers"]
     qa = {"id": _text(row["id"]), "question": _text(row["question"])}
     qa["answers"] = [
-        {"text": _text(text), "answer_start": int(start)}
+        {"text": _text(text), "answer_start": operator.index(start)}
         for text, start in zip(given["text"], given["answer_start"], strict=True)
     ]
     if "is_impossible" in row:
@@ -216,7 +231,9 @@ def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes | str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value.decode() if isinstance(value, bytes) else value
 
 
 # ---------------------------------------------------------------------------- words and answers

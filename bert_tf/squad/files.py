@@ -8,6 +8,7 @@ null_odds.json           {"q1": -3.0}                   with --version_2_with_ne
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ def read_predictions(path: str) -> dict[str, str]:
     Raises:
       InputError: the file is not a JSON object of texts.
     """
-    return _read_values(path, str, 'answers by id, {"q1": "Ruprecht", "q2": ""}')
+    return _read(path, str, 'answers by id, {"q1": "Ruprecht", "q2": ""}')
 
 
 def read_na_probs(path: str) -> dict[str, float]:
@@ -115,7 +116,7 @@ def read_na_probs(path: str) -> dict[str, float]:
     Raises:
       InputError: the file is not a JSON object of numbers.
     """
-    return _read_values(path, (int, float), 'numbers by id, {"q1": -3.0}')
+    return _read(path, float, 'numbers by id, {"q1": -3.0}')
 
 
 def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
@@ -125,19 +126,28 @@ def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
       InputError: the file is not a JSON object of such lists.
     """
     expected = 'n-best lists by id, {"q1": [{"text": "Ruprecht", "probability": 0.9, ...}]}'
-    lists = _read_values(path, list, expected)
-    try:
-        return {
-            qas_id: [NbestEntry(*(entry[name] for name in ENTRY)) for entry in entries]
-            for qas_id, entries in lists.items()
-        }
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}, with a wrong entry ({error!r})", expected, REMEDY) from None
+    lists = _read(path, list, expected)
+    for qas_id, entries in lists.items():
+        for number, entry in enumerate(entries):
+            values = [entry.get(name) if isinstance(entry, dict) else None for name in ENTRY]
+            if not all(map(_is_of, values, (str, float, float, float))):
+                received = f"{path}: question {qas_id!r:.80}, entry {number}: {entry!r:.80}"
+                raise InputError(received, expected, REMEDY)
+            entries[number] = NbestEntry(*values)
+    return lists
 
 
-def _read_values(path: str, kind: Any, expected: str) -> dict:
+def _read(path: str, kind: type, expected: str) -> dict[str, Any]:
+    """The values by id in a file, each of that kind."""
     values = read_json(path, expected=expected, remedy=REMEDY)
     for key, value in values.items():
-        if not isinstance(value, kind):
-            raise InputError(f"{path}: question {key!r}: {value!r:.80}", expected, REMEDY)
+        if not _is_of(value, kind):
+            raise InputError(f"{path}: question {key!r:.80}: {value!r:.80}", expected, REMEDY)
     return values
+
+
+def _is_of(value: Any, kind: type) -> bool:
+    if kind is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and abs(value) <= sys.float_info.max
+    return isinstance(value, kind)

@@ -361,7 +361,14 @@ def _rows_of(
 
     for number, values in enumerate(dicts):
         place = f"{source}, example {number}"
-        values = _with_translations(values, columns, place)
+        try:
+            values = _with_translations(values, columns, place)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{place}: {values!r:.80}",
+                "features by name, as many translations as languages",
+                "correct the data",
+            ) from None
         row = pick(place, values, columns, optional, kind="feature")
         cells = {part: _plain(value, place) for part, value in row.cells.items()}
         yield Row(place, cells | {"label": named(cells.get("label"))})

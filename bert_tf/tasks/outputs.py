@@ -128,7 +128,7 @@ def write_sweep(
       metric: the task's first, a key of METRICS; in the results it is eval_<metric>.
       output_dir: the folder.
     """
-    names = sorted(next(iter(results.values())))
+    names = sorted(set.intersection(*map(set, results.values())))
     rows = [["learning_rate", "seed", *names]]
     scores: dict[float, list[float]] = {}
     for (rate, seed), found in results.items():

@@ -16,6 +16,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
+from bert_tf.config import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.tasks.outputs import write_sweep
@@ -25,6 +26,7 @@ from bert_tf.training.settings import FineTuningSchedule, Intervals
 from bert_tf.training.trainer import StopTraining
 
 RESULTS = "trial.json"
+REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ class Sweep:
         is_finished = tf.io.gfile.exists(path)
         latest = tf1.CheckpointFolder(trial.folder).latest()
         if is_finished or latest:
-            old = read_json(path)["facts"] if is_finished else _run_settings_of(latest)
+            old = _read_trial(path).facts if is_finished else _run_settings_of(latest)
             refuse_changed_settings(old, settings, trial.folder)
         if not is_finished:
             logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
@@ -140,7 +142,10 @@ class Sweep:
             results = {"global_step": self.run.step, **found}
             write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
             cluster.barrier()
-        return dataclasses.replace(trial, results=read_json(path)["results"])
+        found = _read_trial(path).results
+        if (metric := f"eval_{self.run.task.metrics[0]}") not in found:
+            raise InputError(f"{path} without {metric}", "the results of a trial", REMEDY)
+        return dataclasses.replace(trial, results=found)
 
     def train_trial(self, trial: Trial) -> None:
         """Trains one trial; the run's model is then its best."""
@@ -197,8 +202,7 @@ class BestCheckpoint:
         self._metric = f"eval_{self._run.task.metrics[0]}"
         self.folder = tf1.CheckpointFolder(tf.io.gfile.join(trial.folder, BEST), keep_max=1)
         self._path = tf.io.gfile.join(self.folder.path, "evaluations.json")
-        values = read_json(self._path) if tf.io.gfile.exists(self._path) else {}
-        self.values = {int(step): value for step, value in values.items()}
+        self.values = _read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
 
     def resume_after(self, prefix: str | None) -> None:
         """Drops evaluations beyond the last checkpoint of a killed run: they will come again.
@@ -291,6 +295,29 @@ def _kept_trial(prefix: str | None) -> tuple[float | None, int | None]:
 
 
 # ---------------------------------------------------------------------------- other runs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialFile:
+    """What a trial.json holds."""
+
+    facts: dict[str, Any]  # the settings that affect its weights
+    results: dict[str, float]
+
+
+def _read_trial(path: str) -> TrialFile:
+    return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
+
+
+def _read_evaluations(path: str) -> dict[int, float]:
+    """The metric by step, from an evaluations.json."""
+    values = read_json(path, remedy=REMEDY)
+    for step, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (step.isdecimal() and is_number):
+            received = f"{path} with {step!r:.80}: {value!r:.80}"
+            raise InputError(received, 'a number for each step, {"100": 0.9}', REMEDY)
+    return {int(step): value for step, value in values.items()}
 
 
 def _run_settings_of(prefix: str) -> dict[str, Any]:

@@ -78,11 +78,10 @@ def read_rows(
     Raises:
       InputError: a column is missing, a row is broken, or the header is repeated.
     """
-    text = _read_text(path)
     if file_format == "jsonl":
-        yield from _json_rows(path, text, columns, optional)
+        yield from _json_rows(path, columns, optional)
         return
-    lines = _csv_lines(path, text) if file_format == "csv" else _tsv_lines(path, text)
+    lines = _csv_lines(path) if file_format == "csv" else _tsv_lines(path)
     header, places = None, columns
     if any(isinstance(column, str) for column in columns.values()):
         place, header = next(lines, (f"{path}, line 1", [""]))
@@ -120,28 +119,46 @@ def _cell(cells: list[str], position: int | None) -> str | None:
 # ---------------------------------------------------------------------------- lines
 
 
-def _read_text(path: str) -> str:
-    """The text of a task's file in UTF-8, without a byte order mark; raises `InputError`."""
-    text = files.read_text(
-        path, expected="a file of the task, in UTF-8", remedy="check --data_dir and its files"
-    )
-    return text.removeprefix(BYTE_ORDER_MARK)
+def _raw_lines(path: str) -> Iterator[str]:
+    """The lines of a file in UTF-8 with their ends, without a byte order mark; at least one.
+
+    Only the line feed ends one: U+2028 and others are text. Empty lines at the end are left out.
+    """
+    empty, is_all_empty = [], True  # lines kept until one follows that is not empty
+    for number, raw in enumerate(files.read_lines(path), 1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}, line {number}: bytes that are not UTF-8 "
+                f"({raw[error.start : error.start + 8]!r})",
+                "a file of the task, in UTF-8",
+                "save the file as UTF-8, or check --data_dir and its files",
+            ) from None
+        line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+        empty.append(line)
+        if line.strip("\r\n"):
+            yield from empty
+            empty, is_all_empty = [], False
+    if is_all_empty:
+        yield ""
 
 
-def _lines(path: str, text: str) -> Iterator[tuple[str, str]]:
-    """Place and text of each line. Only the line feed ends one: U+2028 and others are text."""
-    for number, line in enumerate(text.rstrip("\r\n").split("\n"), 1):
-        yield f"{path}, line {number}", line.removesuffix("\r")
+def _lines(path: str) -> Iterator[tuple[str, str]]:
+    """Place and text of each line."""
+    for number, line in enumerate(_raw_lines(path), 1):
+        yield f"{path}, line {number}", line.removesuffix("\n").removesuffix("\r")
 
 
-def _tsv_lines(path: str, text: str) -> Iterator[Line]:
+def _tsv_lines(path: str) -> Iterator[Line]:
     # Not with the csv module: there a carriage return inside a cell ends the row, and a cell of
     # more than 131,072 characters is an error.
-    return ((place, line.split("\t")) for place, line in _lines(path, text))
+    return ((place, line.split("\t")) for place, line in _lines(path))
 
 
-def _csv_lines(path: str, text: str) -> Iterator[Line]:
-    reader = csv.reader(io.StringIO(text.rstrip("\r\n"), newline=""), strict=True)
+def _csv_lines(path: str) -> Iterator[Line]:
+    text = "".join(_raw_lines(path)).rstrip("\r\n")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     while True:
         place = f"{path}, line {reader.line_num + 1}"
         try:
@@ -158,16 +175,17 @@ def _csv_lines(path: str, text: str) -> Iterator[Line]:
         yield place, cells or [""]
 
 
-def _json_rows(path: str, text: str, columns: Columns, optional: Collection[str]) -> Iterator[Row]:
-    for place, line in _lines(path, text):
+def _json_rows(path: str, columns: Columns, optional: Collection[str]) -> Iterator[Row]:
+    for place, line in _lines(path):
         try:
-            values = json.loads(line)
+            values = json.loads(line, object_pairs_hook=files.each_key_once)
         except (ValueError, RecursionError) as error:
             values = error
         if not isinstance(values, dict):
+            says = f": {values!s:.80}" if isinstance(values, Exception) else ""
             raise InputError(
-                f"{place}: {_preview([line])} ({type(values).__name__})",
-                'a JSON object, such as {"text_a": "...", "label": "..."}',
+                f"{place}: {_preview([line])} ({type(values).__name__}{says})",
+                'a JSON object with each key once, such as {"text_a": "...", "label": "..."}',
                 "correct the line",
             )
         yield pick(place, values, columns, optional, kind="key")
@@ -280,7 +298,7 @@ def read_conll(path: str) -> Iterator[Row]:
     words: list[list[str]] = []
     places: list[str] = []
     width = 0
-    for place, line in itertools.chain(_lines(path, _read_text(path)), [("", "")]):
+    for place, line in itertools.chain(_lines(path), [("", "")]):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))
         if columns[0] and columns[0] != DOCUMENT_MARK:
             width = width or len(columns)

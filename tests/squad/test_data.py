@@ -3,10 +3,12 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 import small_squad as small
 import tensorflow as tf
 
+from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
 from bert_tf.squad import data, evaluation
 from bert_tf.squad.data import Answer, SquadExample
@@ -122,6 +124,11 @@ def test_ids_that_are_numbers_become_text():
             "question 'q1': 'answer_start' that is '7'",
         ),
         (content_of(question(is_impossible="no")), "question 'q1': 'is_impossible' that is 'no'"),
+        (content_of(question(is_impossible=1)), "question 'q1': 'is_impossible' that is 1"),
+        (content_of(question(answers=[answer("a", True)])), "'answer_start' that is True"),
+        (content_of(question(answers=[answer("a", 7.0)])), "'answer_start' that is 7.0"),
+        (content_of(question(True)), "data[0].paragraphs[0].qas[0]: 'id' that is True"),
+        ({"data": [{"title": None, "paragraphs": []}]}, "data[0]: 'title' that is None"),
     ],
 )
 def test_what_is_not_as_expected_is_named(content, expected):
@@ -240,6 +247,11 @@ def test_equal_ids_are_reported(caplog):
     assert "1 of 2 questions have an id that another has" in caplog.text
 
 
+def test_empty_contexts_are_reported(caplog):
+    data.parse_squad(content_of(question(), context=" \n"), "dev.json")
+    assert "dev.json: 1 empty contexts" in caplog.text
+
+
 @pytest.mark.parametrize("language", ["en", "de", "es", "ru"])
 def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
     file = data.read_squad(str(data_dir / "xquad" / f"xquad.{language}.json"))
@@ -282,6 +294,31 @@ def test_questions_that_nothing_marks_as_impossible(caplog, version, fields, is_
 
 
 # ---------------------------------------------------------------------------- tensorflow-datasets
+
+ROW = {"id": b"q1", "context": b"Ruprecht founded it.", "question": b"Who?"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"answers": None},
+        {"answers": {"text": [b"a", b"b"], "answer_start": [0]}},
+        {"answers": {"text": [b"a"], "answer_start": [0.5]}},
+        {"answers": {"text": []}},
+        {"context": b"\xff"},
+        {"question": 3},
+    ],
+)
+def test_rows_of_a_dataset_that_are_no_questions(monkeypatch, changes):
+    good = ROW | {"answers": {"text": [b"Ruprecht"], "answer_start": np.array([0])}}
+    split = DatasetSplit([good, good | changes], dict.fromkeys(good), "own, train")
+    monkeypatch.setattr(data, "read_split", lambda *_, **__: split)
+    with pytest.raises(InputError, match="own, train, example 1: "):
+        data.read_squad_tfds("own", "train")
+    split.rows.pop()
+    (example,) = data.read_squad_tfds("own", "train").examples
+    assert example.answers == (Answer("Ruprecht", 0),)
+
 
 ACCENTED = "😀 Ruprecht founded it in 1386."
 

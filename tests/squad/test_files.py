@@ -44,14 +44,36 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "content", [{"q1": "1386"}, {"q1": ["1386"]}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}]
-)
+ENTRY = {"text": "1386", "probability": 0.5, "start_logit": 1.0, "end_logit": 2}
+NO_NBEST = [
+    *({"q1": "1386"}, {"q1": ["1386"]}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}),
+    *({"q1": [ENTRY, ENTRY | {"text": 1386}]}, {"q1": [ENTRY | {"probability": "0.5"}]}),
+    *({"q1": [ENTRY | {"end_logit": True}]}, {"q1": [ENTRY | {"start_logit": 10**400}]}),
+]
+
+
+@pytest.mark.parametrize("content", NO_NBEST)
 def test_nbest_lists_that_are_none(tmp_path, content):
     path = tmp_path / "nbest_predictions.json"
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"nbest_predictions\.json"):
         files.read_nbest(str(path))
+
+
+@pytest.mark.parametrize("odds", [None, "1", True, float("nan"), 10**400, [1.0], float("inf")])
+def test_null_odds_that_are_none(tmp_path, odds):
+    """True is no number, and NaN would decide by chance."""
+    path = tmp_path / "null_odds.json"
+    path.write_text(json.dumps({"q1": -1.0, "q2": odds}))
+    with pytest.raises(InputError, match=r"null_odds\.json"):
+        files.read_na_probs(str(path))
+
+
+def test_predictions_that_are_given_twice(tmp_path):
+    path = tmp_path / "predictions.json"
+    path.write_text('{"q1": "1386", "q2": "", "q1": "1196"}')
+    with pytest.raises(InputError, match="the key 'q1' is given twice"):
+        files.read_predictions(str(path))
 
 
 def test_nbest_lists_come_back_as_they_were_written(tmp_path):

@@ -226,3 +226,30 @@ def test_a_trial_that_is_trained_further_keeps_its_old_end(tmp_path):
         config = make_config(schedule=schedule, intervals=Intervals())
         make_sweep(run, config, dev=()).train_trial(Trial(3e-5, 5, str(tmp_path)))
     assert [given["run_ends"] for given in asked] == [(), [24, 40], [24, 40], [24, 40, 48]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{", "[]", "{}", '{"facts": {}}', '{"facts": [], "results": {"eval_accuracy": 0.5}}'),
+        *('{"facts": {}, "results": {"eval_accuracy": "0.5"}}', '{"facts": {}, "results": 1}'),
+        '{"facts": {}, "results": {"eval_accuracy": NaN}}',
+        '{"facts": {}, "results": {"loss": 0.5}}',
+    ],
+)
+def test_results_of_a_trial_that_are_damaged(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(sweep, "refuse_changed_settings", lambda *_: None)
+    path = tmp_path / "trial.json"
+    path.write_text(content)
+    trials = make_sweep(Run(tmp_path))
+    with pytest.raises(InputError, match=str(path)):
+        trials.train_or_read(Trial(3e-5, 5, str(tmp_path)))
+
+
+@pytest.mark.parametrize("content", ['{"a": 0.5}', '{"-1": 0.5}', '{"10": "x"}', '{"10": true}'])
+def test_evaluations_that_are_damaged(tmp_path, content):
+    path = tmp_path / "best" / "evaluations.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(InputError, match=str(path)):
+        best_of(Run(tmp_path))

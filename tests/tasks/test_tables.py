@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_tables import ANY, CSV, HEADER, JSONL, PAIR, TAGS, TWO
 
+from bert_tf import files
 from bert_tf.errors import InputError
+from bert_tf.tasks import tables
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
@@ -138,6 +140,27 @@ def test_conll_without_tags(write):
     path = write("EU\nrejects\n\nNew\n", "test.txt")
     examples = WordColumns().read(path, TAGS, labelled=OPTIONAL)
     assert [(e.words, e.label) for e in examples] == [(("EU", "rejects"), None), (("New",), None)]
+
+
+@pytest.mark.parametrize("layout", [PAIR, CSV, JSONL, WordColumns()], ids=lambda one: type(one))
+def test_a_line_without_end_is_refused_before_it_is_held(write, layout, monkeypatch):
+    monkeypatch.setattr(files.read_lines, "__kwdefaults__", {"limit": 5_000})
+    path = write(HEADER + "1\tA\tB\tgood\n" + "x" * 5_001 + "\n")
+    with pytest.raises(InputError, match=r"line (3, which is longer than 5000|1)"):
+        layout.read(path, TWO)
+    with pytest.raises(InputError, match="line 3, which is longer than 5000 bytes"):
+        list(tables._raw_lines(path))
+
+
+def test_a_key_that_is_given_twice(write):
+    path = write('{"text": "A", "label": "x", "text": "B"}\n', "a.jsonl")
+    with pytest.raises(InputError, match="the key 'text' is given twice"):
+        JSONL.read(path, ANY)
+
+
+def test_lines_of_old_macs_are_rows_of_csv(write):
+    path = write('text,label\rA,x\r"B\r",y\r', "a.csv")
+    assert [(e.text_a, e.label) for e in CSV.read(path, ANY)] == [("A", "x"), ("B\r", "y")]
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -299,6 +299,15 @@ def test_vectors_of_a_dataset_are_no_labels():
             task.from_dicts(rows, "train", source="own", label_names=names)
 
 
+@pytest.mark.parametrize(
+    "row",
+    [7, None, [[]], {"premise": {"language": ["de"], "translation": []}, "hypothesis": {}}],
+)
+def test_what_is_no_example_of_a_dataset(row):
+    with pytest.raises(InputError, match="own, example 0: "):
+        get_task("xnli", language="de").from_dicts([row], "dev", source="own")
+
+
 @pytest.mark.parametrize("tags", [3, "OO", [0], [0, 0, 0]])
 def test_tags_that_do_not_fit_their_words(tags):
     rows = [{"tokens": ["EU", "rejects"], "ner": tags}]
