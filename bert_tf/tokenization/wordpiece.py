@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.errors import InputError
-from bert_tf.files import read_text
+from bert_tf.files import check_regular, read_lines
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
@@ -30,6 +30,7 @@ UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MAX_BYTES_PER_CHARACTER = 4  # of UTF-8
 MAX_BYTES_PER_PIECE = 256  # a limit of FastWordpieceTokenizer; "##" does not count
+MOST_PIECES = 1 << 24  # of a vocabulary; the largest published have under 2^20
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -210,14 +211,26 @@ def read_vocabulary(vocab_file: str) -> list[str]:
     """The lines of a vocabulary, stripped; the number of a line is the id of its piece.
 
     Raises:
-      InputError: the file cannot be read, is not UTF-8 or has no pieces.
+      InputError: the file cannot be read, is not UTF-8, has no pieces, or far too many.
     """
-    expected = "a text file in UTF-8, one word piece a line"
-    text = read_text(vocab_file, expected=expected, remedy="check the path given as --vocab_file")
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
-    if not any(lines):
-        raise InputError(f"{vocab_file}, which is empty", expected, "give another --vocab_file")
-    return lines
+    expected, remedy = "a text file in UTF-8, one word piece a line", "give another --vocab_file"
+    check_regular(vocab_file)
+    pieces: list[str] = []
+    for line in read_lines(vocab_file):
+        try:
+            pieces.append(line.decode("utf-8").strip())
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{vocab_file}, line {len(pieces) + 1}: bytes that are not UTF-8 "
+                f"({line[error.start : error.start + 8]!r})",
+                expected,
+                "save the file as UTF-8, or give another one",
+            ) from None
+        if len(pieces) > MOST_PIECES:
+            raise InputError(f"{vocab_file} with over {MOST_PIECES:,} lines", expected, remedy)
+    if not any(pieces):
+        raise InputError(f"{vocab_file}, which is empty", expected, remedy)
+    return pieces
 
 
 def _build_wordpiece(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import pathlib
 import zipfile
 
@@ -17,6 +18,7 @@ from model_files import write_bundle as write
 from bert_tf import BertConfig, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
+from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
 from bert_tf.errors import InputError
 
@@ -292,3 +294,35 @@ def test_the_table_against_the_vocabulary(tmp_path, caplog):
     given = pathlib.Path(tmp_path / "vocab.txt")
     given.write_text("\n".join(model_files.PIECES))
     assert tokenizer_of(none_there, config, str(given)).vocab_size == 41
+
+
+FOLDERS = {  # of each format, and a file in it
+    "hugging_face": ("model.safetensors", "pytorch_model.bin", "config.json", "tokenizer.json",
+                     "model.safetensors.index.json", "tokenizer_config.json", "vocab.txt",
+                     "added_tokens.json", "special_tokens_map.json", "sentence_bert_config.json"),
+    "bert_tf": ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "checkpoint",
+                "bert_config.json", "model_facts.json", "vocab.txt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("to_format", "name"), [(f, name) for f, names in FOLDERS.items() for name in names]
+)
+def test_pipes_are_not_waited_for(tmp_path, tensors, to_format, name):
+    """Nor are they sockets or devices; a process that writes into it may never come."""
+    folder = tmp_path / "model"
+    save_weights(str(folder), model_files.weights_of(tensors), to_format=to_format)
+    if name == "pytorch_model.bin" or name.endswith(".index.json"):
+        (folder / "model.safetensors").unlink()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match="a pipe, a socket or a device") as caught:
+        open_weights(folder)
+    assert str(folder / name) in caught.value.received
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.weights.h5", "x.safetensors"])
+def test_a_pipe_that_is_named(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=r"a pipe, a socket or a device|without a config\.json"):
+        open_weights(tmp_path / name)

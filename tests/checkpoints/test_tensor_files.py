@@ -107,6 +107,18 @@ def test_a_damaged_index(parts, damage):
         open_weights(parts.parent)
 
 
+@pytest.mark.parametrize("name", ["../{}", "{0}", "./{}", "a/../{}", "..safetensors/{}"])
+def test_an_index_that_leaves_its_folder(parts, name):
+    values = json.loads(parts.read_text())
+    values["weight_map"] = {
+        tensor: name.format(parts.parent / part if name == "{0}" else part)
+        for tensor, part in values["weight_map"].items()
+    }
+    parts.write_text(json.dumps(values))
+    with pytest.raises(InputError, match="an index with plain names of files"):
+        open_weights(parts.parent)
+
+
 def test_a_file_of_the_folder(tmp_path, tensors):
     path = write(tmp_path, tensors) / "model.safetensors"
     assert open_weights(path).path == str(path)

@@ -11,7 +11,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf import files
 from bert_tf.errors import InputError
+from bert_tf.tokenization import wordpiece
 from bert_tf.tokenization.unicode_table import UNICODE_VERSION
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -385,6 +387,28 @@ def test_vocabularies_that_cannot_be_used(tmp_path, content, received):
     assert str(path) in caught.value.received
     assert caught.value.expected
     assert caught.value.remedy
+
+
+def test_vocabularies_that_never_end(tmp_path, monkeypatch):
+    """A line, and the number of lines, are bounded before they fill the memory."""
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"[UNK]\n" + b"x" * (files.LONGEST_LINE + 1) + b"\ny\n")
+    with pytest.raises(InputError, match=r"vocab\.txt, line 2, which is longer"):
+        FullTokenizer(path)
+    monkeypatch.setattr(wordpiece, "MOST_PIECES", 7)
+    path.write_bytes(b"[UNK]\n" + b"x\n" * 6)
+    assert FullTokenizer(path).vocab == {"[UNK]": 0, "x": 6}
+    path.write_bytes(b"[UNK]\n" + b"x\n" * 7)
+    with pytest.raises(InputError, match=r"vocab\.txt with over 7 lines"):
+        FullTokenizer(path)
+
+
+def test_a_vocabulary_with_pieces_that_no_text_has(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"[UNK]\n\0\n##\n\n\n" + b"y" * 9000 + b"\na\0b\nlast\n")
+    tokenizer = FullTokenizer(path)
+    assert tokenizer.vocab_size == 8
+    assert tokenizer.tokenize_ids(["last \0 ## a\0b " + "y" * 9000]).to_list() == [[7, 0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "."])
