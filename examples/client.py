@@ -12,44 +12,79 @@ needs Python's standard library alone, gRPC the package tensorflow-serving-api.
 
 import argparse
 import base64
+import http.client
 import itertools
 import json
+import math
+import os
+import re
 import sys
-import urllib.error
-import urllib.request
+import threading
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 Columns = dict[str, list]  # values by name, one for each row
 Row = dict[str, Any]
 Ask = Callable[[Columns], Columns]
+PORTS = {"grpc": 8500, "rest": 8501}
+MOST_BYTES = 128 << 20  # of an answer
+LONGEST_LINE = 16 << 20  # bytes
+MOST_SHOWN = 500  # characters of what the server says
 
 
 class Failed(Exception):  # noqa: N818 (its text is printed for the user)
-    """A request that cannot be made or answered."""
+    """A request that cannot be made or answered: what was received, what is expected, what to do.
+
+    Nothing that a server sends reaches the terminal as a control character.
+    """
+
+    def __init__(self, received: str, expected: str, remedy: str):
+        super().__init__(f"Received: {shown(received)}\nExpected: {expected}\nTo do: {remedy}")
+
+
+def shown(text: str) -> str:
+    """The text on one line, cut, with escapes for what is not printable."""
+    more = "..." if len(text) > MOST_SHOWN else ""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:MOST_SHOWN]) + more
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line -> lines -> batches -> answers -> lines."""
-    args = parse(argv)
+    """Command line -> lines -> batches -> answers -> lines; returns the exit code."""
     try:
+        args = parse(argv)
         ask = {"grpc": by_grpc, "rest": by_rest}[args.protocol](args)
-        with open(args.input_file, "rb") if args.input_file else sys.stdin.buffer as file:
+        with open_input(args.input_file) as file:
             for rows in batches(read_rows(file), args.batch_size):
                 for row in rows_of(ask(columns_of(rows)), len(rows)):
-                    print(json.dumps(row, ensure_ascii=False), flush=True)
-    except (Failed, OSError) as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        return 1
-    return 0
+                    sys.stdout.buffer.write(line_of(row))
+                    sys.stdout.buffer.flush()
+    except Failed as error:
+        print(f"{sys.argv[0]}: failed.\n{error}", file=sys.stderr)
+    except BrokenPipeError:  # nobody reads any more
+        return 0
+    except OSError as error:
+        failed = Failed(str(error), "lines to read, and room for the answers", "check the paths")
+        print(f"{sys.argv[0]}: failed.\n{failed}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    else:
+        return 0
+    return 1
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports mistakes as all others are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `Failed`."""
+        raise Failed(message, "the flags that --help lists", "correct the command")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--protocol", choices=("grpc", "rest"), default="rest")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--protocol", choices=tuple(PORTS), default="rest")
     parser.add_argument("--address", help="host:port; default localhost:8500 or localhost:8501")
     parser.add_argument("--model", required=True, help="as the server calls it")
     parser.add_argument("--version", type=int, help="of the model; default: the server's choice")
@@ -58,27 +93,81 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch_size", type=int, default=8, help="lines of a request at most")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a request")
     args = parser.parse_args(argv)
-    if args.batch_size < 1 or args.timeout <= 0:
-        parser.error("--batch_size and --timeout are above 0")
-    args.address = (
-        args.address or {"grpc": "localhost:8500", "rest": "localhost:8501"}[args.protocol]
-    )
+    args.address = args.address or f"localhost:{PORTS[args.protocol]}"
+    host, _, port = args.address.rpartition(":")
+    is_socket = args.protocol == "grpc" and args.address.startswith("unix:")
+    is_port = re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536
+    if not (is_socket or (re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.%]+\]", host, re.A) and is_port)):
+        parser.error(f"--address={args.address}, which is not host:port")
+    for name, low, high in (
+        ("batch_size", 1, 1 << 20),
+        ("timeout", 1e-3, 1e6),
+        ("version", 0, 1 << 62),
+    ):
+        value = getattr(args, name)
+        if value is not None and not low <= value <= high:
+            parser.error(f"--{name}={value}, which is not from {low} to {high}")
+    for name in ("model", "signature_name"):
+        if not getattr(args, name).isprintable():
+            parser.error(f"--{name}={getattr(args, name)}, which is not printable text")
     return args
+
+
+def open_input(path: str | None) -> BinaryIO:
+    """The file, or standard input."""
+    if path:
+        return open(path, "rb")
+    if sys.stdin is None:
+        raise Failed("a closed standard input", "JSON lines", "give --input_file")
+    return sys.stdin.buffer
 
 
 # ---------------------------------------------------------------------------- lines and columns
 
 
-def read_rows(lines: Iterable[bytes]) -> Iterator[Row]:
+def read_rows(file: BinaryIO) -> Iterator[Row]:
     """Parses the object on each line."""
+    lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            if len(line) > LONGEST_LINE:
+                raise ValueError(f"longer than {LONGEST_LINE} bytes")
+            row = parse_json(line)
             if not isinstance(row, dict) or not row:
                 raise ValueError("no object with values")
+            json.dumps(row, ensure_ascii=False).encode()  # fails for a lone surrogate
         except (ValueError, RecursionError) as error:
-            raise Failed(f"line {number} is not a JSON object such as {{...}}: {error}") from None
+            raise Failed(
+                f"line {number} is not a JSON object such as {{...}}: {error}",
+                "an object with a value for each input of the signature on each line",
+                "correct the line",
+            ) from None
         yield row
+
+
+def parse_json(content: bytes) -> Any:
+    """The value; raises ValueError where there is none, or it has infinite or no numbers."""
+
+    def finite(text: str) -> float:
+        if not math.isfinite(value := float(text)):
+            raise ValueError(f"the number {text[:40]}")
+        return value
+
+    try:
+        return json.loads(content, parse_float=finite, parse_constant=finite)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def line_of(row: Row) -> bytes:
+    """A row as a line of JSON, without anything that a terminal would obey."""
+    try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise answer_error(f"an answer that JSON cannot hold: {error}") from None
+    text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    # A lone surrogate, which JSON may hold and UTF-8 may not, becomes its JSON escape.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
@@ -100,10 +189,44 @@ def columns_of(rows: Sequence[Row]) -> Columns:
 
 def rows_of(columns: Columns, count: int) -> list[Row]:
     """A list for each name -> rows."""
-    short = [name for name, values in columns.items() if len(values) != count]
-    if short:
-        raise Failed(f"the server has not answered {count} rows in {', '.join(short)}")
+    for name, values in columns.items():
+        if not isinstance(values, list) or len(values) != count:
+            raise answer_error(f"{name} without a value for each of {count} rows")
     return [{name: values[i] for name, values in columns.items()} for i in range(count)]
+
+
+def answer_error(received: str) -> Failed:
+    """The error for an answer that cannot be used."""
+    return Failed(
+        received,
+        "the answer of TensorFlow Serving to a model of `bert-tf export`",
+        "check --address and --model, and the log of the server",
+    )
+
+
+def within(seconds: float, call: Callable[[], Any], place: str) -> Any:
+    """The value of a call, of which nothing may take longer altogether: no pause, no trickle."""
+    found: list[Any] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not found:
+        raise Failed(
+            f"{place}: no whole answer in {seconds:g} seconds",
+            "an answer in time",
+            "try again, or give a longer --timeout or a smaller --batch_size",
+        )
+    return found[0]
 
 
 # ---------------------------------------------------------------------------- REST
@@ -112,40 +235,70 @@ def rows_of(columns: Columns, count: int) -> list[Row]:
 def by_rest(args: argparse.Namespace) -> Ask:
     """Asks in TensorFlow Serving's columnar format."""
     version = f"/versions/{args.version}" if args.version is not None else ""
-    url = f"http://{args.address}/v1/models/{args.model}{version}"
+    path = f"/v1/models/{urllib.parse.quote(args.model, safe='')}{version}"
+    url = f"http://{args.address}{path}"
 
     def fetch(suffix: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url + suffix, data, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=args.timeout) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise Failed(f"{url}: {error.code} {_message(error.read())}") from None
-        except (OSError, ValueError) as error:
-            raise Failed(f"{url}: {error}") from None
+            content = None if body is None else json.dumps(body).encode()
+            status, answer = within(
+                args.timeout, lambda: exchange(args, path + suffix, content), url
+            )
+            if status == http.client.OK:
+                return parse_json(answer)
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+            raise answer_error(f"{url}: {error or type(error).__name__}") from None
+        raise answer_error(f"{url}: {status} {_message(answer)}")
 
     def ask(columns: Columns) -> Columns:
-        body = {"signature_name": args.signature_name, "inputs": columns}
-        outputs = fetch(":predict", body)["outputs"]
+        answer = fetch(":predict", {"signature_name": args.signature_name, "inputs": columns})
+        if not isinstance(answer, dict) or "outputs" not in answer:
+            raise answer_error(f"{url}: an answer without outputs")
+        outputs = answer["outputs"]
         # A single output comes without its name, which the server's metadata has.
         return outputs if isinstance(outputs, dict) else {only_output(): outputs}
 
     def only_output() -> str:
-        metadata = fetch("/metadata")["metadata"]["signature_def"]["signature_def"]
-        (name,) = metadata[args.signature_name]["outputs"]
+        metadata = fetch("/metadata")
+        try:
+            signatures = metadata["metadata"]["signature_def"]["signature_def"]
+            (name,) = dict(signatures[args.signature_name]["outputs"])
+        except (KeyError, TypeError, ValueError):
+            raise answer_error(f"{url}/metadata: not the name of one output") from None
         return name
 
     return ask
 
 
+def exchange(args: argparse.Namespace, path: str, body: bytes | None) -> tuple[int, bytes]:
+    """Sends a request, and follows no redirection; returns status and content."""
+    connection = http.client.HTTPConnection(args.address, timeout=args.timeout)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        response = connection.getresponse()
+        if (coding := response.getheader("Content-Encoding", "identity")) != "identity":
+            raise ValueError(f"an answer in the encoding {coding}, which was not asked for")
+        expected, content = response.length, bytearray()
+        # Of a chunk `read` takes as much as the server says.
+        read = response.read1 if response.chunked else response.read
+        while part := read(1 << 16):
+            content += part
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+        if expected is not None and len(content) < expected:
+            raise ValueError(f"{len(content)} bytes of {expected}, then the connection ended")
+        return response.status, bytes(content)
+    finally:
+        connection.close()
+
+
 def _message(body: bytes) -> str:
     """The message of an error response."""
     try:
-        return json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
-        return body[:500].decode(errors="replace")
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return body[: 4 * MOST_SHOWN].decode(errors="replace")
 
 
 # ---------------------------------------------------------------------------- gRPC
@@ -154,25 +307,40 @@ def _message(body: bytes) -> str:
 def by_grpc(args: argparse.Namespace) -> Ask:
     """Asks the PredictionService."""
     try:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         import grpc
         import numpy as np
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
     except ImportError as error:
-        raise Failed(f"{error}; install tensorflow-serving-api, or use --protocol=rest") from None
-    unlimited = [(f"grpc.max_{way}_message_length", -1) for way in ("send", "receive")]
-    channel = grpc.insecure_channel(args.address, options=unlimited)
+        raise Failed(
+            str(error), "the package", "pip install tensorflow-serving-api, or use --protocol=rest"
+        ) from None
+    limits = {"send": -1, "receive": MOST_BYTES}
+    options = [(f"grpc.max_{way}_message_length", limit) for way, limit in limits.items()]
+    channel = grpc.insecure_channel(args.address, options=options)
     service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def tensor(values: list) -> Any:
         plain = [_to_bytes(value) for value in values]
         array = np.array(plain)
-        if array.dtype.kind == "i" and not np.array_equal(array, array.astype(np.int32)):
-            raise ValueError("an integer outside int32")
         if array.dtype.kind not in "bif":
             return tf.make_tensor_proto(np.array(plain, object), tf.string)
         types = {"b": np.bool_, "i": np.int32, "f": np.float32}
-        return tf.make_tensor_proto(array.astype(types[array.dtype.kind]))
+        with np.errstate(over="ignore"):
+            sent = array.astype(types[array.dtype.kind])
+        if not np.isfinite(sent).all() or (array.dtype.kind == "i" and (sent != array).any()):
+            raise ValueError("a number outside int32 or float32")
+        return tf.make_tensor_proto(sent)
+
+    def values_of(name: str, proto: Any) -> Any:
+        shape = [dim.size for dim in proto.tensor_shape.dim]
+        try:
+            if math.prod(shape) > MOST_BYTES:
+                raise ValueError(f"the shape {shape}")
+            return _to_json(tf.make_ndarray(proto).tolist())
+        except (ValueError, TypeError) as error:
+            raise answer_error(f"{args.address}: {name}: {error}") from None
 
     def ask(columns: Columns) -> Columns:
         request = predict_pb2.PredictRequest()
@@ -183,14 +351,17 @@ def by_grpc(args: argparse.Namespace) -> Ask:
         for name, values in columns.items():
             try:
                 request.inputs[name].CopyFrom(tensor(values))
-            except (ValueError, TypeError, KeyError) as error:
-                raise Failed(f"{name} cannot be sent: {error}") from None
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+                raise Failed(
+                    f"{name}, which cannot be sent: {error}",
+                    'strings, numbers, {"b64": "..."}, or lists of them, alike in all rows',
+                    "correct the lines",
+                ) from None
         try:
             response = service.Predict(request, timeout=args.timeout)
         except grpc.RpcError as error:
-            raise Failed(f"{args.address}: {error.code().name} {error.details()}") from None
-        outputs = sorted(response.outputs.items())
-        return {name: _to_json(tf.make_ndarray(proto).tolist()) for name, proto in outputs}
+            raise answer_error(f"{args.address}: {error.code().name} {error.details()}") from None
+        return {name: values_of(name, proto) for name, proto in sorted(response.outputs.items())}
 
     return ask
 
@@ -200,9 +371,9 @@ def _to_bytes(value: Any) -> Any:
     if isinstance(value, list):
         return [_to_bytes(one) for one in value]
     if isinstance(value, str):
-        return value.encode("utf-8", "replace")
+        return value.encode()
     if isinstance(value, dict):
-        return base64.b64decode(value["b64"])
+        return base64.b64decode(value["b64"], validate=True)
     return value
 
 
@@ -219,4 +390,4 @@ def _to_json(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # at once: all is written, and nothing is waited for

@@ -75,7 +75,7 @@ def read_input(predictor: Predictor) -> Iterator[Any]:
     metadata = predictor.model.metadata
     path = FLAGS.input_file
     return rows.read_items(
-        files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer),
+        files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN),
         metadata,
         input_format=FLAGS.input_format or rows.format_of(path, metadata),
         name=path or STDIN,

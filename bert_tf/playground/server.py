@@ -6,12 +6,15 @@ body must be JSON, for which a browser first sends a preflight request, which is
 """
 
 import errno
+import http.client
 import http.server
 import importlib.resources
+import io
 import ipaddress
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +23,9 @@ from absl import logging
 from bert_tf.errors import InputError
 from bert_tf.playground.api import Playground
 
-MOST_BYTES_OF_BODY = 1 << 20
-SECONDS_TO_READ = 20  # until a silent connection is closed
+MOST_BYTES_OF_BODY, MOST_BYTES_OF_HEAD = 1 << 20, 1 << 17
+MOST_CONNECTIONS = 32  # at a time, each with a thread
+SECONDS_TO_READ = 20  # for a whole request to arrive, and for a whole response to leave
 SECONDS_TO_WAIT = 60  # for earlier requests
 JSON_TYPE = "application/json; charset=utf-8"
 HTTP_PORT = 80
@@ -75,6 +79,7 @@ class Server(http.server.ThreadingHTTPServer):
         }
         self.describe = playground.describe
         self.model_lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         try:
             super().__init__((str(address), port), Handler)
         except (OSError, OverflowError) as error:
@@ -93,6 +98,20 @@ class Server(http.server.ThreadingHTTPServer):
         port = self.server_address[1]
         self.url = f"http://{shown}:{port}/"
         self.hosts = names_of(shown, port)
+
+    def process_request(self, request: socket.socket, client_address: Any) -> None:
+        """Starts a thread for a connection; one too many is closed."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, *connection: Any) -> None:
+        """Answers the requests of a connection, in its thread."""
+        try:
+            super().process_request_thread(*connection)
+        finally:
+            self._free.release()
 
     def handle_error(self, *_: Any) -> None:
         """Keeps broken connections out of the log."""
@@ -120,13 +139,56 @@ def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return address
 
 
+class _Arriving(io.RawIOBase):
+    """The bytes of a connection, bounded in time and, but for bodies, in number."""
+
+    def __init__(self, connection: socket.socket):
+        super().__init__()
+        self._connection = connection
+        self.expect_request()
+
+    def expect_request(self) -> None:
+        """The time of a request begins."""
+        self._end, self._room = time.monotonic() + SECONDS_TO_READ, MOST_BYTES_OF_HEAD
+
+    def expect_body(self, length: int) -> None:
+        """So many bytes more are in order."""
+        self._room += length
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Waits for bytes no longer than the request may take."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        count = self._connection.recv_into(buffer)
+        self._room -= count
+        if self._room < 0:
+            raise http.client.LineTooLong("head of the request")
+        return count
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     server: Server
     protocol_version = "HTTP/1.1"
-    timeout = SECONDS_TO_READ
     server_version, sys_version = "bert_tf", ""
+
+    def setup(self) -> None:
+        """Makes the streams of a connection."""
+        super().setup()
+        self._arriving = _Arriving(self.connection)
+        self.rfile = io.BufferedReader(self._arriving)
+
+    def handle_one_request(self) -> None:
+        """Reads a request and answers it."""
+        self._arriving.expect_request()
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """The page and its files, and the description of the model."""
@@ -173,6 +235,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
             raise HttpError(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
         try:
+            self._arriving.expect_body(int(length))
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"expected JSON ({error})") from None
@@ -198,6 +261,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body, kind = _json({"error": str(error)}), JSON_TYPE
             # The next request would begin with the rest of a body that was not read.
             self.close_connection = True
+        self.connection.settimeout(SECONDS_TO_READ)
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)

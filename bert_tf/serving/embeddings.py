@@ -1,5 +1,6 @@
 """Texts -> vectors: of the whole text, and of each token."""
 
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -16,15 +17,16 @@ class EmbeddingTask(TextTask):
     name = "embeddings"
     title = "Gives each text vectors."
     required = ENCODER
+    outputs = MappingProxyType(
+        {"mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"}
+    )
 
     def __init__(self, *args):
         """See `ServingTask`."""
         super().__init__(*args)
-        self.outputs = {
-            "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
-        }
         if self.model.has_pooler:
-            self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
+            pooled = {"pooled": "float [B, D], the pooled vector of [CLS]"}
+            self.outputs = {**self.outputs, **pooled}
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""

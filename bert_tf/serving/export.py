@@ -5,6 +5,7 @@
                  assets/vocab.txt                            the vocabulary
                  assets.extra/tf_serving_warmup_requests     run when TF Serving loads the model
                  README.md, export.json                      for people and for programs
+                 SHA256SUMS                                  checksums of all these files
 
 EXPORT_DIR/<number> appears only when it is complete: TF Serving loads what it finds. (Remote file
 systems move folders file by file: there saved_model.pb comes last, and only one process may
@@ -29,6 +30,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.runtime import command_line
 from bert_tf.serving import model_card, portable
+from bert_tf.serving.checksums import write_checksums
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.registry import make_task
@@ -151,6 +153,7 @@ def export_checkpoint(
         with files.path_errors(export_dir, "written"):
             files.write_text(tf.io.gfile.join(temporary, METADATA_FILE), text)
             files.write_text(tf.io.gfile.join(temporary, MODEL_CARD), card)
+            write_checksums(temporary)
             return _publish(temporary, export_dir, last=MODEL_FILES[file_format])
     finally:
         with files.path_errors(export_dir, "written"):
@@ -184,8 +187,12 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
         if files.is_remote(export_dir):
             files.copy_folder(temporary, final, last=last)
             return final
+        for folder, _, names in tf.io.gfile.walk(temporary):
+            for path in (*(tf.io.gfile.join(folder, name) for name in names), folder):
+                files.synced(path)
         try:
             tf.io.gfile.rename(temporary, final)
+            files.synced(export_dir)
             return final
         except _TAKEN:
             if not tf.io.gfile.exists(final):  # else another process has just made this version

@@ -5,10 +5,11 @@ EXPORT_DIR/2             this version
 a folder with weights    the functions that an export of it would have, without writing one
 """
 
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,19 @@ import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
-from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights
-from bert_tf.config import BertConfig
+from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
+from bert_tf.config import BertConfig, typed
 from bert_tf.errors import InputError
 from bert_tf.serving import export, model_card
+from bert_tf.serving.checksums import check_files
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
-from bert_tf.serving.registry import check_options, make_task
+from bert_tf.serving.registry import SERVING_TASKS, check_options, make_task
 from bert_tf.serving.signatures import refuse_not_finite
-from bert_tf.tokenization.wordpiece import FullTokenizer  # also registers operations of exports
+from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
+    FullTokenizer,
+    read_vocabulary,
+)
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -174,29 +179,70 @@ def open_export(folder: str) -> ServedModel:
     """Loads one version of an export.
 
     Raises:
-      InputError: `bert-tf export` has not written it, or it cannot be read.
+      InputError: `bert-tf export` has not written it, or it is damaged.
     """
+    check_files(folder)
+    path = tf.io.gfile.join(folder, METADATA_FILE)
     metadata = files.read_json(
-        tf.io.gfile.join(folder, METADATA_FILE),
+        path,
         expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
         remedy="export the model again; SavedModels of other programs cannot be used here",
     )
-    with files.path_errors(folder):
+    typed(model_card.ExportMetadata, metadata, source=path)
+    with damage_errors(folder, "an export as `bert-tf export` wrote it"):
+        with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
+            tf.saved_model.experimental.read_fingerprint(folder)
         loaded = tf.saved_model.load(folder)
+        model, signatures = loaded.model, loaded.signatures
+        inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
+        answers = {name: one.structured_outputs.keys() for name, one in signatures.items()}
+    _check_description(path, metadata, inputs, answers)
+    vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
+    num_pieces = len(read_vocabulary(vocab_file))
+    BertConfig.from_dict(metadata["config"]).check_vocabulary_size(
+        num_pieces, vocab_file=vocab_file
+    )
 
     @functools.cache
     def tokenizer() -> FullTokenizer:
-        vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
         return FullTokenizer(vocab_file, metadata["do_lower_case"])
 
     return ServedModel(
         folder,
         metadata,
-        loaded.model,
-        function=loaded.signatures.__getitem__,
+        model,
+        function=signatures.__getitem__,
         tokenizer=tokenizer,
         keep=loaded,
     )
+
+
+def _check_description(
+    path: str,
+    metadata: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, tf.TensorSpec]],
+    answers: Mapping[str, Collection[str]],
+) -> None:
+    """Raises `InputError` where an export.json is not that of the model beside it."""
+    task, outputs = SERVING_TASKS[metadata["task"]], metadata["outputs"].keys()
+    specs = {
+        name: {key: model_card.spec_of(spec) for key, spec in one.items()}
+        for name, one in inputs.items()
+    }
+    fits = {
+        "signatures": metadata["signatures"] == specs,
+        "answers": {name: one.keys() for name, one in metadata["answers"].items()} == answers,
+        "outputs": outputs == answers.get(DEFAULT),
+        "task": task.outputs.keys() <= outputs,
+        "texts": metadata["texts"].keys() == inputs.get(DEFAULT, {}).keys(),
+        "options": all(metadata["options"].get(name) is not None for name in task.own_options),
+    }
+    if wrong := [name for name, fit in fits.items() if not fit]:
+        raise InputError(
+            f"{path}, whose {' and '.join(wrong)} do not fit the model beside it",
+            "the file that was written with the model",
+            "copy the folder again, or export the model again",
+        )
 
 
 def of_weights(

@@ -1,8 +1,12 @@
 """What accompanies an exported model: README.md, export.json, and the requests to warm up with."""
 
+import contextlib
+import dataclasses
 import importlib.metadata
 import json
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +15,49 @@ import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.checkpoints import tf1
-from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS
+from bert_tf.config import BertConfig, size
+from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, TASKS, ServingOptions
 from bert_tf.serving.signatures import ServingTask
 
 VERSIONS_OF = ("bert-tf", "tensorflow", "tensorflow-text", "keras")
 THRESHOLD = "null_score_diff_threshold"
+# Who gets a model need not learn where it was made.
+_PATHS = ("_checkpoint", "_dir", "_file")  # end the names of flags whose values are paths
+_PLACES = ("gcp_project", "master", "tpu", "tpu_name", "tpu_zone")  # flags that name machines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorKind:
+    """Type and shape of an input; None: any size."""
+
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListedOptions(ServingOptions):
+    """The options in export.json."""
+
+    max_seq_length: int = size()
+    hidden_size: int | None = None  # of vectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportMetadata:
+    """The content of a SavedModel's export.json, for `bert_tf.config.typed`."""
+
+    task: str = dataclasses.field(metadata={"choices": TASKS})
+    texts: dict[str, str]
+    outputs: dict[str, str]
+    signatures: dict[str, dict[str, TensorKind]]  # inputs
+    answers: dict[str, dict[str, str]]
+    options: ListedOptions
+    do_lower_case: bool
+    config: BertConfig
+    source: str
+    commands: tuple[str, ...]
+    metrics: dict[str, str]
+    versions: dict[str, str]
 
 
 def metrics_of(path: str) -> dict[str, str]:
@@ -47,12 +89,12 @@ def metadata_of(
     commands: Sequence[str] = (),
     converted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The content of export.json.
+    """The content of export.json. Of paths it has the last part only.
 
     Args:
       task: that is exported.
       source: the path of its checkpoint.
-      commands: that made the model, as far as they are known.
+      commands: that made the model, as far as they are known, as typed into a shell.
       converted: the result of `portable.write_portable`; None for a SavedModel.
     """
     options = task.listed_options()
@@ -75,11 +117,34 @@ def metadata_of(
         "options": options,
         "do_lower_case": task.sequences.tokenizer.do_lower_case,
         "config": task.sequences.config.to_dict(),
-        "source": source,
-        "commands": list(commands),
+        "source": os.path.basename(source.rstrip("/")),
+        "commands": [without_places(command) for command in commands],
         "metrics": metrics_of(source),
         "versions": {name: _version(name) for name in VERSIONS_OF},
     }
+
+
+def without_places(command: str) -> str:
+    """A command with the last part of each path, and without flags that name machines.
+
+    >>> without_places("python /home/ann/run.py --data_dir ~/glue/RTE --tpu=grpc://a:1 --freeze=b/")
+    'python run.py --data_dir RTE --freeze=b/'
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quotation mark without the second one
+        words = command.split()
+    kept, flag = [], ""
+    for word in words:
+        start, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        flag = start.lstrip("-") or flag  # a value may be the word behind its flag
+        is_path = value.startswith(("/", "~", ".")) or "://" in value
+        if is_path or not flag or flag.endswith(_PATHS):
+            parts = (os.path.basename(part.rstrip("/")) or part for part in value.split(","))
+            value = ",".join(parts)
+        if flag not in _PLACES:
+            kept.append(f"{start}{equals}{value}")
+    return shlex.join(kept)
 
 
 def metadata_text(metadata: Mapping[str, Any]) -> str:
@@ -174,7 +239,7 @@ _COMMON = """
 
 ## Metrics
 
-{metrics}
+{metrics}{threshold}
 
 ## Made with
 
@@ -201,10 +266,11 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
         options=_listed({name: _shown(v) for name, v in metadata["options"].items()}, "{}: {}"),
         case="lower-cased" if metadata["do_lower_case"] else "cased",
         sizes=_listed({name: config[name] for name in sizes}, "{}: {}"),
-        source=metadata["source"],
-        metrics=(_listed(metrics, "{}: {}") or "None were found beside the checkpoint.")
-        + _other_threshold(metadata),
-        commands="".join(f"    {command}\n" for command in metadata["commands"]),
+        source=_code(metadata["source"]),
+        metrics="\n".join(f"- {_code(f'{name}: {value}')}" for name, value in metrics.items())
+        or "None were found beside the checkpoint.",
+        threshold=_other_threshold(metadata),
+        commands="".join(f"    {_printable(command)}\n" for command in metadata["commands"]),
         versions=_listed(metadata["versions"], "{} {}"),
     )
     return f"# {metadata['task']}\n\n{body(metadata, title)}{common}"
@@ -253,7 +319,25 @@ def _tensors(specs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """An option's value; the user's own texts are in lists."""
+    return ", ".join(map(_code, value)) if isinstance(value, list) else str(value)
+
+
+def _code(text: str) -> str:
+    """A text of the user's as Markdown that shows it and interprets nothing in it.
+
+    >>> print(_code("<b>"), _code("a`b"))
+    `<b>` `` a`b ``
+    """
+    text = _printable(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if "`" in text or not text.strip() else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _printable(text: str) -> str:
+    """A text on one line, with escapes for what is not visible."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _other_threshold(metadata: Mapping[str, Any]) -> str:
@@ -261,9 +345,12 @@ def _other_threshold(metadata: Mapping[str, Any]) -> str:
     measured, decides = metadata["metrics"].get(THRESHOLD), metadata["options"].get(THRESHOLD)
     if not metadata["options"].get("version_2_with_negative"):
         return ""  # it answers every question
-    if measured is None or decides is None or float(measured) == decides:
+    if measured is None or decides is None:
         return ""
-    return _OTHER_THRESHOLD.format(name=THRESHOLD, measured=measured, decides=decides)
+    with contextlib.suppress(ValueError):  # a file of results may say anything
+        if float(measured) == decides:
+            return ""
+    return _OTHER_THRESHOLD.format(name=THRESHOLD, measured=_code(measured), decides=decides)
 
 
 # ---------------------------------------------------------------------------- warm-up requests

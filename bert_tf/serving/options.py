@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.config import HEADS
+from bert_tf.config import HEADS, size
 
 TASKS = tuple(sorted(set(HEADS) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
@@ -38,12 +38,12 @@ class ServingOptions:
     task: str | None = None
     labels: tuple[str, ...] | None = None
     pairs: bool | None = None
-    num_choices: int | None = None
-    max_seq_length: int | None = None
-    doc_stride: int | None = None
+    num_choices: int | None = size(None)
+    max_seq_length: int | None = size(None)
+    doc_stride: int | None = size(None)
     max_query_length: int | None = None
-    n_best_size: int = 20
-    max_answer_length: int = 30
+    n_best_size: int = size(20)
+    max_answer_length: int = size(30)
     version_2_with_negative: bool | None = None
     null_score_diff_threshold: float | None = None
-    top_k: int = 5
+    top_k: int = size(5)

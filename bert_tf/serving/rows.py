@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
 from bert_tf.tokenization.wordpiece import utf8
@@ -185,9 +186,13 @@ def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
     return "text" if len(metadata["texts"]) == 1 else "tsv"
 
 
-def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream, each as soon as it arrives."""
-    return iter(stream.readline, b"")
+def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of a stream, each as soon as it arrives.
+
+    Raises:
+      InputError: a line is too long to be held in memory; `name` says where.
+    """
+    return files.lines_of(iter(lambda: stream.readline(files.READ_BYTES), b""), name)
 
 
 def read_items(

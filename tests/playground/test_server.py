@@ -8,6 +8,7 @@ import pathlib
 import re
 import socket
 import threading
+import time
 
 import pytest
 from served_models import KINDS
@@ -168,7 +169,7 @@ def test_an_error_is_told_in_its_three_parts(server):
 
 
 def test_a_body_that_does_not_come(monkeypatch, server):
-    monkeypatch.setattr(server_module.Handler, "timeout", 0.3)
+    monkeypatch.setattr(server_module, "SECONDS_TO_READ", 0.3)
     host, port = server.server_address[:2]
     with socket.create_connection((host, port), timeout=30) as connection:
         head = f"POST /api/answer HTTP/1.1\r\nHost: {host}:{port}\r\n"
@@ -176,6 +177,69 @@ def test_a_body_that_does_not_come(monkeypatch, server):
         connection.sendall(head.encode())
         answer = b"".join(iter(lambda: connection.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("sent_before", ["", "POST /api/answer HTTP/1.1\r\n", None])
+def test_a_byte_now_and_then_does_not_hold_a_connection(monkeypatch, server, sent_before):
+    """In the request line, in the head, or in the body: the time is for the whole request."""
+    monkeypatch.setattr(server_module, "SECONDS_TO_READ", 1)
+    host, port = server.server_address[:2]
+    if sent_before is None:
+        sent_before = f"POST /api/answer HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        sent_before += "Content-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+    start = time.monotonic()
+    with socket.create_connection((host, port), timeout=0.2) as connection:
+        connection.sendall(sent_before.encode())
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - start < 10:
+                connection.sendall(b"x")
+                with contextlib.suppress(TimeoutError):
+                    if not connection.recv(999):
+                        break
+    assert 0.8 < time.monotonic() - start < 5
+
+
+def test_who_does_not_read_does_not_hold_a_connection(monkeypatch, server):
+    monkeypatch.setattr(server_module, "SECONDS_TO_READ", 0.5)
+    monkeypatch.setattr(server, "describe", lambda: {"a": "x" * (50 << 20)})
+    before = threading.active_count()
+    with socket.create_connection(server.server_address[:2], timeout=30) as connection:
+        host = "{}:{}".format(*server.server_address[:2])
+        connection.sendall(f"GET /api/model HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        deadline = time.monotonic() + 10
+        while threading.active_count() <= before and time.monotonic() < deadline:
+            time.sleep(0.01)  # until there is a thread for it
+        while threading.active_count() > before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert threading.active_count() <= before
+
+
+def test_connections_are_bounded_in_number(monkeypatch):
+    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 3)
+    with serving(Server(Stub())) as one, contextlib.ExitStack() as held:
+        address = one.server_address[:2]
+        for _ in range(3):
+            held.enter_context(socket.create_connection(address, timeout=30))
+        with socket.create_connection(address, timeout=30) as late:
+            assert late.recv(9) == b""  # closed at once
+        held.close()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ConnectionError, http.client.HTTPException):
+                assert send(one, "GET", "/")[0] == 200
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("connections that have ended still count")
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "status"),
+    [(50, 4_000, 431), (3, 60_000, 431), (1, 70_000, 431), (1, 9, 200)],
+)
+def test_a_large_head_is_refused(server, count, length, status):
+    headers = {f"X_{number}": "y" * length for number in range(count)}
+    assert send(server, "GET", "/", **headers)[0] == status
 
 
 def test_a_model_that_is_busy(monkeypatch, server):

@@ -1,5 +1,7 @@
 """Exports and checkpoints, loaded: versions, options, and what cannot be loaded."""
 
+import json
+import pathlib
 import re
 import shutil
 
@@ -78,3 +80,108 @@ def test_saved_models_of_others_are_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(InputError, match=re.escape("export.json")):
         Predictor(tmp_path)
+
+
+# ---------------------------------------------------------------------------- damaged exports
+
+DATA = "variables/variables.data-00000-of-00001"
+
+
+@pytest.fixture
+def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
+    """A copy of an export without checksums, as version 0.1.0 wrote them."""
+    folder = pathlib.Path(shutil.copytree(pairs_folder / "export/1", tmp_path / "1"))
+    (folder / "SHA256SUMS").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "says"),
+    [
+        (DATA, 0.5, "cannot be read (Read less bytes than requested)"),
+        (DATA, 0, "cannot be read (Read less bytes than requested)"),
+        ("variables/variables.index", 0.5, "cannot be read (not an sstable"),
+        ("saved_model.pb", 0.5, "cannot be read (Cannot parse file"),
+        ("saved_model.pb", 0, "cannot be read ("),
+        ("fingerprint.pb", 0.5, "cannot be read (SavedModel Fingerprint Error"),
+        ("assets/vocab.txt", 0, "assets/vocab.txt, which is empty"),
+        ("export.json", 0.5, "export.json, which is not JSON"),
+        (DATA, None, "cannot be read ("),
+        ("assets/vocab.txt", None, "assets/vocab.txt, which cannot be read"),
+        ("export.json", None, "export.json, which is not a file"),
+    ],
+)
+def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share, says):
+    content = (unlisted / name).read_bytes()
+    (unlisted / name).unlink()
+    if share is not None:
+        (unlisted / name).write_bytes(content[: int(share * len(content))])
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        Predictor(unlisted)
+    assert str(unlisted) in caught.value.received
+    assert caught.value.remedy
+    assert "Traceback" not in capfd.readouterr().err + caplog.text
+
+
+WRONG = (7, None, "x", [], {"a": 1}, [[1]], True)
+KINDS = {
+    "task": ("one of", WRONG),
+    "texts": ("JSON object|a text|texts do not fit", (*WRONG, {}, {"text": "the text"})),
+    "outputs": ("JSON object|a text|outputs and task do not fit", (*WRONG, {})),
+    "signatures": ("JSON object|signatures.* do not fit", (*WRONG, {})),
+    "answers": ("JSON object|answers do not fit", (*WRONG, {})),
+    "options": ("JSON object|unknown keys|no options.max_seq_length", (*WRONG, {})),
+    "do_lower_case": ("true or false", (7, None, "false", [], {})),
+    "config": ("JSON object|unknown keys|vocab_size", (*WRONG, {})),
+    "source": ("a text", (7, None, [])),
+    "commands": ("a list|a text", (7, None, "x", [7])),
+    "metrics": ("JSON object|a text", (7, None, [], {"a": 1})),
+    "versions": ("JSON object|a text", (7, None, [], {"a": 1})),
+}
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_what_is_wrong_in_export_json_is_named(unlisted, key):
+    path = unlisted / "export.json"
+    metadata = json.loads(path.read_text())
+    says, values = KINDS[key]
+    for value in values:
+        path.write_text(json.dumps(metadata | {key: value}))
+        with pytest.raises(InputError, match=says) as caught:
+            Predictor(unlisted)
+        assert str(path) in str(caught.value)
+        assert key in caught.value.received
+    del metadata[key]
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(InputError, match=f"no {key}"):
+        Predictor(unlisted)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        ("signatures.serving_default", {}, "whose signatures do not fit"),
+        ("signatures.serving_default.text_a.shape", [None, None], "whose signatures do not fit"),
+        ("signatures.serving_default.text_a.shape", 7, "shape 7"),
+        ("signatures.ids", {}, "whose signatures do not fit"),
+        ("answers.ids", {}, "whose answers do not fit"),
+        ("task", "token_labels", "whose task do not fit"),
+        ("options.max_seq_length", "13", "options.max_seq_length '13'"),
+        ("options.max_seq_length", 10**12, "options.max_seq_length 1000000000000"),
+        ("options.pairs", "yes", "options.pairs 'yes'"),
+        ("options.pairs", None, "whose options do not fit"),
+        ("config.hidden_size", "22", "config.hidden_size '22'"),
+        ("config.vocab_size", 5, "at most 5, the vocab_size"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused(unlisted, place, value, says):
+    path = unlisted / "export.json"
+    metadata = json.loads(path.read_text())
+    *parents, key = place.split(".")
+    inside = metadata
+    for parent in parents:
+        inside = inside[parent]
+    inside[key] = value
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(InputError, match=says):
+        Predictor(unlisted)

@@ -1,15 +1,19 @@
 """What accompanies an export: its card, its metadata, the requests that TF Serving begins with."""
 
 import json
+import os
 import pathlib
 
 import numpy as np
 import pytest
+import served_models
 import tensorflow as tf
-from served_models import THRESHOLD, TOKENIZER
+from served_models import LABELS, THRESHOLD, TOKENIZER
 
-from bert_tf.serving import model_card
+from bert_tf.serving import loading, model_card
+from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.model_card import WARM_UP_FILE
+from bert_tf.serving.options import ServingOptions
 
 
 def test_what_belongs_to_a_model_is_beside_it(exports):
@@ -73,3 +77,76 @@ def test_warm_up_requests_are_those_that_tf_serving_reads(exports):
             assert {name: value.dtype for name, value in values.items()} == dict.fromkeys(
                 names, np.dtype(object)
             )
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "a\n\n# A heading\n\n<b>",
+    "[here](javascript:alert(1)) | `code` ``",
+    "---\ntitle: x\n---\x1b[31m\u202e",
+)
+
+
+def rendered(card: str) -> str:
+    """The card as HTML, by the rules of CommonMark."""
+    markdown_it = pytest.importorskip("markdown_it", reason="needs markdown-it-py")
+    return markdown_it.MarkdownIt("commonmark").enable("table").render(card)
+
+
+def test_labels_and_scores_are_text_and_nothing_else(tmp_path):
+    weights = served_models.write_folder("pairs", tmp_path / "model")
+    (tmp_path / "model/eval_results.txt").write_text("<img src=x onerror=y> = <i>[a](b)\n")
+    task = loading.make_task(weights, weights.config, TOKENIZER, ServingOptions(labels=HOSTILE[:3]))
+    metadata = model_card.metadata_of(
+        task, weights.path, commands=["python train.py '\n# heading\n<script>'"]
+    )
+    for labels in (HOSTILE[:3], HOSTILE[1:], LABELS):
+        options = metadata["options"] | {"labels": list(labels)}
+        card = model_card.model_card(metadata | {"options": options}, "A title.")
+        html = rendered(card)
+        for tag in ("<script", "<b>", "<img", "<i>", "<a ", "<hr", "<table", "\x1b", "\u202e"):
+            assert tag not in html
+        headings = [line for line in card.splitlines() if line.startswith("#")]
+        assert html.count("<h") == len(headings) == 7
+        assert (html.count("&lt;script&gt;") == 2) == (HOSTILE[0] in labels)
+    assert "labels: `bad`, `so so`, `good: très`" in card
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("/usr/bin/bert-tf export --init_checkpoint=/home/ann/mrpc/ --export_dir ../out/x",
+         "bert-tf export --init_checkpoint=mrpc --export_dir x"),
+        ("python run_squad.py --train_file=a/b.json,gs://ann/c.json --learning_rate=3e-5 --do_eval",
+         "python run_squad.py --train_file=b.json,c.json --learning_rate=3e-5 --do_eval"),
+        ("python run_classifier.py --freeze=bert/embeddings,bert/encoder/ --labels=a/b,c",
+         "python run_classifier.py --freeze=bert/embeddings,bert/encoder/ --labels=a/b,c"),
+        ("x --tpu=grpc://10.0.0.2:8470 --gcp_project secret --tpu_name=ann --nodo_lower_case",
+         "x --nodo_lower_case"),
+        ("x '--data_dir=/a b/it'\"'\"'s' --label_separator=/", "x '--data_dir=it'\"'\"'s' "
+         "--label_separator=/"),
+        ("x --data_dir='/home/ann", "x --data_dir=ann"),
+    ],
+)  # fmt: skip
+def test_commands_name_no_places(typed, shown):
+    assert model_card.without_places(typed) == shown
+
+
+def test_an_export_does_not_say_where_it_was_made(tmp_path):
+    weights = served_models.write_folder("classification", tmp_path / "ann/model")
+    command = f"python {tmp_path}/export.py --init_checkpoint={tmp_path}/ann/model"
+    path = export_checkpoint(
+        weights,
+        weights.config,
+        TOKENIZER,
+        str(tmp_path / "ann/export"),
+        options=ServingOptions(),
+        commands=[command],
+    )
+    for name in ("README.md", "export.json", "saved_model.pb"):
+        content = (pathlib.Path(path) / name).read_bytes()
+        for secret in (str(tmp_path), "ann/", os.uname().nodename):
+            assert secret.encode() not in content, (name, secret)
+    metadata = json.loads((pathlib.Path(path) / "export.json").read_text())
+    assert metadata["source"] == "model.ckpt"
+    assert metadata["commands"] == ["python export.py --init_checkpoint=model"]

@@ -141,7 +141,8 @@ def test_int8_weights_are_nearly_the_same(pairs, tmp_path, file_format, file):
     )
     folder = tmp_path / "True" / "1"
     assert "int8 weights" in (folder / "README.md").read_text()
-    assert {one.name for one in folder.iterdir()} == {file, "assets", "README.md", "export.json"}
+    names = {file, "assets", "README.md", "export.json", "SHA256SUMS"}
+    assert {one.name for one in folder.iterdir()} == names
 
 
 @INT8_FORMATS

@@ -136,7 +136,9 @@ def test_lengths_that_no_sequence_has(source, kind, length):
 
 
 def test_tasks_that_are_none(source):
-    with pytest.raises(InputError, match=r"'poetry' as task in model_facts\.json"):
+    with pytest.raises(InputError, match=r"'pretraining' as task in model_facts\.json"):
+        make(source("classification", task="pretraining"))
+    with pytest.raises(InputError, match="task 'poetry'"):
         make(source("classification", task="poetry"))
     with pytest.raises(InputError, match="'poetry' as --task"):
         make(source("classification"), task="poetry")

@@ -177,7 +177,7 @@ def test_lines_of_a_file_are_those_of_a_stream(tmp_path, monkeypatch, content, r
     monkeypatch.setattr(files, "READ_BYTES", read_bytes)
     (tmp_path / "in").write_bytes(content)
     found = list(files.read_lines(str(tmp_path / "in")))
-    assert found == list(rows.lines_of(io.BytesIO(content)))
+    assert found == list(rows.lines_of(io.BytesIO(content), "in"))
 
 
 def test_a_carriage_return_inside_a_line_is_text(tmp_path):
@@ -185,3 +185,19 @@ def test_a_carriage_return_inside_a_line_is_text(tmp_path):
     found = files.read_lines(str(tmp_path / "in"))
     items = rows.read_items(found, SINGLE, input_format="text", name="in")
     assert list(items) == ["one\rtwo", "", "three"]
+
+
+def test_a_line_that_is_too_long_is_refused_before_it_is_read():
+    class Endless:
+        """A stream without a line end, which counts what is read of it."""
+
+        taken = 0
+
+        def readline(self, size):
+            self.taken += size
+            return b"x" * size
+
+    stream = Endless()
+    with pytest.raises(InputError, match=rf"it, line 1, .* longer than {files.LONGEST_LINE} bytes"):
+        list(rows.lines_of(stream, "it"))
+    assert stream.taken <= files.LONGEST_LINE + files.READ_BYTES

@@ -1,0 +1,107 @@
+"""SHA256SUMS: what an export lists, and what is refused when it is loaded."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from bert_tf import Predictor
+from bert_tf.errors import InputError
+from bert_tf.serving.checksums import CHECKSUMS, check_files, write_checksums
+
+VARIABLES = "variables/variables.data-00000-of-00001"
+
+
+@pytest.fixture
+def export(exports, tmp_path) -> pathlib.Path:
+    """A copy of an export, to be damaged."""
+    return pathlib.Path(shutil.copytree(exports["classification"], tmp_path / "1"))
+
+
+def files_in(folder: pathlib.Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_sha256sum_checks_every_file(export):
+    lines = (export / CHECKSUMS).read_text().splitlines()
+    listed = {line.split("  ")[1] for line in lines}
+    assert listed == files_in(export) - {CHECKSUMS}
+    assert {"saved_model.pb", VARIABLES, "assets/vocab.txt", "export.json", "README.md"} <= listed
+    if not shutil.which("sha256sum"):
+        pytest.skip("no sha256sum here")
+    check = ["sha256sum", "--strict", "--check", CHECKSUMS]
+    done = subprocess.run(check, cwd=export, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count(": OK\n")) == (0, len(listed))
+
+
+def flip(path: pathlib.Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("name", ["saved_model.pb", VARIABLES, "assets/vocab.txt", "export.json"])
+def test_a_flipped_bit_is_found(export, name, share):
+    flip(export / name, int(share * (export / name).stat().st_size))
+    with pytest.raises(InputError, match=rf"{re.escape(name)}, whose checksum is not the one in"):
+        Predictor(export)
+
+
+@pytest.mark.parametrize("name", ["variables/variables.index", "fingerprint.pb", "assets"])
+def test_what_is_missing_is_named(export, name):
+    path = export / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(InputError, match=rf"{re.escape(name)}.*, which is missing"):
+        Predictor(export)
+
+
+@pytest.mark.parametrize("name", ["saved_model.cpb", "variables/more", "assets.extra/new/file"])
+def test_what_is_not_of_the_export_is_named(export, name):
+    (export / name).parent.mkdir(exist_ok=True)
+    (export / name).write_text("x")
+    with pytest.raises(InputError, match=rf"{re.escape(name)}, which SHA256SUMS does not list"):
+        Predictor(export.parent)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "line 1: ''"),
+        ("0" * 64 + "  saved_model.pb\nhello\n", "line 2: 'hello'"),
+        ("0" * 63 + "  saved_model.pb\n", "line 1: '000"),
+        ("0" * 64 + "  saved_model.pb\n", "README.md, which SHA256SUMS does not list"),
+    ],
+)
+def test_a_damaged_list_is_refused(export, content, says):
+    (export / CHECKSUMS).write_text(content)
+    with pytest.raises(InputError, match=re.escape(says)):
+        Predictor(export)
+
+
+def test_an_export_of_before_is_loaded_and_this_is_logged(export, caplog):
+    (export / CHECKSUMS).unlink()
+    with caplog.at_level("INFO", logger="absl"):
+        assert Predictor(export).predict(["it"])
+    logged = [one.getMessage() for one in caplog.records if CHECKSUMS in one.getMessage()]
+    assert logged == [f"{export} has no {CHECKSUMS}, so its files are not checked for damage"]
+
+
+def test_hidden_files_are_not_of_the_export(export):
+    (export / ".DS_Store").write_text("x")
+    (export / "assets/.nfs1").write_text("x")
+    assert Predictor(export).predict(["it"])
+
+
+def test_names_are_relative_to_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name, text in (("a/b/c d", "1"), ("a/é", "22"), ("a/b/a", "")):
+        (tmp_path / name).write_text(text)
+    for folder in ("a", "./a", str(tmp_path / "a"), "."):
+        write_checksums(folder)
+        check_files(folder)
+    lines = (tmp_path / "a" / CHECKSUMS).read_text().splitlines()
+    assert [line[64:] for line in lines] == ["  b/a", "  b/c d", "  é"]
