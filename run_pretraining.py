@@ -239,7 +239,11 @@ def make_eval_batches(config: BertConfig) -> RecordBatches:
     if FLAGS.eval_input_file:
         num_examples = min(len(files), num_examples)
     else:
-        logging.warning("Evaluating on the training files; --eval_input_file names others.")
+        logging.warning(
+            "Evaluating on the training files, each example %.3g times; --eval_input_file names "
+            "others, which are evaluated once.",
+            num_examples / len(files),
+        )
     return RecordBatches(
         files,
         samplers.SequentialSampler(len(files)),

@@ -69,7 +69,7 @@ def _parse(raw: bytes, jsonl: bool, place: str) -> Line:
         if not jsonl:
             pair = re.match(r"^(.*) \|\|\| (.*)$", text)
             return Line(pair[1], pair[2]) if pair else Line(text)
-        values = json.loads(text.removeprefix("\ufeff"))
+        values = json.loads(text.removeprefix("\ufeff"), object_pairs_hook=files.each_key_once)
         text_a = values["text_a"] if "text_a" in values else values["text"]
         text_b = values.get("text_b")
         if not isinstance(text_a, str) or not isinstance(text_b, str | None):
@@ -133,7 +133,7 @@ def parse_layers(text: str, config: BertConfig) -> list[int | str]:
         word = word.strip()
         if word == EMBEDDINGS:
             layers.append(word)
-        elif re.fullmatch(r"-?\d+", word) and -most <= int(word) < most:
+        elif re.fullmatch(r"-?[0-9]{1,9}", word) and -most <= int(word) < most:
             layers.append(int(word))
         else:
             raise InputError(

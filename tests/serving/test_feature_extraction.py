@@ -142,7 +142,7 @@ def test_layers(text, layers):
     assert parse_layers(text, CONFIG) == layers
 
 
-@pytest.mark.parametrize("text", ["", "2", "-3", "a", "1,", "1.0", "Embeddings"])
+@pytest.mark.parametrize("text", ["", "2", "-3", "a", "1,", "1.0", "Embeddings", "１", "9" * 5000])
 def test_layers_that_are_not_there(text):
     with pytest.raises(InputError, match="--layers") as caught:
         parse_layers(text, CONFIG)
@@ -231,6 +231,7 @@ def test_a_byte_order_mark_has_no_influence(tmp_path, tokenizer):
         (b"Caf\xe9", False), (b"Caf\xe9", True), (b"{", True), (b"", True), (b"[1]", True),
         (b'"text_a"', True), (b'{"a": "b"}', True), (b'{"text": 3}', True), (b"null", True),
         (b'{"text_a": "a", "text_b": ["b"]}', True), (b"[" * 100_000, True),
+        (b'{"text": "a", "text": "b"}', True),
     ],
 )  # fmt: skip
 def test_bad_lines(tmp_path, bad, jsonl):

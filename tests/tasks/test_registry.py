@@ -247,6 +247,9 @@ def test_labels_as_when_the_model_was_trained():
         {"text_a": "0", "label": "one", "has_header": False},
         {"label_kind": "token_labels"},
         {"labels": ["a", "b", "a"]},
+        {"labels": [" a", "b"]},
+        {"label_kind": "multi_label", "label_separator": ""},
+        {"label_kind": "multi_label", "labels": ["a;b", "c"], "label_separator": ";"},
     ],
 )
 def test_flags_that_cannot_be(options):
