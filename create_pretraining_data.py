@@ -37,8 +37,10 @@ def main(_: Sequence[str]) -> None:
 def job_from_flags() -> Job:
     """The job of the command line; its fields are named as the flags."""
     settings = Settings(**{f.name: FLAGS[f.name].value for f in dataclasses.fields(Settings)})
-    names = {f.name for f in dataclasses.fields(Job)} - {"settings", "block_characters"}
-    return Job(settings=settings, **{name: FLAGS[name].value for name in names})
+    others = {"settings", "block_characters", "do_lower_case"}
+    names = {f.name for f in dataclasses.fields(Job)} - others
+    values = {name: FLAGS[name].value for name in names}
+    return Job(settings=settings, do_lower_case=shared_flags.given_case(), **values)
 
 
 if __name__ == "__main__":

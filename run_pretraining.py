@@ -39,8 +39,8 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "do_lower_case",
         None,
-        "Whether the text of the data was lower-cased; recorded beside the vocabulary. Default: as "
-        "the vocabulary shows.",
+        "Whether the text of the data was lower-cased; recorded with the model. Default: as the "
+        "description beside the data says.",
     )
     with shared_flags.recorded_in_checkpoints():
         flags.DEFINE_string(
@@ -76,8 +76,6 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.require_one_of("do_train", "do_eval")
     shared_flags.learning_rates()
     shared_flags.require("eval_steps", "do_train", "do_eval")
-    if FLAGS["do_lower_case"].present:  # --nodo_lower_case too
-        shared_flags.require_one_of("vocab_file")
     shared_flags.require(
         "export_dir", "vocab_file", remedy="add the --vocab_file that the data were made with"
     )
@@ -96,6 +94,7 @@ from absl import logging
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
+    VOCAB_FILE,
     ModelMetadata,
     read_model_files,
     write_model_files,
@@ -104,13 +103,18 @@ from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data import samplers
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.records import pretraining_record
-from bert_tf.data.shards import RecordFiles
+from bert_tf.data.records import DataDescription, pretraining_record
+from bert_tf.data.shards import RecordFiles, common_description, record_paths
 from bert_tf.errors import InputError
-from bert_tf.files import write_eval_results, write_text
+from bert_tf.files import is_file, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    read_vocabulary,
+    refuted_case,
+    vocabulary_sha256,
+)
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
 
@@ -123,13 +127,14 @@ def main(_: Sequence[str]) -> None:
     from_flags.check_memory(
         config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
     )
-    metadata = make_metadata()
+    data, undescribed = describe_data(config)
+    metadata = make_metadata(data, undescribed)
     tokenizer = make_tokenizer(config, metadata)
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     train_batches = make_train_batches(config) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
     trainer = make_trainer(config, strategy)
-    load_first_weights(trainer, folder)
+    load_first_weights(trainer, folder, metadata.do_lower_case)
     if FLAGS.do_train:
         settings = make_run_settings(config, strategy, train_batches)
         files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
@@ -143,43 +148,52 @@ def main(_: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------- config, tokenizer
 
 
-def make_metadata() -> ModelMetadata:
+def make_metadata(data: DataDescription | None, undescribed: str | None) -> ModelMetadata:
     """What belongs to the model beside its weights."""
     return ModelMetadata(
-        do_lower_case=case_of_data(),
+        do_lower_case=case_of_data(data, undescribed),
         architecture=HEADS["fill_mask" if FLAGS.masked_lm_only else "pretraining"],
         max_seq_length=FLAGS.max_seq_length,
     )
 
 
-def case_of_data() -> bool | None:
-    """The do_lower_case of the data, from flag, output folder or vocabulary; None: not known."""
-    recorded = ModelMetadata.from_json_file(f"{FLAGS.output_dir}/{METADATA_FILE}").do_lower_case
-    given = FLAGS.do_lower_case
-    if None not in (given, recorded) and given != recorded:
+def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool | None:
+    """The do_lower_case of the data; None: unknown, which is for models without text only.
+
+    Nothing is concluded from the vocabulary: data of either case may be made with any.
+
+    Args:
+      data: the description of the files that have one.
+      undescribed: a file without one.
+    """
+    recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
+    sources = {
+        "--do_lower_case": FLAGS.do_lower_case,
+        "the data": data and data.do_lower_case,
+        recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
+    }
+    known = {source: case for source, case in sources.items() if case is not None}
+    if len(set(known.values())) == 2:
         raise InputError(
-            f"do_lower_case {given} with {FLAGS.output_dir}, whose model has {recorded}",
-            "the case that the data were made with, the same for all of a run",
-            "leave out the flag, or choose another --output_dir",
+            "do_lower_case " + ", ".join(f"{case} of {source}" for source, case in known.items()),
+            "one case, that of the text that the data were made of",
+            "correct or leave out the flag; for data of another case choose another --output_dir",
         )
-    if not FLAGS.vocab_file:
-        return recorded
-    given = recorded if given is None else given
-    cased = loading.is_cased(read_vocabulary(FLAGS.vocab_file))
-    if cased is not None and given is cased:
-        kind = "with capital letters" if cased else "without one capital letter"
+    if known and (undescribed is None or set(known) != {"the data"}):
+        return next(iter(known.values()))
+    # A run that is resumed, and whose first part knew no more, is let go on.
+    if FLAGS.export_dir or (FLAGS.vocab_file and not is_file(recorded_file)):
         raise InputError(
-            f"do_lower_case {given} with {FLAGS.vocab_file}, a vocabulary {kind}",
-            "the case and the vocabulary that the data were made with",
-            f"use --{'no' if given else ''}do_lower_case, or give the data's --vocab_file",
+            f"{undescribed}, with nothing beside it that says whether its text was lower-cased",
+            "the case of the data: with a vocabulary the model is to be used on text",
+            "add --do_lower_case or --nodo_lower_case, as the data were made",
         )
-    if given is None and cased is None and FLAGS.export_dir:
-        raise InputError(
-            f"--export_dir with {FLAGS.vocab_file}, which does not show the case of the text",
-            "the case that the data were made with: the exported model needs it",
-            "add --do_lower_case or --nodo_lower_case",
-        )
-    return given if cased is None else not cased
+    logging.warning(
+        "Nothing says whether the text of %s was lower-cased, and so the model will not say it "
+        "either: add --do_lower_case or --nodo_lower_case.",
+        undescribed,
+    )
+    return None
 
 
 def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer | None:
@@ -189,6 +203,8 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
     # Where the case is not known no text is tokenized, and only the vocabulary is used.
     tokenizer = FullTokenizer(FLAGS.vocab_file, metadata.do_lower_case is not False)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+    if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, metadata.do_lower_case):
+        logging.warning("do_lower_case %s of the data, with %s", metadata.do_lower_case, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
     if FLAGS.export_dir:
         loading.check_spare_rows(tokenizer, config)
@@ -201,11 +217,45 @@ def write_files(
     """Writes what belongs to the checkpoints; with a vocabulary the folder is a whole model."""
     if tokenizer is None:
         write_text(f"{folder}/bert_config.json", config.to_json_string())
+        write_text(f"{folder}/{METADATA_FILE}", metadata.to_json_string())
     else:
         write_model_files(folder, config, tokenizer, metadata)
 
 
 # ---------------------------------------------------------------------------- data
+
+
+def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | None]:
+    """What all data were made with, checked against flags; and a file that does not say it."""
+    train = FLAGS.do_train or not FLAGS.eval_input_file
+    patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
+    paths = [path for pattern in filter(None, patterns) for path in record_paths(pattern)]
+    data, undescribed = common_description(paths)
+    if data is not None:
+        for name in ("max_seq_length", "max_predictions_per_seq"):
+            if getattr(data, name) != FLAGS[name].value:
+                raise InputError(
+                    f"--{name}={FLAGS[name].value} with data of {name} {getattr(data, name)}",
+                    "the sizes that the data were made with",
+                    f"use --{name}={getattr(data, name)}, or make the data again",
+                )
+        config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
+        own = f"{FLAGS.output_dir}/{VOCAB_FILE}"  # of a run that is resumed
+        for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):
+            refuse_other_vocabulary(path, data)
+    return data, undescribed
+
+
+def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
+    """Raises `InputError` if a vocabulary is not that of the data."""
+    pieces = read_vocabulary(path)
+    if vocabulary_sha256(pieces) != data.vocab_sha256:
+        raise InputError(
+            f"{path} with {len(pieces)} word pieces, for data made with another vocabulary: "
+            f"{data.vocab_file} with {data.vocab_size}",
+            f"the vocabulary with SHA-256 {data.vocab_sha256}",
+            "give the data's --vocab_file, and an --output_dir of its own; or make the data again",
+        )
 
 
 def open_files(patterns: str, config: BertConfig) -> RecordFiles:
@@ -279,7 +329,9 @@ def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Traine
     return trainer
 
 
-def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder) -> None:
+def load_first_weights(
+    trainer: Trainer, folder: tf1.CheckpointFolder, do_lower_case: bool | None
+) -> None:
     """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from."""
     if latest := folder.latest():
         # Refuses one of another model, before the files that belong to it are overwritten.
@@ -287,6 +339,7 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder) -> None:
     elif FLAGS.init_checkpoint:
         source = loading.open_weights(FLAGS.init_checkpoint)
         loading.config_of(source, FLAGS.bert_config_file)  # refuses one that contradicts it
+        loading.refuse_other_case(source, do_lower_case)
         logging.info("%s", loading.load_checkpoint(trainer.model, source))
     elif not FLAGS.do_train:
         raise InputError(

@@ -1,10 +1,13 @@
 """Installs `bert-tf`: BERT on TensorFlow 2 and Keras 3."""
 
 import pathlib
+import re
 
 from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).parent
+# Not by importing the package, which needs the dependencies.
+VERSION = re.search('__version__ = "(.+)"', (HERE / "bert_tf/__init__.py").read_text())[1]
 
 EXTRAS = {
     "vocab": ["tokenizers>=0.22,<0.24"],  # bert-tf vocab trains with it
@@ -43,7 +46,7 @@ EXTRAS["dev"] = [
 
 setup(
     name="bert-tf",
-    version="0.1.0",
+    version=VERSION,
     description="BERT, complete, on TensorFlow 2 and Keras 3",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

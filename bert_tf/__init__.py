@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_tf import runtime
 
+__version__ = "0.1.0"
 _HOMES = {
     "BertConfig": "bert_tf.config",
     "FullTokenizer": "bert_tf.tokenization.wordpiece",

@@ -16,12 +16,9 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_tf.errors import InputError
-from bert_tf.files import gfile
+from bert_tf.files import gfile, path_errors, read_lines
 from bert_tf.runtime import import_extra
 
-READ_BYTES = 1 << 20
-# A longer line is no sentence: the file has no line ends, or is not text.
-MAX_LINE_BYTES = 16 << 20
 # A longer document is cut, so that a corpus without blank lines need not fit into memory.
 MAX_DOCUMENT_CHARACTERS = 4 << 20
 # A narrower paragraph is a heading, a list item or part of a table. BERT was trained on "text
@@ -49,7 +46,8 @@ class DocumentReader:
           paths: the files, local or remote, UTF-8.
           input_format: a key of `INPUT_FORMATS`.
         """
-        self.total_bytes = sum(gfile().stat(path).length for path in paths)
+        self._sizes = [size_of(path) for path in paths]
+        self.total_bytes = sum(self._sizes)
         self.bytes_read = 0
         self.counts = Counts(files=len(paths))
         self._paths = list(paths)
@@ -71,45 +69,48 @@ class DocumentReader:
         """All documents that have a line, in order.
 
         Raises:
-          InputError: a file is not UTF-8, has an endless line, or another format.
+          InputError: a file cannot be read, is not UTF-8, has an endless line, another format, or
+            changes meanwhile.
         """
-        for path in self._paths:
+        for path, size in zip(self._paths, self._sizes, strict=True):
+            before = self.bytes_read
             lines = self._parse(self._lines(path), path, self.counts)
             yield from _gather(lines, self.counts)
+            if size != self.bytes_read - before:
+                raise changed_text(path, f"{size} bytes, then {self.bytes_read - before}")
 
     def _lines(self, path: str) -> Iterator[str]:
         """The lines of a file, without a byte-order mark; only the line feed ends a line."""
-        line_number, rest = 1, b""
-        with gfile().GFile(path, "rb") as file:
-            while data := file.read(READ_BYTES):
-                self.bytes_read += len(data)
-                complete, line_feed, rest = (rest + data).rpartition(b"\n")
-                if line_feed:
-                    text = _decode(complete, path, line_number)
-                    yield from text.split("\n")
-                    line_number += text.count("\n") + 1
-                elif len(rest) > MAX_LINE_BYTES:
-                    raise InputError(
-                        f"{path}, line {line_number}, longer than {MAX_LINE_BYTES >> 20} MiB",
-                        "a text file with one sentence a line, lines ending in a line feed",
-                        "split the text into sentences, one a line",
-                    )
-        if rest:
-            yield _decode(rest, path, line_number)
+        for number, line in enumerate(read_lines(path), start=1):
+            self.bytes_read += len(line)
+            yield _decode(line, path, number)
 
 
-def _decode(data: bytes, path: str, line_number: int) -> str:
-    """UTF-8 -> text; `line_number` is that of the first line in `data`."""
+def size_of(path: str) -> int:
+    """The size of a file in bytes; `InputError` if it has none."""
+    with path_errors(path):
+        return gfile().stat(path).length
+
+
+def changed_text(path: str, how: str) -> InputError:
+    """The error for a text that another program writes while it is read."""
+    return InputError(
+        f"{path}, which changed while it was read ({how})",
+        "texts that stay as they are until all records are written",
+        "wait for the program that writes the file, then run the command again",
+    )
+
+
+def _decode(line: bytes, path: str, number: int) -> str:
     try:
-        text = data.decode("utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        bad_line = line_number + data.count(b"\n", 0, error.start)
         raise InputError(
-            f"{path}, line {bad_line}: the byte 0x{data[error.start]:02x} is not UTF-8",
+            f"{path}, line {number}: the byte 0x{line[error.start]:02x} is not UTF-8",
             "text in UTF-8",
             "convert the file, for example: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
         ) from None
-    return text.removeprefix("\ufeff") if line_number == 1 else text
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
@@ -128,8 +129,20 @@ def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
         yield document
 
 
-def _parse_text(lines: Iterable[str], _path: str, counts: Counts) -> Iterator[str | None]:
-    for line in map(str.strip, lines):
+# How WikiExtractor begins an article.
+ARTICLE = re.compile(r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$')
+
+
+def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if line.startswith("<doc") and ARTICLE.match(line):
+            raise InputError(
+                f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article",
+                "for --input_format=text: one sentence a line. Paragraphs on one line have no next "
+                "sentence, so most next segments would be random",
+                "use --input_format=wikiextractor; or, if each line is a sentence, empty such "
+                "lines: sed -E 's/^<.?doc\\b.*>$//' IN > OUT",
+            )
         counts["blank_lines"] += not line
         yield line or None
 

@@ -17,6 +17,7 @@ a single block gets exactly the original's records.
 import dataclasses
 import functools
 import itertools
+import os
 import pathlib
 import random
 from collections.abc import Iterable, Iterator
@@ -24,10 +25,17 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bert_tf import __version__
+from bert_tf.data.records import DataDescription
 from bert_tf.errors import InputError
 from bert_tf.files import expand_patterns, path_errors
 from bert_tf.runtime import Progress
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    choose_case,
+    read_vocabulary,
+    vocabulary_sha256,
+)
 from data_gen.corpus import CorpusWriter, DiskCorpus, MemoryCorpus, TokenizedBlock, tokenize_block
 from data_gen.documents import Block, Counts, DocumentReader, sentence_splitter
 from data_gen.instances import NUM_SPECIAL_TOKENS, InstanceMaker, Settings
@@ -51,7 +59,7 @@ class Job:
     output_file: str
     vocab_file: str
     settings: Settings
-    do_lower_case: bool = True
+    do_lower_case: bool | None = None  # None: as the vocabulary shows
     input_format: str = "text"  # a key of documents.INPUT_FORMATS
     language: str = "en"
     num_workers: int = 0
@@ -73,6 +81,7 @@ def create(job: Job) -> dict[str, Any]:
     Raises:
       InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
+    job, made_with = check_vocabulary(job)
     input_files, output_files = expand_patterns(job.input_file), job.output_file.split(",")
     check_paths(input_files, output_files)
     reader, statistics = DocumentReader(input_files, input_format=job.input_format), Statistics()
@@ -81,10 +90,29 @@ def create(job: Job) -> dict[str, Any]:
         working_folder(output_files[0], job.temp_dir) as folder,
     ):
         records = make_records(make_plan(job, reader, folder), reader, statistics)
-        written = write_in_turn(output_files, records)
+        describe = functools.partial(DataDescription, **made_with)
+        written = write_in_turn(output_files, records, describe)
     statistics.counts.update(reader.counts)
     path = report_path(output_files[0])
-    return write_report(path, statistics, job.settings, written, job.vocab_file)
+    return write_report(path, statistics, made_with, written, job.vocab_file)
+
+
+def check_vocabulary(job: Job) -> tuple[Job, dict[str, Any]]:
+    """The job with its case, and what the descriptions of all its files have in common.
+
+    Raises:
+      InputError: the vocabulary cannot be read, or it and the case do not fit each other.
+    """
+    pieces = read_vocabulary(job.vocab_file)
+    lower = choose_case(job.vocab_file, pieces, job.do_lower_case)
+    return dataclasses.replace(job, do_lower_case=lower), {
+        "bert_tf_version": __version__,
+        "do_lower_case": lower,
+        "vocab_file": os.path.basename(job.vocab_file),
+        "vocab_sha256": vocabulary_sha256(pieces),
+        "vocab_size": len(pieces),
+        **dataclasses.asdict(job.settings),
+    }
 
 
 def make_plan(job: Job, reader: DocumentReader, folder: pathlib.Path) -> Plan:
@@ -188,7 +216,7 @@ class BlockWorker:
     """
 
     def __init__(self, plan: Plan):
-        job = plan.job
+        job, _ = check_vocabulary(plan.job)
         self._plan, self._seed = plan, job.settings.random_seed
         self._tokenizer = FullTokenizer(job.vocab_file, job.do_lower_case)
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")

@@ -13,7 +13,6 @@ from absl import logging
 from bert_tf.files import write_text
 from bert_tf.tokenization.wordpiece import read_vocabulary
 from data_gen.documents import Counts
-from data_gen.instances import Settings
 
 # Above these shares something is wrong with the data, or with the vocabulary for them.
 MOST_UNKNOWN = 0.1
@@ -66,7 +65,7 @@ def report_path(output_file: str) -> str:
 def write_report(
     path: str,
     statistics: Statistics,
-    settings: Settings,
+    made_with: Mapping[str, Any],
     output_files: Mapping[str, int],
     vocab_file: str,
 ) -> dict[str, Any]:
@@ -75,11 +74,11 @@ def write_report(
     Args:
       path: see `report_path`.
       statistics: of the whole corpus.
-      settings: those of the instances.
+      made_with: what the descriptions of the files have in common.
       output_files: the number of records of each.
       vocab_file: the vocabulary of the records.
     """
-    report = make_report(statistics, settings, output_files)
+    report = make_report(statistics, made_with, output_files)
     write_text(path, json.dumps(report, indent=2) + "\n")
     log_examples(output_files, read_vocabulary(vocab_file))
     log_report(report)
@@ -88,7 +87,7 @@ def write_report(
 
 
 def make_report(
-    statistics: Statistics, settings: Settings, output_files: Mapping[str, int]
+    statistics: Statistics, made_with: Mapping[str, Any], output_files: Mapping[str, int]
 ) -> dict[str, Any]:
     """The report, with no times in it: same data, same report."""
     counts, sampled = statistics.counts, statistics.sampled
@@ -98,7 +97,7 @@ def make_report(
         "random_share": 1 - report["mask_share"] - report["unchanged_share"],
         "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
         "dropped": {name: counts[name] for name in DROPPED if counts[name]},
-        "settings": dataclasses.asdict(settings),
+        "settings": dict(made_with),
         "output_files": dict(output_files),
     }
     return report | {"warnings": [*find_warnings(report)]}

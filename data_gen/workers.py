@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, hidden_sibling, is_remote, path_errors, whole_file
 from bert_tf.runtime import memory_bytes
@@ -188,8 +189,15 @@ def _real_path(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
-def write_in_turn(paths: Sequence[str], records: Iterable[bytes]) -> dict[str, int]:
+def write_in_turn(
+    paths: Sequence[str], records: Iterable[bytes], describe: Callable[..., DataDescription]
+) -> dict[str, int]:
     """Writes records to TFRecord files in turn, as the original does: all files appear, or none.
+
+    Args:
+      paths: the files.
+      records: serialized.
+      describe: makes the description of a file, which appears before it, of its number and size.
 
     Returns:
       The number of records of each file.
@@ -198,14 +206,26 @@ def write_in_turn(paths: Sequence[str], records: Iterable[bytes]) -> dict[str, i
       InputError: a file cannot be written; before the first record is taken.
     """
     counts = dict.fromkeys(paths, 0)
-    with contextlib.ExitStack() as files, contextlib.ExitStack() as open_files:
+    with contextlib.ExitStack() as files:
         names = [files.enter_context(whole_file(path)) for path in paths]
-        # All of them are closed before the first one gets its name.
-        writers = [open_files.enter_context(tf.io.TFRecordWriter(name)) for name in names]
-        turns = itertools.cycle(zip(paths, writers, strict=True))
-        for record, (path, writer) in zip(records, turns, strict=False):
-            writer.write(record)
-            counts[path] += 1
+        descriptions = [files.enter_context(whole_file(description_path(path))) for path in paths]
+        with contextlib.ExitStack() as open_files:
+            writers = [open_files.enter_context(tf.io.TFRecordWriter(name)) for name in names]
+            turns = itertools.cycle(zip(paths, writers, strict=True))
+            for record, (path, writer) in zip(records, turns, strict=False):
+                writer.write(record)
+                counts[path] += 1
+        for shard, (path, name, description) in enumerate(
+            zip(paths, names, descriptions, strict=True), start=1
+        ):
+            data = describe(
+                shard=shard,
+                num_shards=len(paths),
+                num_records=counts[path],
+                num_bytes=gfile().stat(name).length,
+            )
+            with gfile().GFile(description, "w") as file:
+                file.write(data.to_json_string())
     return counts
 
 

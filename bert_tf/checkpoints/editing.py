@@ -9,12 +9,12 @@ import keras
 import numpy as np
 from absl import logging
 
-from bert_tf.checkpoints.loading import is_cased, load_checkpoint
+from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, is_cased
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 POOLER = "bert/pooler/dense/kernel"

@@ -30,7 +30,12 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    choose_case,
+    read_vocabulary,
+    refuted_case,
+)
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
 HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
@@ -248,24 +253,23 @@ def tokenizer_of(
       weights: whose it is.
       config: their configuration; its table must fit the vocabulary.
       vocab_file: the vocabulary, or None for the one beside the weights.
-      do_lower_case: the case that the user chose; None for that of the metadata, else true.
+      do_lower_case: the case that the user chose; None for that of the model, else the one that
+        the vocabulary shows.
 
     Raises:
-      InputError: there is no vocabulary, it is not of the table's size, or the case is not that of
-        the model or of the vocabulary.
+      InputError: there is no vocabulary, it is not of the table's size, or the case is unknown or
+        not that of the model or of the vocabulary.
     """
-    lower = do_lower_case
-    if lower is None:
-        lower = weights.metadata.do_lower_case is not False
     if vocab_file is not None:
-        tokenizer = FullTokenizer(vocab_file, lower)
+        pieces = read_vocabulary(vocab_file)
     elif weights.pieces is not None:
-        tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces)
+        vocab_file, pieces = weights.vocab_file, weights.pieces
     else:
         raise _not_beside(weights, VOCAB_FILE, "vocabulary", "--vocab_file")
-    config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
+    config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
+    lower = _case_of(weights, vocab_file, pieces, do_lower_case)
+    tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces)
     check_spare_rows(tokenizer, config)
-    _check_case(weights, tokenizer)
     return tokenizer
 
 
@@ -291,39 +295,45 @@ def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
         )
 
 
-def _check_case(weights: Weights, tokenizer: FullTokenizer) -> None:
-    """Raises `InputError` if metadata, folder or vocabulary contradict `do_lower_case`.
+def _case_of(weights: Weights, vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
+    """The do_lower_case of weights: the model's, else as of `choose_case`.
+
+    Raises:
+      InputError: the one given is another, or there is none.
+    """
+    known, source = known_case(weights)
+    if known is None:
+        return choose_case(vocab_file, pieces, given)
+    refuse_other_case(weights, given)
+    if reason := refuted_case(vocab_file, pieces, known):
+        logging.warning(
+            "%s, %s do_lower_case %s, with %s: is it the model's vocabulary?",
+            *(weights.path, source, known, reason),
+        )
+    return known
+
+
+def known_case(weights: Weights) -> tuple[bool | None, str]:
+    """The do_lower_case of a model, as recorded or by its folder's name, and which of the two."""
+    if weights.metadata.do_lower_case is not None:
+        return weights.metadata.do_lower_case, "whose model says"
+    folder = os.path.basename(os.path.dirname(weights.path))
+    named = next((case for case in _RELEASED if re.fullmatch(_RELEASED[case], folder)), None)
+    return named, "by its name a model with"
+
+
+def refuse_other_case(weights: Weights, given: bool | None) -> None:
+    """Raises `InputError` if a case is given that is known not to be the model's.
 
     Original: `validate_case_matches_checkpoint`, which knows the folder's name only.
     """
-    lower = tokenizer.do_lower_case
-    folder = os.path.basename(os.path.dirname(weights.path))
-    if weights.metadata.do_lower_case not in (None, lower):
-        reason = f"{weights.path}, whose model says do_lower_case {weights.metadata.do_lower_case}"
-    elif re.fullmatch(_RELEASED[not lower], folder):
-        reason = f"{weights.path}, by its name a model with do_lower_case {not lower}"
-    elif (cased := is_cased(tokenizer.vocab)) not in (None, not lower):
-        kind = "with capital letters" if cased else "without one capital letter"
-        reason = f"{tokenizer.vocab_file}, a vocabulary {kind}"
-    else:
-        return
-    raise InputError(
-        f"do_lower_case {lower} with {reason}",
-        "text in the case that the model was trained with",
-        f"use --{'no' if lower else ''}do_lower_case",
-    )
-
-
-def is_cased(vocab: Mapping[str, int]) -> bool | None:
-    """Whether a vocabulary has capital letters; None if it is too small to say."""
-    pieces = [piece for piece in vocab if not re.fullmatch(r"\[.*\]|<.*>", piece)]
-    capital = sum(piece != piece.lower() for piece in pieces)
-    small = sum(piece != piece.upper() for piece in pieces)
-    if small < 1000:
-        return None
-    if capital == 0:
-        return False
-    return True if capital > small / 50 else None
+    known, source = known_case(weights)
+    if None not in (known, given) and known != given:
+        raise InputError(
+            f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}",
+            "text in the case that the model was trained with",
+            f"use --{'' if known else 'no'}do_lower_case",
+        )
 
 
 def refuse_other_model(

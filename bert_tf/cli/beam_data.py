@@ -42,7 +42,9 @@ def define_flags() -> None:
     FLAGS["output_file"].help = "What the names of the TFRecord files begin with."
     FLAGS["temp_dir"].help = "A local folder of every machine, for the tokenized corpus."
     FLAGS["num_workers"].help = "Processes of this machine, where no runner is given; 0: all cores."
-    shared_flags.define_count("num_shards", 0, "Files to write; 0: of about 64 MB each.", least=0)
+    shared_flags.define_count(  # their names have five digits
+        "num_shards", 0, "Files to write; 0: of about 64 MB each.", least=0, most=99_999
+    )
 
 
 def check_flags(words: Sequence[str]) -> None:

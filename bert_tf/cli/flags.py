@@ -74,7 +74,8 @@ def define_model_files() -> None:
     flags.DEFINE_bool(
         "do_lower_case",
         True,
-        "Lower-case the text, as in the model's training. Default: as its files say, else true.",
+        "Lower-case the text, as in the model's training. Default: as its files say, else as its "
+        "vocabulary shows.",
     )
 
 

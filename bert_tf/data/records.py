@@ -1,6 +1,8 @@
 """Records: each kind declared once; writer, parser and checks follow from the declaration."""
 
 import dataclasses
+import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -208,3 +210,42 @@ def pretraining_record(
     )
     labels = (Feature("next_sentence_labels", tf.int64, 1, most=1),) if next_sentence else ()
     return Record("pre-training", (*inputs, *predictions, *labels))
+
+
+# ---------------------------------------------------------------------------- their description
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataDescription:
+    """What a file of pre-training records was made with: the JSON file beside it."""
+
+    bert_tf_version: str
+    do_lower_case: bool
+    vocab_file: str  # its name, without its folder
+    vocab_sha256: str  # see tokenization.wordpiece.vocabulary_sha256
+    vocab_size: int = dataclasses.field(metadata={"low": 1})
+    max_seq_length: int = dataclasses.field(metadata={"low": 1})
+    max_predictions_per_seq: int = dataclasses.field(metadata={"low": 1})
+    masked_lm_prob: float = dataclasses.field(metadata={"low": 0, "high": 1})
+    short_seq_prob: float = dataclasses.field(metadata={"low": 0, "high": 1})
+    do_whole_word_mask: bool
+    dupe_factor: int = dataclasses.field(metadata={"low": 1})
+    random_seed: int
+    shard: int = dataclasses.field(metadata={"low": 1})  # which of the files, from 1
+    num_shards: int = dataclasses.field(metadata={"low": 1})
+    num_records: int = dataclasses.field(metadata={"low": 0})
+    num_bytes: int = dataclasses.field(metadata={"low": 0})
+
+    def to_json_string(self) -> str:
+        """The text of the JSON file."""
+        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def description_path(path: str) -> str:
+    """Where the description of a record file is: a name that no pattern for the records matches.
+
+    >>> description_path("data/train.tfrecord")
+    'data/info_train.tfrecord.json'
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"info_{name}.json")

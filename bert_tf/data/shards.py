@@ -1,5 +1,7 @@
 """TFRecord files: written whole or not at all, and read as one indexed sequence of records."""
 
+import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO
@@ -12,9 +14,18 @@ import tensorflow as tf
 from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf import cluster
-from bert_tf.data.records import Record
+from bert_tf.config import typed
+from bert_tf.data.records import DataDescription, Record, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import READ_BYTES, expand_patterns, is_remote, path_errors, whole_file
+from bert_tf.files import (
+    READ_BYTES,
+    expand_patterns,
+    is_file,
+    is_remote,
+    path_errors,
+    read_json,
+    whole_file,
+)
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
@@ -36,11 +47,11 @@ class RecordFiles:
           record: the kind of the records.
 
         Raises:
-          InputError: nothing matches, a file is empty or damaged, or its first record is of
-            another kind.
+          InputError: nothing matches, a file is empty, damaged or not as described beside it, or
+            its first record is of another kind.
         """
         self.record = record
-        self.paths = expand_patterns(patterns)
+        self.paths = record_paths(patterns)
         self._offsets = [self._index(path) for path in self.paths]
         self._first_rows = np.cumsum([0] + [len(offsets) - 1 for offsets in self._offsets])
 
@@ -73,6 +84,7 @@ class RecordFiles:
                     if begin == 0:
                         self.record.check_kind(serialized, where=f"{path}, record 1")
                     offsets.append(next_offset)
+        check_described(path, len(offsets) - 1, size)
         return np.asarray(offsets, np.int64)
 
     def _locate(self, row: int) -> tuple[int, int]:
@@ -156,6 +168,73 @@ def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
     length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
     if length > min(size - begin - HEADER_BYTES - FOOTER_BYTES, LONGEST_RECORD):
         raise IndexError
+
+
+# ---------------------------------------------------------------------------- description
+
+# Of data generation, beside records; a wide pattern such as data/* matches them too.
+_BESIDE_RECORDS = re.compile(r"(?:info|report)_.*\.json")
+# What the files of one run must have in common.
+_IN_COMMON = ("do_lower_case", "vocab_sha256", "max_seq_length", "max_predictions_per_seq")
+
+
+def record_paths(patterns: str | Sequence[str]) -> list[str]:
+    """The record files that patterns match, without the JSON files beside them.
+
+    Raises:
+      InputError: nothing matches.
+    """
+    found = expand_patterns(patterns)
+    beside = {path for path in found if _BESIDE_RECORDS.fullmatch(os.path.basename(path))}
+    return [path for path in found if path not in beside] or found
+
+
+def read_description(path: str) -> DataDescription | None:
+    """What a record file was made with; None if nothing beside it says so.
+
+    Raises:
+      InputError: the description cannot be read, or is none.
+    """
+    source = description_path(path)
+    if not is_file(source):
+        return None
+    return typed(DataDescription, read_json(source), source=source)
+
+
+def check_described(path: str, num_records: int, num_bytes: int) -> None:
+    """Raises `InputError` if a record file is not the one that its description describes."""
+    data = read_description(path)
+    if data is not None and (num_records, num_bytes) != (data.num_records, data.num_bytes):
+        raise InputError(
+            f"{path}, with {num_records} records in {num_bytes} bytes",
+            f"{data.num_records} records in {data.num_bytes} bytes, as in {description_path(path)}",
+            "copy both files again, or make the records again",
+        )
+
+
+def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
+    """What record files were made with, and the first of them that does not say so.
+
+    Raises:
+      InputError: two files were made with another case, vocabulary or size.
+    """
+    found = {path: read_description(path) for path in paths}
+    described = [(path, data) for path, data in found.items() if data is not None]
+    for path, data in described:
+        first_path, first = described[0]
+        for name in _IN_COMMON:
+            one, other = getattr(first, name), getattr(data, name)
+            if one != other:
+                raise InputError(
+                    f"{first_path} with {name} {one}, {path} with {other}",
+                    f"files that were made with one {name}",
+                    "leave out files of other settings, or make them again",
+                )
+    undescribed = next((path for path, data in found.items() if data is None), None)
+    return (described[0][1] if described else None), undescribed
+
+
+# ---------------------------------------------------------------------------- writing
 
 
 def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:

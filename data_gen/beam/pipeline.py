@@ -5,6 +5,7 @@ blocks go through the run's folder, which all machines must reach.
 """
 
 import contextlib
+import functools
 import json
 import logging as python_logging
 import pathlib
@@ -12,17 +13,33 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns, gfile, hidden_sibling, is_remote, path_errors
+from bert_tf.files import (
+    expand_patterns,
+    gfile,
+    hidden_sibling,
+    is_remote,
+    path_errors,
+    write_text,
+)
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
-from data_gen.pipeline import BlockWorker, Job, Plan, expected_bytes, make_plan, require_text
+from data_gen.pipeline import (
+    BlockWorker,
+    Job,
+    Plan,
+    check_vocabulary,
+    expected_bytes,
+    make_plan,
+    require_text,
+)
 from data_gen.report import Statistics, report_path, write_report
 from data_gen.shuffling import in_buckets
 from data_gen.workers import check_paths, choose_num_workers, working_folder
@@ -177,6 +194,7 @@ def create(job: Job, *, num_shards: int = 0, beam_options: Sequence[str] = ()) -
     Raises:
       InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
+    job, made_with = check_vocabulary(job)
     paths = expand_patterns(job.input_file)
     check_paths(paths, [job.output_file])
     options = make_options(job, beam_options)
@@ -195,10 +213,11 @@ def create(job: Job, *, num_shards: int = 0, beam_options: Sequence[str] = ()) -
         run(options, Setup(plan, folder, num_shards), paths)
         with gfile().GFile(f"{folder}/result.json") as file:
             result = json.loads(file.read())
-        written = name_shards(job.output_file, folder, result)
+        describe = functools.partial(DataDescription, **made_with)
+        written = name_shards(job.output_file, folder, result, describe)
     statistics = Statistics(Counts(result["counts"]), Counts(result["sampled"]))
     path = report_path(job.output_file)
-    return write_report(path, statistics, job.settings, written, job.vocab_file)
+    return write_report(path, statistics, made_with, written, job.vocab_file)
 
 
 def make_options(job: Job, beam_options: Sequence[str]) -> PipelineOptions:
@@ -282,7 +301,9 @@ def run(options: PipelineOptions, setup: Setup, paths: Sequence[str]) -> None:
         raise RuntimeError(f"the pipeline ended as {state}, not DONE; see its runner's log")
 
 
-def name_shards(output_file: str, folder: str, result: dict[str, Any]) -> dict[str, int]:
+def name_shards(
+    output_file: str, folder: str, result: dict[str, Any], describe: Callable[..., DataDescription]
+) -> dict[str, int]:
     """Gives the files of a complete run their names; returns the number of records of each."""
     num_shards, written = result["num_shards"], dict(result["records"])
     records = {}
@@ -290,6 +311,13 @@ def name_shards(output_file: str, folder: str, result: dict[str, Any]) -> dict[s
         if shard not in written:  # more files than records
             steps.write_shard(f"{folder}/shards/{shard}", [])
         path = f"{output_file}-{shard:05d}-of-{num_shards:05d}"
-        gfile().rename(f"{folder}/shards/{shard}", path)
         records[path] = written.get(shard, 0)
+        data = describe(
+            shard=shard + 1,
+            num_shards=num_shards,
+            num_records=records[path],
+            num_bytes=gfile().stat(f"{folder}/shards/{shard}").length,
+        )
+        write_text(description_path(path), data.to_json_string())
+        gfile().rename(f"{folder}/shards/{shard}", path)
     return records

@@ -11,11 +11,11 @@ Blocks are cut as the local generator cuts them, across the ends of files, and r
 from the seed and a block's number; so the records are the local generator's.
 """
 
-import collections
 import contextlib
 import fcntl
 import functools
 import io
+import itertools
 import pathlib
 import pickle
 import shutil
@@ -29,7 +29,7 @@ import tensorflow as tf
 from bert_tf.files import gfile
 from bert_tf.runtime import without_notices
 from data_gen.corpus import CorpusWriter, TokenizedBlock
-from data_gen.documents import Block, Counts, DocumentReader
+from data_gen.documents import Block, Counts, DocumentReader, changed_text
 from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan
 from data_gen.report import Statistics
 from data_gen.shuffling import KEY_BITS, unpack
@@ -41,6 +41,7 @@ class Share(NamedTuple):
     block: int
     first_document: int  # of the file
     end_document: int
+    num_characters: int  # of these documents
 
 
 class Shards(NamedTuple):
@@ -78,11 +79,13 @@ def cut(files: Iterable[tuple[int, np.ndarray]], block_characters: int) -> dict[
         shares[file], first = [], 0
         for document, length in enumerate(characters.tolist(), start=1):
             size += length
-            if size >= block_characters:
-                shares[file].append(Share(block, first, document))
-                block, size, first = block + 1, 0, document
-        if first < len(characters):
-            shares[file].append(Share(block, first, len(characters)))
+            is_full = size >= block_characters
+            if is_full or document == len(characters):
+                num_characters = int(characters[first:document].sum())
+                shares[file].append(Share(block, first, document, num_characters))
+                first = document
+            if is_full:
+                block, size = block + 1, 0
     return shares
 
 
@@ -93,10 +96,12 @@ def gather(
     reader = DocumentReader([path], input_format=input_format)
     documents = reader.documents()
     for share in shares:
-        some = [next(documents) for _ in range(share.end_document - share.first_document)]
+        some = list(itertools.islice(documents, share.end_document - share.first_document))
+        if sum(map(len, itertools.chain(*some))) != share.num_characters:
+            raise changed_text(path, "between the passes over it")
         yield share.block, pickle.dumps(some)
-    # Only at the end of the file is the last document known to be complete.
-    collections.deque(documents, maxlen=0)
+    if next(documents, None) is not None:
+        raise changed_text(path, "it became longer between the passes over it")
     counts.update(reader.counts)
 
 

@@ -183,7 +183,7 @@ def test_extra_tokens_take_spare_rows_first(tensors):
     assert table.dtype == np.float32
     for slot in ("adam_m", "adam_v"):
         np.testing.assert_array_equal(longer.read(f"{WORDS}/{slot}")[38:], np.zeros((5, 22)))
-    tokenizer = tokenizer_of(longer, longer.config)
+    tokenizer = tokenizer_of(longer, longer.config, None, True)
     assert tokenizer.convert_tokens_to_ids(new) == [38, 39, 40, 41, 42]
     report = load_checkpoint(pretraining_model(longer.config), longer)
     assert not report.missing

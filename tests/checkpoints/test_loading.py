@@ -276,6 +276,26 @@ def test_case_of_which_nothing_is_known():
     assert tokenizer_of(weights, config, None, False).do_lower_case is False
 
 
+def test_a_case_that_nothing_shows_is_asked_for():
+    """Some pieces would be lost in lower-cased text, and there are too few to be sure."""
+    pieces = (*model_files.PIECES[:-1], "Paris")
+    weights, config = vocabulary_model("/memory/x/model", 41, ModelMetadata(), pieces)
+    with pytest.raises(InputError, match=r"does not show whether .*'Paris'") as caught:
+        tokenizer_of(weights, config)
+    assert "--nodo_lower_case" in caught.value.expected
+    for lower in (True, False):
+        assert tokenizer_of(weights, config, None, lower).do_lower_case is lower
+
+
+def test_what_is_recorded_goes_before_what_the_vocabulary_shows(data_dir, caplog):
+    """Data of a cased vocabulary may have been lower-cased; the model then knows no capitals."""
+    weights, config = vocabulary_model("/memory/x/m", 28996, ModelMetadata(do_lower_case=True))
+    caplog.set_level(logging.WARNING)
+    file = str(data_dir / "vocab/cased_en_28996.txt")
+    assert tokenizer_of(weights, config, file).do_lower_case is True
+    assert "a vocabulary with capital letters" in caplog.text
+
+
 def test_the_table_against_the_vocabulary(tmp_path, caplog):
     weights, config = vocabulary_model("/memory/x/model", 40, ModelMetadata(), model_files.PIECES)
     with pytest.raises(InputError, match="with 41 word pieces") as caught:

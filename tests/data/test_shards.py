@@ -2,16 +2,24 @@
 
 import concurrent.futures
 import os
+import pathlib
 import random
 
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
+import walking
 from small_records import NUMBER, PAIR, PAIR_BYTES, framed, open_numbers, write_numbers
 
-from bert_tf.data.records import Feature, Record, pretraining_record
-from bert_tf.data.shards import RecordFiles, tf_record_io
+from bert_tf.data.records import Feature, Record, description_path, pretraining_record
+from bert_tf.data.shards import (
+    RecordFiles,
+    common_description,
+    read_description,
+    record_paths,
+    tf_record_io,
+)
 from bert_tf.errors import InputError
 
 
@@ -265,3 +273,67 @@ def test_what_we_use_of_tensorflows_private_reader(tmp_path):
     reader = tf_record_io.tf_record_random_reader(str(path))
     with pytest.raises(tf.errors.DataLossError):
         reader.read(len(first))
+
+
+# ---------------------------------------------------------------------------- descriptions
+
+
+def test_wide_patterns_take_no_description(tmp_path):
+    for name in ("a.tfrecord", "info_a.tfrecord.json", "report_a.tfrecord.json", "b.tfrecord"):
+        (tmp_path / name).write_text("")
+    records = [str(tmp_path / name) for name in ("a.tfrecord", "b.tfrecord")]
+    for pattern in ("*", "*.tfrecord*", "?.tfrecord*"):
+        assert record_paths(str(tmp_path / pattern)) == records
+    alone = description_path(records[0])
+    assert alone == str(tmp_path / "info_a.tfrecord.json")
+    assert record_paths(alone) == [alone]  # so that the error is that it holds no records
+
+
+def test_a_file_that_is_not_as_described(tmp_path):
+    """One that was cut between two records, or replaced, shows by no checksum."""
+    records = walking.write_records(tmp_path / "a", 9, seed=2)
+    vocabulary = walking.write_vocabulary(tmp_path / "vocab.txt", 97)
+    declared = pretraining_record(**walking.SIZES)
+    walking.describe(records, vocabulary)
+    assert len(RecordFiles(str(records), declared)) == 9
+    for changes in ({"num_records": 8}, {"num_bytes": 1}):
+        walking.describe(records, vocabulary, **changes)
+        with pytest.raises(InputError, match="with 9 records in") as caught:
+            RecordFiles(str(records), declared)
+        assert "info_a.json" in caught.value.expected
+    other = walking.write_records(tmp_path / "a", 8, seed=2)
+    with pytest.raises(InputError, match="with 8 records in"):
+        RecordFiles(str(other), declared)
+
+
+def test_what_several_files_were_made_with(tmp_path):
+    vocabulary = walking.write_vocabulary(tmp_path / "vocab.txt", 97)
+    paths = [str(walking.write_records(tmp_path / name, 3, seed=2)) for name in "abc"]
+    assert common_description(paths) == (None, paths[0])
+    for path in paths[1:]:  # what may differ does
+        walking.describe(pathlib.Path(path), vocabulary, dupe_factor=len(path), masked_lm_prob=1)
+    data, undescribed = common_description(paths)
+    assert (data.vocab_size, undescribed) == (97, paths[0])
+    assert common_description(paths[1:]) == (data, None)
+    walking.describe(pathlib.Path(paths[2]), vocabulary, do_lower_case=True)
+    with pytest.raises(InputError, match=r"b with do_lower_case False, .*c with True"):
+        common_description(paths)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_records": -1}, "num_records"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob"),
+        ({"do_lower_case": "yes"}, "do_lower_case"),
+        ({"max_seq_length": "17"}, "max_seq_length"),
+        ({"casing": True}, "casing"),
+    ],
+)
+def test_a_description_is_typed(tmp_path, changes, named):
+    records = walking.write_records(tmp_path / "a", 2, seed=2)
+    walking.describe(records, walking.write_vocabulary(tmp_path / "vocab.txt"), **changes)
+    with pytest.raises(InputError, match=named) as caught:
+        read_description(str(records))
+    assert "info_a.json" in caught.value.received

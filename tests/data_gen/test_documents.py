@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bert_tf import files
 from bert_tf.errors import InputError
 from data_gen import documents
 from data_gen.documents import Counts, DocumentReader, join_fragments, sentence_splitter
@@ -56,7 +57,7 @@ def test_only_the_line_feed_ends_a_line(tmp_path):
 
 @pytest.mark.parametrize("read_bytes", [1, 2, 3, 7])
 def test_lines_do_not_depend_on_how_the_file_is_read(tmp_path, monkeypatch, read_bytes):
-    monkeypatch.setattr(documents, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(files, "READ_BYTES", read_bytes)
     text = "Ein Satz über €.\n😀 zwei\n\n\ndrei\nvier"
     assert read(write(tmp_path / "a.txt", text))[0] == [
         ["Ein Satz über €.", "😀 zwei"],
@@ -122,16 +123,46 @@ def assert_refused(pattern: str, *paths, **options):
 def test_what_is_not_utf8_is_named_with_its_line(
     tmp_path, monkeypatch, content, line, byte, read_bytes
 ):
-    monkeypatch.setattr(documents, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(files, "READ_BYTES", read_bytes)
     path = write(tmp_path / "a.txt", content)
     assert_refused(f"line {line}: the byte 0x{byte}", path)
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "READ_BYTES", 100)
-    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 1 << 20)
-    path = write(tmp_path / "a.txt", b"one\n" + b"x" * (1 << 20) + b"xx")
-    assert_refused("line 2, longer than 1 MiB", path)
+    monkeypatch.setattr(files, "READ_BYTES", 100)
+    path = write(tmp_path / "a.txt", b"one\n" + b"x" * (files.LONGEST_LINE + 1))
+    assert_refused(f"a.txt, line 2, which is longer than {files.LONGEST_LINE} bytes", path)
+
+
+@pytest.mark.parametrize("change", [b"One.\nTwo.\nThree.\n", b"One."])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, change):
+    """It was longer, or shorter, when the work began."""
+    path = write(tmp_path / "a.txt", "One.\nTwo.\n")
+    reader = DocumentReader([str(path)], input_format="text")
+    write(path, change)
+    with pytest.raises(
+        InputError, match=r"a\.txt, which changed while it was read \(10 bytes, then"
+    ):
+        list(reader.documents())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '<doc id="12" url="http://en.wikipedia.org/wiki?curid=12" title="A &amp; B">',
+        '<doc id="12" revid="3" url="?curid=12" title="">',
+    ],
+)
+def test_articles_of_wikiextractor_are_no_text(tmp_path, line):
+    path = write(tmp_path / "a.txt", f"\n{line}\nA & B\n\nOne. Two.\n</doc>\n")
+    assert_refused(f"a.txt, line 2: {re.escape(line[:40])}", path)
+    with pytest.raises(InputError, match="use --input_format=wikiextractor"):
+        read(path)
+
+
+def test_prose_about_documents_is_text(tmp_path):
+    lines = ['A <doc id="1" url="" title="">', "<doc>", "<document>", '<doc title="x">', "</doc>"]
+    assert read(write(tmp_path / "a.txt", "\n".join(lines)))[0] == [lines]
 
 
 def test_wikiextractor_without_documents_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """The command as a whole: the original's records, the original's distribution, and no mishaps."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -12,12 +13,16 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+import walking
 from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names
 
+import bert_tf
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from data_gen import shuffling
-from data_gen.pipeline import Job, create
+from data_gen.documents import DocumentReader
+from data_gen.pipeline import Job, create, make_plan, make_records
+from data_gen.report import Statistics
 
 
 def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> dict:
@@ -214,6 +219,62 @@ def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
     assert made["other_seed"] != made["one"]
 
 
+def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_file):
+    """The same for any number of workers, of the files' own numbers, and without any path."""
+    made = {}
+    for workers in (1, 2):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        job = make_job(
+            tmp_path,
+            vocab_file,
+            output_file=f"{folder}/a,{folder}/b",
+            num_workers=workers,
+            block_characters=50_000,
+            dupe_factor=1,
+        )
+        create(job)
+        made[workers] = [(folder / f"info_{name}.json").read_text() for name in "ab"]
+    assert made[1] == made[2]
+    assert str(tmp_path) not in made[1][0]
+    pieces = pathlib.Path(vocab_file).read_bytes()
+    assert json.loads(made[1][1]) == {
+        **dataclasses.asdict(job.settings),
+        "bert_tf_version": bert_tf.__version__,
+        "do_lower_case": True,
+        "num_bytes": (folder / "b").stat().st_size,
+        "num_records": len(read(folder / "b")["input_ids"]),
+        "num_shards": 2,
+        "shard": 2,
+        "vocab_file": "vocab.txt",
+        "vocab_sha256": hashlib.sha256(pieces).hexdigest(),
+        "vocab_size": pieces.count(b"\n"),
+    }
+    report = json.loads((folder / "report_a.json").read_text())
+    assert report["settings"]["do_lower_case"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "lower"),
+    [
+        ("uncased_en_30522", [], True),
+        ("uncased_en_30522", ["--do_lower_case=True"], True),
+        ("chinese_21128", [], True),
+        ("cased_en_28996", ["--do_lower_case=False"], False),
+        ("multi_cased_119547", ["--nodo_lower_case"], False),
+    ],
+)
+def test_the_original_commands_of_the_released_vocabularies(data_dir, tmp_path, name, flag, lower):
+    text = tmp_path / "text.txt"
+    text.write_text("Paris is big.\nIt is old.\n\n中国很大。\nÉcole.\n", encoding="utf-8")
+    words = [f"--input_file={text}", f"--output_file={tmp_path}/x", "--dupe_factor=2"]
+    with walking.in_process("create_pretraining_data.py") as main:
+        main(*words, *flag, vocab_file=data_dir / f"vocab/{name}.txt")
+    data = json.loads((tmp_path / "info_x.json").read_text())
+    assert data["do_lower_case"] is lower
+    assert data["vocab_file"] == f"{name}.txt"
+
+
 # ------------------------------------------------------------------------- its own process
 
 
@@ -225,7 +286,7 @@ def command(job: Job, **more) -> list[str]:
     }
     del flags["settings"], flags["block_characters"], flags["temp_dir"]
     script = str(ROOT / "create_pretraining_data.py")
-    return [sys.executable, script, *(f"--{name}={value}" for name, value in flags.items())]
+    return [sys.executable, script, *(f"--{n}={v}" for n, v in flags.items() if v is not None)]
 
 
 def test_the_command_itself(tmp_path, vocab_file):
@@ -235,7 +296,7 @@ def test_the_command_itself(tmp_path, vocab_file):
     ended = subprocess.run(command(other), capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "random next" in ended.stderr
-    assert names(tmp_path / "new" / "folder") == ["report_x.json", "x"]
+    assert names(tmp_path / "new" / "folder") == ["info_x.json", "report_x.json", "x"]
     assert (tmp_path / "new" / "folder" / "x").read_bytes() == (
         tmp_path / "out.tfrecord"
     ).read_bytes()
@@ -313,6 +374,7 @@ BAD_FILES = {
     "control": b"\x01\n",
     "latin": b"ok\n\xe9t\xe9\n",
     "text": b"ok\n",
+    "cased": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nok\nOk\n",
     "no_mask": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n",
 }
 # What is given, with {0} for the folder of the files above, and what the message names.
@@ -328,6 +390,7 @@ BAD_INPUTS = {
     ),
     "vocabulary without [MASK]": ({"vocab_file": "{0}/no_mask"}, "[MASK]"),
     "no vocabulary": ({"vocab_file": "{0}/none"}, "none"),
+    "case of a small vocabulary": ({"vocab_file": "{0}/cased"}, "which does not show"),
     "output is a folder": ({"output_file": "{0}"}, "it is a folder"),
     "output below a file": ({"output_file": "{0}/text/x"}, "cannot be written"),
     "the same output twice": ({"output_file": "{0}/x,{0}/x"}, "each once"),
@@ -361,7 +424,7 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
 
 def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
     """The mistake is far behind, and worker processes are at work on what comes before it."""
-    monkeypatch.setattr("data_gen.documents.READ_BYTES", 20_000)
+    monkeypatch.setattr("bert_tf.files.READ_BYTES", 20_000)
     path = tmp_path / "text"
     path.write_bytes(b"one two three\n\n" * 20_000 + b"caf\xe9\n")
     out = tmp_path / "out"
@@ -377,10 +440,10 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
 
 
 def test_the_command_ends_with_a_message_and_no_traceback(tmp_path, vocab_file):
-    words = command(make_job(tmp_path, vocab_file), max_seq_length=4)
+    words = command(make_job(tmp_path, vocab_file, input_file="none*"))
     ended = subprocess.run(words, capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "Received: --max_seq_length=4\nExpected: at least 5: " in ended.stderr
+    assert "Received: 'none*', which matches no file\nExpected: " in ended.stderr
     assert "Traceback" not in ended.stderr
     assert names(tmp_path) == []
 
@@ -424,3 +487,14 @@ def test_documents_without_blank_lines_are_noticed(tmp_path, vocab_file, monkeyp
     monkeypatch.setattr("data_gen.documents.MAX_DOCUMENT_CHARACTERS", 4000)
     (warning,) = create(job)["warnings"]
     assert "were cut, 2 times" in warning
+
+
+def test_a_text_that_vanishes_meanwhile(tmp_path, vocab_file):
+    path = tmp_path / "text"
+    path.write_text("one two\nthree\n")
+    job = make_job(tmp_path, vocab_file, input_file=str(path))
+    reader = DocumentReader([str(path)], input_format="text")
+    path.unlink()
+    records = make_records(make_plan(job, reader, tmp_path), reader, Statistics())
+    with pytest.raises(InputError, match="text, which cannot be read"):
+        list(records)

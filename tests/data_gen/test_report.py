@@ -41,7 +41,7 @@ def test_shares_by_hand():
     )
     statistics = Statistics(Counts(tokens=0), Counts({1: 4, 2: 1}))
     statistics.update(Statistics(counts, Counts({1: 1, 3: 2})))
-    made = make_report(statistics, SETTINGS, {"x": 10})
+    made = make_report(statistics, vars(SETTINGS), {"x": 10})
     assert made["unknown_share"] == 0.15
     assert made["repeated_sentence_share"] == 1 - 3 / 8
     assert made["dropped"] == {"sentences_without_tokens": 3}
@@ -59,7 +59,7 @@ def test_shares_by_hand():
 
 
 def test_nothing_counted_is_no_division_by_zero():
-    made = make_report(Statistics(), SETTINGS, {})
+    made = make_report(Statistics(), vars(SETTINGS), {})
     assert made["instances"] == made["mean_length"] == made["mask_share"] == 0
 
 
@@ -82,7 +82,7 @@ def test_the_report_as_sentences(caplog):
     counts += Counts(instances=8, instance_tokens=84, full_instances=2, random_next=5)
     counts += Counts(masked=20, masked_as_mask=15, masked_as_itself=3, blank_lines=7)
     statistics = Statistics(counts, Counts({1: 1}))
-    made = make_report(statistics, SETTINGS, {})
+    made = make_report(statistics, vars(SETTINGS), {})
     with caplog.at_level("INFO", logger="absl"):
         report.log_report(made)
     assert [record.getMessage() for record in caplog.records] == [

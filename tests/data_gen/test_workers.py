@@ -1,12 +1,15 @@
 """data_gen/workers.py: results in order, few tasks at a time; complete files or none."""
 
+import functools
 import os
 import signal
 
 import pytest
 import tensorflow as tf
-from generation import names
+from generation import SETTINGS, names
 
+from bert_tf.data.records import DataDescription
+from bert_tf.data.shards import read_description
 from bert_tf.errors import InputError
 from data_gen.workers import (
     TASKS_PER_WORKER,
@@ -73,6 +76,17 @@ def test_number_of_workers():
 # ------------------------------------------------------------------------- files
 
 
+describe = functools.partial(
+    DataDescription,
+    bert_tf_version="7",
+    do_lower_case=False,
+    vocab_file="v",
+    vocab_sha256="0",
+    vocab_size=9,
+    **vars(SETTINGS),
+)
+
+
 def records(path) -> list[bytes]:
     return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
 
@@ -85,9 +99,14 @@ def test_records_go_to_the_files_in_turn_and_appear_at_the_end(tmp_path):
             yield b"%d" % number
             assert not any(tf.io.gfile.exists(path) for path in paths)
 
-    assert write_in_turn(paths, numbers()) == dict(zip(paths, (3, 2, 2), strict=True))
+    assert write_in_turn(paths, numbers(), describe) == dict(zip(paths, (3, 2, 2), strict=True))
     assert [records(path) for path in paths] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
-    assert names(tmp_path) == ["a", "b", "c"]
+    assert names(tmp_path) == ["a", "b", "c", *(f"info_{name}.json" for name in "abc")]
+    for shard, path in enumerate(paths, start=1):
+        data = read_description(path)
+        numbers_of_file = (data.shard, data.num_shards, data.num_records, data.num_bytes)
+        size = os.path.getsize(path)
+        assert numbers_of_file == (shard, 3, len(records(path)), size)
 
 
 def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path):
@@ -98,7 +117,7 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path):
     old = tmp_path / "a"
     old.write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        write_in_turn([str(old), str(tmp_path / "b")], broken())
+        write_in_turn([str(old), str(tmp_path / "b")], broken(), describe)
     assert names(tmp_path) == ["a"]
     assert old.read_bytes() == b"old"
 
@@ -115,7 +134,7 @@ def test_no_file_gets_its_name_before_all_are_complete(tmp_path, monkeypatch):
     monkeypatch.setattr(tf.io, "TFRecordWriter", lambda path: next(writers)(path))
     monkeypatch.setattr(FullDisk, "__exit__", lambda self, *_: self.close())
     with pytest.raises(OSError, match="No space"):
-        write_in_turn([str(tmp_path / name) for name in "abc"], [b"1", b"2"])
+        write_in_turn([str(tmp_path / name) for name in "abc"], [b"1", b"2"], describe)
     assert names(tmp_path) == []
 
 
@@ -129,7 +148,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path):
 
     for bad, message in (("folder", "it is a folder"), ("file/x", "cannot be written")):
         with pytest.raises(InputError, match=message):
-            write_in_turn([str(tmp_path / "good"), str(tmp_path / bad)], never())
+            write_in_turn([str(tmp_path / "good"), str(tmp_path / bad)], never(), describe)
         assert names(tmp_path) == ["file", "folder"]
 
 

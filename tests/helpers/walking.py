@@ -18,8 +18,9 @@ from absl import flags as absl_flags
 
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader
-from bert_tf.data.records import Record, pretraining_record
+from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.errors import InputError
+from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 900  # a script that runs longer hangs; generous, for a machine that is busy otherwise
@@ -61,6 +62,30 @@ def write_records(
         for _ in range(num_records):
             writer.write(record.serialize(random_example(generator, record)))
     return path
+
+
+def describe(records: pathlib.Path, vocab_file: pathlib.Path, **changes: Any) -> None:
+    """Writes the description that data generation writes beside records."""
+    pieces = vocab_file.read_text(encoding="utf-8").splitlines()
+    values = {
+        "bert_tf_version": "0.2.0",
+        "do_lower_case": False,
+        "vocab_file": vocab_file.name,
+        "vocab_sha256": vocabulary_sha256(pieces),
+        "vocab_size": len(pieces),
+        **SIZES,
+        "masked_lm_prob": 0.15,
+        "short_seq_prob": 0.1,
+        "do_whole_word_mask": True,
+        "dupe_factor": 5,
+        "random_seed": 12345,
+        "shard": 1,
+        "num_shards": 1,
+        "num_records": sum(1 for _ in tf.data.TFRecordDataset(str(records))),
+        "num_bytes": records.stat().st_size,
+    }
+    description = pathlib.Path(description_path(str(records)))
+    description.write_text(json.dumps(values | changes), encoding="utf-8")
 
 
 def random_example(generator: np.random.Generator, record: Record) -> dict:

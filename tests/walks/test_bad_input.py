@@ -3,13 +3,25 @@
 import contextlib
 import dataclasses
 import pathlib
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from small_records import framed
-from walking import SIZES, TINY, attempt, in_process, write_config, write_records, write_vocabulary
+from walking import (
+    SIZES,
+    SPECIAL_PIECES,
+    TINY,
+    attempt,
+    describe,
+    in_process,
+    write_config,
+    write_records,
+    write_vocabulary,
+)
 
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
@@ -66,6 +78,41 @@ def half_a_checkpoint(folder: pathlib.Path) -> None:
 
 EMPTY = file("empty", b"")
 LATIN = file("latin.txt", b"A good line.\nCaf\xe9 au lait.\n\nMore.\n")
+WORDS = [f"{letter}{n}" for letter, count in (("w", 1100), ("W", 50)) for n in range(count)]
+CASED = file("cased.txt", "\n".join([*SPECIAL_PIECES, *WORDS]).encode())
+
+
+def described(name: str = "good.tfrecord", **changes: Any) -> Callable[[pathlib.Path], Any]:
+    """Writes the description of the good records, or of a copy."""
+
+    def write(folder: pathlib.Path) -> None:
+        if name != "good.tfrecord":
+            shutil.copy(folder / "good.tfrecord", folder / name)
+            describe(folder / "good.tfrecord", folder / "vocab.txt")
+        describe(folder / name, folder / "vocab.txt", **changes)
+
+    return write
+
+
+def cut_at_the_end_of_a_record(folder: pathlib.Path) -> None:
+    """Seven of eight records, and the description of all."""
+    good, seven = folder / "good.tfrecord", folder / "seven.tfrecord"
+    describe(good, folder / "vocab.txt")
+    with tf.io.TFRecordWriter(str(seven)) as writer:
+        for record in tf.data.TFRecordDataset(str(good)).take(7):
+            writer.write(record.numpy())
+    seven.replace(good)
+
+
+def model_of_another_case(folder: pathlib.Path) -> None:
+    """A folder whose model says that its text was lower-cased."""
+    described()(folder)
+    tensors = {"bert/pooler/dense/bias": np.zeros(3, np.float32)}
+    (folder / "lower").mkdir()
+    write_checkpoint(str(folder / "lower/model.ckpt"), tensors, temporary=str(folder / "temporary"))
+    (folder / "lower/model_facts.json").write_text('{"do_lower_case": true}')
+
+
 NO_MASK = file("no_mask.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
 OTHER = checkpoint("other", wte=np.zeros([3, 2], np.float32))
 CASES = (
@@ -108,7 +155,8 @@ CASES = (
         changed("other", lambda content: content + framed(b"\xff" * 60)),
     ),
     Case(
-        "vocabulary beyond the table", PRETRAIN, "vocab_size", {"vocab_file": "{}/long.txt"},
+        "vocabulary beyond the table", PRETRAIN, "vocab_size",
+        {"vocab_file": "{}/long.txt", "do_lower_case": True},
         lambda folder: write_vocabulary(folder / "long.txt", TINY["vocab_size"] + 1),
     ),
     Case(
@@ -130,6 +178,51 @@ CASES = (
     Case("checkpoint of another model", PRETRAIN, "without a BERT encoder",
          {"init_checkpoint": "{}/other"}, OTHER),
     Case("half a checkpoint", PRETRAIN, "half", {"init_checkpoint": "{}/half"}, half_a_checkpoint),
+    Case(
+        "case of other data", PRETRAIN, "False of the data", {"do_lower_case": True}, described()
+    ),
+    Case(
+        "data of two cases", PRETRAIN, "do_lower_case",
+        {"eval_input_file": "{}/x", "do_eval": True}, described("x", do_lower_case=True),
+    ),
+    Case(
+        "data of two vocabularies", PRETRAIN, "vocab_sha256",
+        {"input_file": "{}/good.tfrecord,{}/x"}, described("x", vocab_sha256="12"),
+    ),
+    Case(
+        "some data described", PRETRAIN, "x, with nothing beside it",
+        {"input_file": "{}/*.tfrecord,{}/x", "vocab_file": "{}/vocab.txt"},
+        lambda folder: (described("x")(folder), (folder / "info_x.json").unlink()),
+    ),
+    Case(
+        "vocabulary of other data", PRETRAIN, "another vocabulary: vocab.txt with 101",
+        {"vocab_file": "{}/fewer.txt"},
+        lambda folder: (write_vocabulary(folder / "fewer.txt", 99), described()(folder)),
+    ),
+    Case(
+        "vocabulary of data beyond the table", PRETRAIN, "vocab_size",
+        {"bert_config_file": "{}/small.json"},
+        lambda folder: (write_config(folder / "small.json", vocab_size=99), described()(folder)),
+    ),
+    Case(
+        "described length", PRETRAIN, "_per_seq=5 with data of max_predictions_per_seq 7", {},
+        described(max_predictions_per_seq=7),
+    ),
+    Case("cut at the end of a record", PRETRAIN, "7 records", {}, cut_at_the_end_of_a_record),
+    Case("model of another case", PRETRAIN, "whose model says do_lower_case True",
+         {"init_checkpoint": "{}/lower"}, model_of_another_case),
+    Case("description of another kind", PRETRAIN, "info_good.tfrecord.json with",
+         {}, described(do_lower_case="no")),
+    Case(
+        "cased vocabulary", CREATE, "use --nodo_lower_case", {"vocab_file": "{}/cased.txt"}, CASED
+    ),
+    Case("case of a small vocabulary", CREATE, "--do_lower_case or --nodo_lower_case",
+         {"vocab_file": "{}/small.txt"},
+         file("small.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nParis\nthe\n")),
+    Case("wikiextractor", CREATE, "wiki.txt, line 2", {"input_file": "{}/wiki.txt"},
+         file("wiki.txt", b'One.\n<doc id="1" url="http://x" title="T">\nT\n')),
+    Case("endless line", CREATE, "long.txt, line 2, which is longer than",
+         {"input_file": "{}/long.txt"}, file("long.txt", b"w1 w2.\n" + bytes([119]) * (5 << 20))),
     Case("empty text", CREATE, "without a sentence", {"input_file": "{}/empty"}, EMPTY),
     Case("text not UTF-8", CREATE, "latin.txt, line 2", {"input_file": "{}/latin.txt"}, LATIN),
     Case("no [MASK]", CREATE, "[MASK]", {"vocab_file": "{}/no_mask.txt"}, NO_MASK),
@@ -177,7 +270,12 @@ def flags_of(case: Case, folder: pathlib.Path) -> dict[str, Any]:
 def check_what_is_left(folder: pathlib.Path, before: set[pathlib.Path]) -> None:
     """A run that began may leave its configuration and summaries: no checkpoint, no results."""
     left = (p.relative_to(folder) for p in folder.rglob("*") if p not in before and p.is_file())
-    allowed = ("run/bert_config.json", "run/events.out.tfevents.", "run/eval/events.out.tfevents.")
+    allowed = (
+        "run/bert_config.json",
+        "run/model_facts.json",
+        "run/events.out.tfevents.",
+        "run/eval/events.out.tfevents.",
+    )
     assert [name for name in map(str, left) if not name.startswith(allowed)] == []
 
 

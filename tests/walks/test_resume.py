@@ -58,6 +58,7 @@ def train(given: pathlib.Path, output_dir: pathlib.Path, *, pipesize: int = -1) 
         input_file=given / "*.tfrecord",
         bert_config_file=given / "bert_config.json",
         vocab_file=given / "vocab.txt",
+        do_lower_case=True,
         output_dir=output_dir,
         do_train=True,
         train_batch_size=BATCH,

@@ -6,10 +6,20 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from walking import SIZES, read_tensors, run, write_config, write_records, write_vocabulary
+from walking import (
+    SIZES,
+    in_process,
+    read_tensors,
+    run,
+    write_config,
+    write_records,
+    write_vocabulary,
+)
 
 import bert_tf
+from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.data.records import pretraining_record
+from bert_tf.errors import InputError
 from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
@@ -83,6 +93,7 @@ def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
         input_file=goldens_dir / "pretraining_*.tfrecord",
         bert_config_file=config,
         vocab_file=data_dir / "vocab" / "uncased_en_30522.txt",
+        do_lower_case=True,
         output_dir=tmp_path / "run",
         do_train=True,
         do_eval=True,
@@ -134,6 +145,7 @@ def test_one_and_four_devices_then_the_other_scripts(tmp_path):
         "eval_input_file": write_records(tmp_path / "held_out.tfrecord", 29, seed=4),
         "bert_config_file": write_config(tmp_path / "c.json"),
         "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
+        "do_lower_case": True,
         "do_train": True,
         "do_eval": True,
         "train_batch_size": 8,
@@ -197,3 +209,76 @@ def test_masked_lm_only(tmp_path):
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
     noted = ("masked_lm_only", "clip_per_replica", "num_replicas", "hidden_dropout_prob")
     assert [facts[name] for name in noted] == [True, True, 1, 0.1]
+
+
+# ---------------------------------------------------------------------------- the case of the data
+
+
+def test_the_case_of_the_data_goes_with_the_model(tmp_path):
+    """From the text through records, checkpoint and export: no step guesses it."""
+    write_vocabulary(tmp_path / "small.txt", 100)
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text((tmp_path / "small.txt").read_text() + "Paris\n")
+    (tmp_path / "text.txt").write_text("w1 Paris w3\nParis w5\n\nw6 w7\nw8 Paris w1\n" * 9)
+    with in_process("create_pretraining_data.py") as create:
+        create(
+            input_file=tmp_path / "text.txt",
+            output_file=tmp_path / "t.tfrecord",
+            vocab_file=vocabulary,
+            do_lower_case=False,
+            **SIZES,
+        )
+    flags = {
+        "input_file": tmp_path / "t.tfrecord*",
+        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
+        "do_train": True,
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
+        "train_batch_size": 3,
+        "xla": False,
+        "strategy": "one",
+        **SIZES,
+    }
+    with in_process("run_pretraining.py") as main:
+        main(**flags, vocab_file=vocabulary, output_dir=tmp_path / "run")
+        main(**flags, output_dir=tmp_path / "plain")
+    for name in ("run", "plain"):  # recorded without a vocabulary too, which may be given later
+        known = json.loads((tmp_path / name / "model_facts.json").read_text())
+        assert known["do_lower_case"] is False
+    weights = bert_tf.open_weights(tmp_path / "plain")
+    tokenizer = tokenizer_of(weights, weights.config, str(vocabulary))
+    assert tokenizer.tokenize("Paris") == ["Paris"]
+    with pytest.raises(InputError, match="whose model says do_lower_case False"):
+        tokenizer_of(weights, weights.config, str(vocabulary), True)
+
+
+def test_data_of_which_the_case_is_unknown(tmp_path, caplog):
+    """The original's records say nothing: its own command goes on, and records nothing."""
+    flags = {
+        "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
+        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
+        "output_dir": tmp_path / "run",
+        "do_train": True,
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
+        "train_batch_size": 3,
+        "xla": False,
+        "strategy": "one",
+        **SIZES,
+    }
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    caplog.set_level("WARNING")
+    with in_process("run_pretraining.py") as main:
+        with pytest.raises(InputError, match="nothing beside it that says") as caught:
+            main(**flags, vocab_file=vocabulary)
+        assert "--nodo_lower_case" in caught.value.remedy
+        assert not (tmp_path / "run").exists()
+        main(**flags)
+        assert "was lower-cased, and so the model will not say it" in caplog.text
+        known = json.loads((tmp_path / "run/model_facts.json").read_text())
+        assert known == {"architecture": "BertForPreTraining", "max_seq_length": 17}
+        main(**flags | {"num_train_steps": 2}, vocab_file=vocabulary, do_lower_case=False)
+        known = json.loads((tmp_path / "run/model_facts.json").read_text())
+        assert known["do_lower_case"] is False
+        with pytest.raises(InputError, match=r"True of --do_lower_case, False of .*model_facts"):
+            main(**flags | {"num_train_steps": 3}, do_lower_case=True)

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from generation import SAMPLE_TEXT, make_job, names
 
+from bert_tf.data.shards import read_description
 from bert_tf.errors import InputError
 from data_gen.pipeline import create
 
@@ -58,8 +59,12 @@ def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):
     assert json.loads((tmp_path / "report_beam.json").read_text()) == found
     assert {**found, "output_files": 0} == {**report, "output_files": 0}
     made = [path.name for path in paths]
-    expected = {"out.tfrecord", "report_out.tfrecord.json", *made, "report_beam.json"}
+    described = [f"info_{name}.json" for name in ("out.tfrecord", *made)]
+    expected = {"out.tfrecord", "report_out.tfrecord.json", *made, *described, "report_beam.json"}
     assert set(names(tmp_path)) == expected
+    data = read_description(str(paths[1]))
+    assert (data.shard, data.num_shards, data.num_records) == (2, 3, len(records(paths[1])))
+    assert (data.num_bytes, data.do_lower_case) == (paths[1].stat().st_size, True)
     with pytest.raises(InputError, match="2 more are there"):
         beam_pipeline.create(job)
 

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from generation import SAMPLE_TEXT, make_job
 
+from bert_tf.errors import InputError
 from bert_tf.files import expand_patterns
 from data_gen import shuffling
 from data_gen.beam import steps
@@ -58,6 +59,17 @@ def test_documents_are_the_local_blocks(tmp_path):
     assert found == expected
     assert len(found) > len(paths) > 1
     assert counts == reader.counts
+
+
+@pytest.mark.parametrize("text", ["one\n\ntwo\n", "one\n\ntwo\n\nfour\n\nfive\n", "\n"])
+def test_a_text_that_changes_between_the_passes(tmp_path, text):
+    path = tmp_path / "text"
+    path.write_text("one\n\ntwo\n\nthree\n")
+    shares = steps.cut([(0, steps.measure(str(path), "text"))], 4)
+    assert len(shares[0]) == 2
+    path.write_text(text)
+    with pytest.raises(InputError, match="text, which changed"):
+        list(steps.gather(str(path), "text", shares[0], Counts()))
 
 
 def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple[list, Counts]:
