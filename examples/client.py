@@ -115,11 +115,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def open_input(path: str | None) -> BinaryIO:
     """The file, or standard input."""
-    if path:
-        return open(path, "rb")
-    if sys.stdin is None:
-        raise Failed("a closed standard input", "JSON lines", "give --input_file")
-    return sys.stdin.buffer
+    if sys.stdout is None or (sys.stdin is None and not path):
+        raise Failed("a closed stream", "standard input and output", "redirect them elsewhere")
+    return open(path, "rb") if path else sys.stdin.buffer
 
 
 # ---------------------------------------------------------------------------- lines and columns
@@ -276,19 +274,19 @@ def exchange(args: argparse.Namespace, path: str, body: bytes | None) -> tuple[i
     try:
         headers = {"Content-Type": "application/json"}
         connection.request("GET" if body is None else "POST", path, body, headers)
-        response = connection.getresponse()
-        if (coding := response.getheader("Content-Encoding", "identity")) != "identity":
-            raise ValueError(f"an answer in the encoding {coding}, which was not asked for")
-        expected, content = response.length, bytearray()
-        # Of a chunk `read` takes as much as the server says.
-        read = response.read1 if response.chunked else response.read
-        while part := read(1 << 16):
-            content += part
-            if len(content) > MOST_BYTES:
-                raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
-        if expected is not None and len(content) < expected:
-            raise ValueError(f"{len(content)} bytes of {expected}, then the connection ended")
-        return response.status, bytes(content)
+        with connection.getresponse() as response:
+            if (coding := response.getheader("Content-Encoding", "identity")) != "identity":
+                raise ValueError(f"an answer in the encoding {coding}, which was not asked for")
+            expected, content = response.length, bytearray()
+            # Of a chunk `read` takes as much as the server says.
+            read = response.read1 if response.chunked else response.read
+            while part := read(1 << 16):
+                content += part
+                if len(content) > MOST_BYTES:
+                    raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+            if expected is not None and len(content) < expected:
+                raise ValueError(f"{len(content)} bytes of {expected}, then the connection ended")
+            return response.status, bytes(content)
     finally:
         connection.close()
 
