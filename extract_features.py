@@ -58,6 +58,7 @@ if __name__ == "__main__":
 
 from absl import logging
 
+from bert_tf import files
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.data.batches import MULTIPLE
@@ -65,7 +66,13 @@ from bert_tf.serving import feature_extraction
 
 
 def main(_: Sequence[str]) -> None:
-    """Flags -> model -> vectors of the lines -> file."""
+    """Flags -> model -> vectors of the lines -> file, which no other process writes meanwhile."""
+    with files.locked(FLAGS.output_file):
+        write_features()
+
+
+def write_features() -> None:
+    """Model -> vectors of the lines -> --output_file."""
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     from_flags.check_memory(model.config, length=min(MULTIPLE, FLAGS.max_seq_length))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER

@@ -127,12 +127,13 @@ def check_task_flags(task_name: str) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.cli import from_flags
-from bert_tf.files import write_eval_results
+from bert_tf.files import locked, write_eval_results
 from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
@@ -145,6 +146,12 @@ def main(_: Sequence[str]) -> None:
     A `Run` has one trainer after the other: of each trial, then of the best.
     """
     strategy = from_flags.make_strategy()
+    with locked(FLAGS.output_dir, folder=True):
+        run_alone(strategy)
+
+
+def run_alone(strategy: tf.distribute.Strategy) -> None:
+    """What `main` does once no other process can write into --output_dir."""
     model = from_flags.open_pretrained(strategy)
     task = make_task()
     train_examples = read(task, task.split("train")) if FLAGS.do_train else []

@@ -84,6 +84,7 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -106,7 +107,7 @@ from bert_tf.data.batches import RecordBatches
 from bert_tf.data.records import DataDescription, pretraining_record
 from bert_tf.data.shards import RecordFiles, common_description, record_paths
 from bert_tf.errors import InputError
-from bert_tf.files import is_file, write_eval_results, write_text
+from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.tokenization.wordpiece import (
@@ -122,6 +123,14 @@ from bert_tf.training.trainer import Trainer
 def main(_: Sequence[str]) -> None:
     """Flags -> config -> data -> trainer -> first weights -> train -> evaluate -> export."""
     strategy = from_flags.make_strategy()
+    # Evaluating alone writes one file; a training may go on meanwhile.
+    is_run = FLAGS.do_train or FLAGS.export_dir
+    with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
+        run(strategy)
+
+
+def run(strategy: tf.distribute.Strategy) -> None:
+    """What `main` does once no other process can write into --output_dir."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     from_flags.check_memory(

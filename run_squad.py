@@ -103,7 +103,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_fil
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data.shards import RecordFiles
-from bert_tf.files import digest_of, write_eval_results, write_text
+from bert_tf.files import digest_of, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import data as squad_data
@@ -138,6 +138,12 @@ def main(_: Sequence[str]) -> None:
     """Flags -> model -> data -> trainer -> first weights -> train -> predict -> score -> export."""
     window_sizes()  # refuses sizes that leave no room for the context
     strategy = from_flags.make_strategy()
+    with locked(FLAGS.output_dir, folder=True):
+        run(strategy)
+
+
+def run(strategy: tf.distribute.Strategy) -> None:
+    """What `main` does once no other process can write into --output_dir."""
     model = from_flags.open_pretrained(strategy)
     folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
     questions = read_questions(FLAGS.predict_file, TFDS_PREDICT) if FLAGS.do_predict else None

@@ -31,7 +31,11 @@ def main() -> int:
     """Runs the command line; returns the exit code."""
     verb, *words = sys.argv[1:] or ["--help"]
     if verb in ("help", "-h", "-help", "--help", "--helpfull"):
-        print(usage())
+        from bert_tf.cli import main as cli
+
+        cli.prepare()
+        with cli.guard():
+            print(usage())
         return 0
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1)

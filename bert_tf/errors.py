@@ -1,4 +1,8 @@
-"""The one error that user input can cause, always in three parts."""
+"""The one error that user input can cause, always in three parts; and the system's own errors."""
+
+import errno
+import os
+import sys
 
 
 class InputError(ValueError):
@@ -11,3 +15,52 @@ class InputError(ValueError):
     def __init__(self, received: str, expected: str, remedy: str):
         super().__init__(f"Received: {received}\nExpected: {expected}\nTo do: {remedy}")
         self.received, self.expected, self.remedy = received, expected, remedy
+
+    def __reduce__(self) -> tuple:
+        return InputError, (self.received, self.expected, self.remedy)
+
+
+# ---------------------------------------------------------------------------- of the system
+
+_AGAIN = "and give the same command again"
+_REMEDIES = {  # of system errors: what is expected, what to do
+    errno.ENOSPC: ("room on the disk", f"make room, {_AGAIN}"),
+    errno.EDQUOT: ("room within the quota of the disk", f"make room, {_AGAIN}"),
+    errno.EFBIG: ("files of any size", f"raise the limit, ulimit -f unlimited, {_AGAIN}"),
+    errno.EMFILE: ("more open files", f"raise the limit, ulimit -n 4096, {_AGAIN}"),
+    errno.ENFILE: ("more open files", f"close other programs, {_AGAIN}"),
+    errno.EIO: ("a disk or network that works", f"check it (dmesg names the device), {_AGAIN}"),
+    errno.EBADF: ("open standard streams", "close none; to silence one, use /dev/null"),
+}
+_MEMORY_REMEDY = (
+    "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
+    "for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the same "
+    "result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: make "
+    "room, and give the same command again",
+)
+_OTHER_REMEDY = (
+    "a local path, or a remote one, that this process may use",
+    "check the path, the network and the permissions; gs:// needs application default credentials",
+)
+
+
+def remedy_of(error: BaseException) -> tuple[str, str]:
+    """What is expected, and what to do, where the system cannot do what it was asked for."""
+    for number, remedy in _REMEDIES.items():
+        if getattr(error, "errno", None) == number or os.strerror(number) in str(error):
+            return remedy
+    out_of_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
+    if out_of_memory or type(error).__name__ == "ResourceExhaustedError":  # of TensorFlow
+        return _MEMORY_REMEDY
+    return _OTHER_REMEDY
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its kind where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def is_system_error(error: BaseException) -> bool:
+    """Whether it is what the system, or TensorFlow, raises where something cannot be done."""
+    tf = sys.modules.get("tensorflow")  # not loaded for this: it takes seconds
+    return isinstance(error, OSError) or (tf is not None and isinstance(error, tf.errors.OpError))

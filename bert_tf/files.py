@@ -8,13 +8,14 @@ import json
 import math
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
-from bert_tf.errors import InputError
-from bert_tf.runtime import NOT_SUPPORTED, host_name, is_system_error, take_lock
+from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
+from bert_tf.runtime import NOT_SUPPORTED, host_name, take_lock
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
@@ -85,13 +86,8 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
     except Exception as error:
         if not is_system_error(error):
             raise
-        says = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(
-            received=f"{path}, which cannot be {doing} ({says})",
-            expected="a local path, or a remote one, that this process may use",
-            remedy="check the path, the network and the permissions; gs:// needs application "
-            "default credentials",
-        ) from None
+        received = f"{path}, which cannot be {doing} ({first_line(error)})"
+        raise InputError(received, *remedy_of(error)) from None
 
 
 def read_text(
@@ -270,8 +266,8 @@ def locked(path: str, *, folder: bool = False) -> Iterator[bool]:
     """Keeps other processes from writing an output; gives whether there is a lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
-    ends with its process, however that ends. Remote outputs have none; of several processes of a
-    run only the chief takes it.
+    ends with its process, however that ends. Whoever holds it may call what takes it again. Remote
+    outputs have none; of several processes of a run only the chief takes it.
 
     Args:
       path: what this process writes.
@@ -283,18 +279,30 @@ def locked(path: str, *, folder: bool = False) -> Iterator[bool]:
     if is_remote(path) or not writes_here:
         yield False
         return
+    is_new = folder and not os.path.isdir(path)
     with path_errors(path, "written"):
-        if folder:
+        if is_new:
             os.makedirs(path, exist_ok=True)
         name = os.path.join(path, ".lock") if folder else hidden_sibling(path.rstrip("/"), "lock")
-        lock = take_lock(name, path)
+        name, thread = os.path.abspath(name), threading.get_ident()
+        is_ours = _locked.get(name) == thread
+        lock = None if is_ours else take_lock(name, path)
+    if lock is not None:
+        _locked[name] = thread
     try:
-        yield lock is not None
+        yield is_ours or lock is not None
     finally:
         if lock is not None:
+            del _locked[name]
             with contextlib.suppress(OSError):  # the folder may be gone
                 os.unlink(name)  # before the lock ends, so that it is nobody else's
             os.close(lock)
+        if is_new:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)  # unless something was written
+
+
+_locked: dict[str, int] = {}  # the lock files of this process, and the threads that took them
 
 
 def synced(path: str) -> None:
@@ -335,11 +343,12 @@ def whole_file(path: str) -> Iterator[str]:
         with path_errors(path, "written"):
             if gfile().isdir(path):
                 raise OSError("it is a folder")
-            left = f"{glob.escape(hidden_sibling(path, 'incomplete'))}*" if is_locked else ""
-            for name in glob.glob(left):
-                os.unlink(name)  # of a process that was killed
+            pattern = f"{glob.escape(hidden_sibling(path, 'incomplete'))}*"
+            for left in {*glob.glob(pattern)} - _written if is_locked else ():
+                os.unlink(left)  # by a process that was killed
             with gfile().GFile(temporary, "w") as file:
                 file.write("")  # only this makes the file
+        _written.add(temporary)
         try:
             yield temporary
             with path_errors(path, "written"):
@@ -349,9 +358,12 @@ def whole_file(path: str) -> Iterator[str]:
         except BaseException:
             _remove_quietly(temporary)
             raise
+        finally:
+            _written.remove(temporary)
 
 
 _file_numbers = itertools.count()
+_written: set[str] = set()  # the temporary files that this process is writing
 
 
 def _is_stream(path: str) -> bool:
@@ -366,24 +378,6 @@ def _remove_quietly(path: str) -> None:
     except Exception as error:  # what failed before counts
         if not is_system_error(error):
             raise
-
-
-def copy_folder(source: str, target: str, *, last: str) -> None:
-    """Copies all files or none; copies the file `last` after all others."""
-    names = [
-        gfile().join(folder, name).removeprefix(source).lstrip("/")
-        for folder, _, found in gfile().walk(source)
-        for name in found
-    ]
-    try:
-        for name in sorted(names, key=lambda name: (name == last, name)):
-            path = gfile().join(target, name)
-            gfile().makedirs(path.rpartition("/")[0])
-            gfile().copy(gfile().join(source, name), path)
-    except BaseException:
-        if gfile().exists(target):
-            gfile().rmtree(target)
-        raise
 
 
 def write_text(path: str, text: str) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shlex
 import signal
 import socket
@@ -238,14 +239,34 @@ def prepare_process() -> None:
     keep_freed_memory()
 
 
+LEAST_MEMORY = {resource.RLIMIT_AS: ("-v", 4 << 30), resource.RLIMIT_DATA: ("-d", 2 << 30)}
+
+
+def check_memory_limits() -> None:
+    """Raises InputError if a limit is below what TensorFlow takes to start: it would abort."""
+    for kind, (option, least) in LEAST_MEMORY.items():
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY and limit < least:
+            raise InputError(
+                f"a limit of {limit >> 20} MiB on the memory of this process (ulimit {option})",
+                f"at least {least >> 20} MiB for TensorFlow, and the model's memory on top",
+                f"raise the limit: ulimit {option} unlimited",
+            )
+
+
 def load_tensorflow() -> None:
-    """Imports TensorFlow, without its start-up notices."""
+    """Imports TensorFlow, without its start-up notices.
+
+    Raises:
+      InputError: a limit leaves it too little memory.
+    """
     if "tensorflow" not in sys.modules:
+        check_memory_limits()
         with without_notices():
             importlib.import_module("tensorflow").config.list_physical_devices()
 
 
-# ---------------------------------------------------------------------------- locks, errors
+# ---------------------------------------------------------------------------- locks
 
 NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
 
@@ -253,12 +274,6 @@ NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # 
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()
-
-
-def is_system_error(error: BaseException) -> bool:
-    """Whether it is what the system, or TensorFlow, raises where something cannot be done."""
-    tf = sys.modules.get("tensorflow")  # not loaded for this: it takes seconds
-    return isinstance(error, OSError) or (tf is not None and isinstance(error, tf.errors.OpError))
 
 
 def take_lock(name: str, path: str) -> int | None:

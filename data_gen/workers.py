@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import contextlib
-import fcntl
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -22,7 +21,7 @@ import tensorflow as tf
 
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, hidden_sibling, is_remote, path_errors, whole_file
+from bert_tf.files import gfile, hidden_sibling, is_remote, locked, path_errors, whole_file
 from bert_tf.runtime import memory_bytes
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
@@ -37,11 +36,9 @@ WORKER_BYTES = 1 << 30
 def prepare_script() -> None:
     """Prepares the process of a command that has workers; called before TensorFlow computes.
 
-    SIGTERM unwinds the program, so that it leaves no files behind. This process and the workers
-    stay off the GPUs, where a training may be running. NumPy starts no threads in the workers: a
-    process with threads must not be forked.
+    This process and the workers stay off the GPUs, where a training may be running. NumPy starts no
+    threads in the workers: a process with threads must not be forked.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     tf.config.set_visible_devices([], "GPU")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -245,20 +242,9 @@ def working_folder(output_file: str, temp_dir: str | None) -> Iterator[pathlib.P
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
-    with path_errors(str(folder), "made"):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / "lock", "w")  # noqa: SIM115  (closed below)
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends
-        except BlockingIOError:
-            raise InputError(
-                f"--output_file={output_file}, which another run is making at this moment",
-                "one run for one output",
-                "wait for the other run, or give another --output_file",
-            ) from None
-        for left_over in set(folder.iterdir()) - {folder / "lock"}:
-            shutil.rmtree(left_over)
+    with locked(output_file), locked(str(folder), folder=True):
+        for left_over in set(folder.iterdir()) - {folder / ".lock"}:
+            shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         try:
             yield folder
         finally:

@@ -1,5 +1,6 @@
 """Files in and out: what is no text, no JSON, not there; and what a failure leaves behind."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -8,7 +9,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import tensorflow as tf
@@ -194,22 +195,37 @@ def test_one_process_writes_an_output(tmp_path, kind):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+def in_another_thread(function: Callable, *arguments: str) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        executor.submit(function, *arguments).result()
+
+
+def test_who_holds_an_output_may_call_what_writes_it(tmp_path):
+    path = str(tmp_path / "new" / "a.txt")
+    with files.locked(str(tmp_path / "new"), folder=True), files.locked(path):
+        with files.whole_file(path) as outer:
+            files.write_text(path, "one\n")
+            assert pathlib.Path(outer).exists()
+            assert pathlib.Path(path).read_text() == "one\n"
+        with pytest.raises(InputError, match="is writing"):
+            in_another_thread(files.write_text, path, "two\n")
+    assert names(tmp_path / "new") == {"a.txt"}
+
+
 def test_of_several_processes_of_a_run_only_the_chief_locks(tmp_path, monkeypatch):
-    with files.locked(str(tmp_path), folder=True):
+    with files.locked(str(tmp_path / "run"), folder=True):
         monkeypatch.setattr(files, "writes_here", False)
-        with files.locked(str(tmp_path), folder=True) as is_locked:
+        with files.locked(str(tmp_path / "run"), folder=True) as is_locked:
             assert not is_locked
+    assert names(tmp_path) == set()  # a folder that was made for nothing
 
 
 def test_a_lock_file_with_anything_in_it(tmp_path):
     for content in (b"", b"null", b'{"since": 1e300}', b"\xff", b'{"since": "x"}'):
         with files.locked(str(tmp_path / "out")):
             (tmp_path / ".out.lock").write_bytes(content)
-            with (
-                pytest.raises(InputError, match="out, which another process is writing"),
-                files.locked(str(tmp_path / "out")),
-            ):
-                pytest.fail("two hold it")
+            with pytest.raises(InputError, match="out, which another process is writing"):
+                in_another_thread(files.write_text, str(tmp_path / "out"), "")
 
 
 def test_two_writers_of_one_file(tmp_path):
@@ -217,8 +233,8 @@ def test_two_writers_of_one_file(tmp_path):
     path = tmp_path / "a.jsonl"
     with files.whole_file(str(path)) as temporary, open(temporary, "w") as file:
         file.write("one\n")
-        with pytest.raises(InputError, match="is writing"):
-            files.write_text(str(path), "two\n")
+        with pytest.raises(InputError, match=rf"process {os.getpid()} .+ is writing"):
+            in_another_thread(files.write_text, str(path), "two\n")
     assert path.read_text() == "one\n"
     assert names(tmp_path) == {"a.jsonl"}
 

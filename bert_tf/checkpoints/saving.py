@@ -22,7 +22,7 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import copy_folder, is_remote, path_errors
+from bert_tf.files import is_remote, locked, path_errors, synced
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
@@ -64,7 +64,7 @@ def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -
     writer = importlib.import_module(module)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
     temporary = f"{path}.incomplete"
-    with path_errors(path, "written"):
+    with locked(path), path_errors(path, "written"):
         try:
             _remove(temporary)  # of a process that was killed
             tf.io.gfile.makedirs(temporary)
@@ -72,13 +72,44 @@ def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -
                 with tf.io.gfile.GFile(os.path.join(temporary, name), "w") as file:
                     file.write(text)
             writer.write_tensors(temporary, weights)
-            if is_remote(path):  # where a folder is renamed file by file
-                copy_folder(temporary, path, last=last_file)
-            else:
-                tf.io.gfile.rename(temporary, path)
+            publish_folder(temporary, path, last=last_file)
         finally:
             _remove(temporary)
     return path if to_format == "hugging_face" else os.path.join(path, CHECKPOINT_NAME)
+
+
+def publish_folder(temporary: str, path: str, *, last: str) -> None:
+    """Gives a complete folder its name, once it is on the disk.
+
+    Remote file systems rename a folder file by file: there it is copied, and the file `last`, which
+    makes it a model, after all others.
+    """
+    if is_remote(path):
+        _copy_folder(temporary, path, last=last)
+        return
+    for folder, _, names in os.walk(temporary):
+        for name in (*names, ""):
+            synced(os.path.join(folder, name))
+    tf.io.gfile.rename(temporary, path)
+    synced(os.path.dirname(path) or ".")
+
+
+def _copy_folder(source: str, target: str, *, last: str) -> None:
+    """Copies all files or none."""
+    names = [
+        tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
+        for folder, _, found in tf.io.gfile.walk(source)
+        for name in found
+    ]
+    try:
+        for name in sorted(names, key=lambda name: (name == last, name)):
+            path = tf.io.gfile.join(target, name)
+            tf.io.gfile.makedirs(path.rpartition("/")[0])
+            tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
+    except BaseException:
+        if tf.io.gfile.exists(target):
+            tf.io.gfile.rmtree(target)
+        raise
 
 
 def _remove(folder: str) -> None:

@@ -18,8 +18,8 @@ from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints.metadata import Weights, check_index, damage_errors, read_model_files
-from bert_tf.errors import InputError
-from bert_tf.files import BEST, check_regular, path_errors, write_text
+from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
+from bert_tf.files import BEST, check_regular, path_errors, synced, write_text
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
@@ -180,7 +180,9 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
     )
     # The index last: a checkpoint is there when its index is.
     for suffix in (DATA, INDEX):
+        synced(inside + suffix)
         tf.io.gfile.rename(inside + suffix, prefix + suffix, overwrite=True)
+    synced(os.path.dirname(prefix) or ".")
     tf.io.gfile.rmtree(temporary)
 
 
@@ -256,14 +258,17 @@ class CheckpointFolder:
             try:
                 self._remove_temporary()  # of a run that was killed while it wrote
                 self._save(prefix, tensors)
-            except (tf.errors.OpError, OSError) as error:
-                with contextlib.suppress(tf.errors.OpError):
+            except BaseException as error:
+                with contextlib.suppress(tf.errors.OpError, OSError):
                     self._remove_temporary()
+                if not is_system_error(error):
+                    raise
+                expected, remedy = remedy_of(error)
                 raise InputError(
-                    f"{self.path}, where the checkpoint of step {step} cannot be written ({error})",
-                    "a folder with space for checkpoints",
-                    "make room and start again with the same command: it goes on from "
-                    f"{self.latest() or 'the beginning'}",
+                    f"{self.path}, where the checkpoint of step {step} cannot be written "
+                    f"({first_line(error)})",
+                    expected,
+                    f"{remedy}: it goes on from {self.latest() or 'the beginning'}",
                 ) from None
         cluster.barrier()
         return prefix

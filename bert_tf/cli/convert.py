@@ -9,6 +9,7 @@ Read: TF1 checkpoints and ours, TF2 checkpoints of tensorflow/models, .keras and
 bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Face's.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -74,12 +75,19 @@ from bert_tf.checkpoints import editing
 from bert_tf.checkpoints.hugging_face import hugging_face_name
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
+from bert_tf.files import locked
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> weights -> changed as the verb says -> saved -> compared."""
     verb = argv[1] if argv[1:] else "convert"
+    with locked(FLAGS.to) if verb != "inspect" else contextlib.nullcontext():
+        convert(verb)
+
+
+def convert(verb: str) -> None:
+    """Does what a verb says, and prints what it did."""
     sources = [complete(open_weights(path)) for path in FLAGS["from"].value.split(",")]
     if verb == "inspect":
         print("\n".join(map(description, sources)))

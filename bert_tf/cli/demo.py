@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 
@@ -44,12 +45,12 @@ def main(_: Sequence[str]) -> None:
     """Vocabulary -> records -> model -> guesses -> picture."""
     start = time.monotonic()
     output_dir = pathlib.Path(FLAGS.output_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    learn_vocabulary(output_dir)
-    make_records(output_dir)
-    train(output_dir)
-    guess(output_dir)
-    draw(output_dir)
+    with files.locked(str(output_dir), folder=True):
+        learn_vocabulary(output_dir)
+        make_records(output_dir)
+        train(output_dir)
+        guess(output_dir)
+        draw(output_dir)
     say_what_next(output_dir, time.monotonic() - start)
 
 

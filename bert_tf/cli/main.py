@@ -1,13 +1,20 @@
 """Runs a command: flags are parsed before TensorFlow loads; errors and signals get exit codes."""
 
+import contextlib
+import io
 import os
+import select
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
 from bert_tf import runtime
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.runtime import Interrupted, sigterm_came
 
 _words: list[str] = []  # the command line without its flags
@@ -28,35 +35,34 @@ def parse(
       check_flags: called with the words outside the flags; raises `InputError`.
       needs_tensorflow: whether the command computes with it.
     """
+    prepare()
     logging.set_verbosity(logging.INFO)  # before the flags, one of which is --verbosity
     define_flags()
     list_shared_flags()
     app.define_help_flags()
-    _words[:] = app.parse_flags_with_usage(sys.argv)
-    try:
+    with guard():
+        _words[:] = app.parse_flags_with_usage(sys.argv)
         check_flags(_words[1:])
-    except InputError as error:
-        end(1, failure(error))
-    if needs_tensorflow:
-        runtime.load_tensorflow()
+        if needs_tensorflow:
+            runtime.load_tensorflow()
+
+
+def prepare() -> None:
+    """Prepares streams, signals and the last resort for errors; before all else."""
+    open_standard_streams()
+    stop_on_signals()
+    sys.excepthook = report_or_traceback  # for what is imported between `parse` and `run`
+
+
+def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
+    """The last resort: reports an error, or prints the traceback of a bug."""
+    report(error)
+    sys.__excepthook__(kind, error, trace)
 
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Runs a command's `main` with the words of `parse`; `InputError` exits with code 1."""
-    # Training, and all that opens weights, loads `cluster`; other commands have no peers.
-    guard = main_or_message if "bert_tf.cluster" in sys.modules else _main_alone_or_message
-    app.run(lambda argv: guard(main, argv), flags_parser=lambda _: _words)
-
-
-def _main_alone_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
-    try:
-        main(argv)
-    except InputError as error:
-        end(1, failure(error))
-    except Exception as error:
-        if type(error).__name__ != "ResourceExhaustedError":  # of TensorFlow, if that is loaded
-            raise
-        end(1, failure(_exhausted(error)))
+    app.run(lambda argv: main_or_message(main, argv), flags_parser=lambda _: _words)
 
 
 def list_shared_flags() -> None:
@@ -69,48 +75,99 @@ def list_shared_flags() -> None:
 
 def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     """Runs `main` and reports what ended it. No process of several ends before all are done."""
-    # Not imported at the top: they load TensorFlow, and `parse` must answer before.
-    tf, cluster = sys.modules["tensorflow"], sys.modules["bert_tf.cluster"]
-    tf.get_logger().setLevel("WARNING")  # below it every collective operation is logged
-    try:
+    # Loaded by training, and by all that opens weights; other commands have no peers.
+    cluster = sys.modules.get("bert_tf.cluster")
+    if cluster:  # not imported at the top: it loads TensorFlow, and `parse` must answer before
+        sys.modules["tensorflow"].get_logger().setLevel("WARNING")  # else collectives are logged
+    with guard():
         main(argv)
-        cluster.barrier()  # a process lost up to here is waited for, as during training
-    except InputError as error:
-        cluster.let_peers_read()
-        end(1, failure(error))
-    except Interrupted as stop:
+        if cluster:
+            cluster.barrier()  # a process lost up to here is waited for, as during training
+    if cluster and cluster.has_peers():
         cluster.leave()
-        message = f"ended by SIGTERM, with a checkpoint of step {stop.step} in {stop.output_dir}."
+        end(0)
+
+
+@contextlib.contextmanager
+def guard() -> Iterator[None]:
+    """Within it every error that the user or the system caused ends the process with a message."""
+    try:
+        yield
+        flush_output()
+    except BaseException as error:
+        report(error)
+        raise
+
+
+def report(error: BaseException) -> None:
+    """Ends the process with the message and exit code of an error; returns where it is a bug."""
+    cluster = sys.modules.get("bert_tf.cluster")
+    if isinstance(error, Interrupted):
+        cluster.leave()
+        message = f"ended by SIGTERM, with a checkpoint of step {error.step} in {error.output_dir}."
         end(0, f"\n{sys.argv[0]}: {message} The same command goes on from there.")
-    except tf.errors.ResourceExhaustedError as error:
-        cluster.let_peers_read()
-        end(1, failure(_exhausted(error)))
-    except cluster.LOST_PEER as error:
-        if not cluster.expects_peers():
-            raise
+    if isinstance(error, KeyboardInterrupt):
+        end_by(error)
+    if cluster and cluster.expects_peers() and isinstance(error, cluster.LOST_PEER):
         if sigterm_came():
             message = "ended by SIGTERM. Another process of this run was lost;"
             end(0, f"\n{sys.argv[0]}: {message} the same command goes on from the last checkpoint.")
         cluster.restart_or_exit(error, max_restarts=flags.FLAGS.max_restarts)
-    if cluster.has_peers():
-        cluster.leave()
-        end(0)
+    if isinstance(error, SystemExit):  # of --help
+        try:
+            flush_output()
+        except (InputError, BrokenPipeError) as not_written:
+            error = not_written
+    if isinstance(error, BrokenPipeError) and nobody_reads():
+        end(128 + signal.SIGPIPE)
+    if not isinstance(error, InputError) and _is_the_systems(error):
+        logging.debug("Raised here:", exc_info=error)
+        received = first_line(error)
+        if isinstance(error, OSError) and not error.filename:
+            received = f"input or output that failed ({received})"
+        error = InputError(received, *remedy_of(error))
+    if isinstance(error, InputError):
+        if cluster:
+            cluster.let_peers_read()
+        end(1, failure(error))
+
+
+def _is_the_systems(error: BaseException) -> bool:
+    kinds = (MemoryError, ImportError) if "Too many open files" in str(error) else MemoryError
+    return isinstance(error, kinds) or is_system_error(error)
+
+
+def flush_output() -> None:
+    """Writes what is left of the output; a result that cannot be written is an error too."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        received = f"standard output, which cannot be written ({error.strerror})"
+        raise InputError(received, *remedy_of(error)) from None
+
+
+def nobody_reads() -> bool:
+    """Whether what read standard output has ended: `head`, say, which has enough."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def end_by(error: KeyboardInterrupt) -> None:
+    """Ends a command that a signal has stopped; says what is kept."""
+    stopped = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
+    is_training = flags.FLAGS.is_parsed() and getattr(flags.FLAGS, "do_train", False)
+    kept = "The checkpoints are whole, and the same command goes on from the last one."
+    gone = "Files that were not yet whole are removed; the same command starts again."
+    message = f"ended by {stopped.name}. {kept if is_training else gone}"
+    end(stopped.exit_code, f"\n{sys.argv[0]}: {message}")
 
 
 def failure(error: InputError) -> str:
     """The message of a command that failed."""
     return f"\n{sys.argv[0]}: failed.\n{error}"
-
-
-def _exhausted(error: Exception) -> InputError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return InputError(
-        f"out of memory or disk space ({reason})",
-        "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
-        "for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the same "
-        "result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: make "
-        "room, and give the same command again",
-    )
 
 
 def end(code: int, message: str = "") -> None:
@@ -119,8 +176,98 @@ def end(code: int, message: str = "") -> None:
     Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
     them for ever. Everything was cleaned up on the way here.
     """
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     if message:
         print(message, file=sys.stderr)
     sys.stderr.flush()
     os._exit(code)
+
+
+# ---------------------------------------------------------------------------- streams, signals
+
+
+def open_standard_streams() -> None:
+    """Opens the standard streams that are closed, so that no other file gets their numbers.
+
+    TensorFlow would write its messages into it. Reading such input, and writing such output, is an
+    error, that no result is lost in silence; messages are lost.
+    """
+    for number, (name, mode, way) in enumerate(_STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, way)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+    sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stderr = _Messages(sys.stderr.buffer, errors="backslashreplace", line_buffering=True)
+
+
+class _Messages(io.TextIOWrapper):
+    """Standard error: a message that cannot be written is lost, and no error of the command."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
+
+_STREAMS = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised in the main thread by the first signal that asks a command to end."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.exit_code = 128 + number
+
+
+SECONDS_TO_END = 10
+_stopped_by: list[int] = []
+
+
+def stop_on_signals() -> None:
+    """Lets Ctrl-C, SIGTERM and SIGHUP raise `Stopped`, so that a command leaves nothing behind.
+
+    What is ignored already, by nohup for instance, stays so. Python handles signals between its own
+    instructions, and TensorFlow may compute for minutes: `SECONDS_TO_END` after the signal, or by
+    a second one, the process ends all the same.
+    """
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) in default:
+            signal.signal(number, _stop)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_end_when_stuck, args=(reader,), daemon=True).start()
+
+
+def _stop(number: int, _: Any) -> None:
+    if not _stopped_by:
+        _stopped_by.append(number)
+        raise Stopped(number)
+
+
+def _end_when_stuck(reader: int) -> None:
+    while signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
+        pass  # a signal that means something else now
+    first = time.monotonic()
+    while (left := first + SECONDS_TO_END - time.monotonic()) > 0:
+        if select.select([reader], [], [], left)[0]:
+            os.read(reader, 1)
+            if time.monotonic() > first + 1:  # `timeout` sends a signal twice
+                break
+    with contextlib.suppress(OSError):
+        os.write(2, f"\nended by {Stopped(number).name}, at once.\n".encode())
+    os._exit(128 + number)

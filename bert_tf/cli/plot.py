@@ -10,6 +10,7 @@ from absl import flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
+from bert_tf.files import whole_file
 from bert_tf.runtime import import_extra
 
 FLAGS = flags.FLAGS
@@ -37,11 +38,12 @@ def main(_: Sequence[str]) -> None:
             expected="the output folder of a training run",
             remedy="check --output_dir",
         )
-    draw(curves, FLAGS.picture)
+    with whole_file(FLAGS.picture) as temporary:
+        draw(curves, temporary, kind=FLAGS.picture.rpartition(".")[2])
     print(f"Wrote {FLAGS.picture}")
 
 
-def draw(curves: dict[str, Curve], picture: str) -> None:
+def draw(curves: dict[str, Curve], picture: str, *, kind: str) -> None:
     """Two panels side by side: losses, and scores of evaluations."""
     plt = import_extra(
         "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
@@ -60,7 +62,7 @@ def draw(curves: dict[str, Curve], picture: str) -> None:
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=8)
-    figure.savefig(picture, dpi=120)
+    figure.savefig(picture, format=kind, dpi=120)
 
 
 def draw_curve(axes, curves: dict[str, Curve], name: str, label: str, style: str = "-") -> None:

@@ -11,7 +11,6 @@ the same memory. Typed into a terminal, each line is answered at once.
 import collections
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -62,10 +61,9 @@ from bert_tf.serving.predictor import Predictor
 
 def main(_: Sequence[str]) -> None:
     """Flags -> model -> lines -> answers -> lines."""
-    predictor = served_model.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
-    answers = answer(predictor, read_input(predictor))
-    with open_output() as file, until_nobody_reads():
-        count = write_lines(file, answers)
+    with open_output() as file:  # before the model is loaded: it may be refused
+        predictor = served_model.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
+        count = write_lines(file, answer(predictor, read_input(predictor)))
     if FLAGS.output_file:
         logging.info("Wrote %d answers to %s", count, FLAGS.output_file)
 
@@ -125,16 +123,6 @@ def write_lines(file: BinaryIO, answers: Iterable[dict[str, Any]]) -> int:
         if not FLAGS.output_file:
             file.flush()  # someone may wait for it
     return count
-
-
-@contextlib.contextmanager
-def until_nobody_reads() -> Iterator[None]:
-    """Ends quietly when what reads the answers, such as `head`, has enough of them."""
-    try:
-        yield
-    except BrokenPipeError:
-        # Python would complain once more when it flushes the stream at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

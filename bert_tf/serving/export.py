@@ -26,6 +26,7 @@ from bert_tf import cluster, files
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
+from bert_tf.checkpoints.saving import publish_folder
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.runtime import command_line
@@ -184,15 +185,8 @@ def _publish(temporary: str, export_dir: str, *, last: str) -> str:
     """Makes a complete folder the next version; returns its path."""
     while True:
         final = tf.io.gfile.join(export_dir, str(_next_version(export_dir)))
-        if files.is_remote(export_dir):
-            files.copy_folder(temporary, final, last=last)
-            return final
-        for folder, _, names in tf.io.gfile.walk(temporary):
-            for path in (*(tf.io.gfile.join(folder, name) for name in names), folder):
-                files.synced(path)
         try:
-            tf.io.gfile.rename(temporary, final)
-            files.synced(export_dir)
+            publish_folder(temporary, final, last=last)
             return final
         except _TAKEN:
             if not tf.io.gfile.exists(final):  # else another process has just made this version

@@ -27,6 +27,7 @@ from bert_tf.files import (
     hidden_sibling,
     is_remote,
     path_errors,
+    synced,
     write_text,
 )
 from data_gen.beam import steps
@@ -320,4 +321,5 @@ def name_shards(
         )
         write_text(description_path(path), data.to_json_string())
         gfile().rename(f"{folder}/shards/{shard}", path)
+    synced(output_file.rpartition("/")[0] or ".")
     return records

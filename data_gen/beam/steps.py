@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import gfile
+from bert_tf.files import gfile, synced
 from bert_tf.runtime import without_notices
 from data_gen.corpus import CorpusWriter, TokenizedBlock
 from data_gen.documents import Block, Counts, DocumentReader, changed_text
@@ -146,6 +146,7 @@ def new_file(path: str) -> Iterator[str]:
     temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
     gfile().makedirs(path.rpartition("/")[0])
     yield temporary
+    synced(temporary)
     gfile().rename(temporary, path, overwrite=True)
 
 

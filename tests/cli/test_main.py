@@ -1,7 +1,10 @@
 """How a command ends: exit codes and messages, with other processes or without."""
 
 import functools
+import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import types
 
@@ -10,6 +13,8 @@ import tensorflow as tf
 
 from bert_tf import cluster, runtime
 from bert_tf.cli import main as command
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Ended(BaseException):
@@ -100,3 +105,134 @@ def test_who_has_ended_as_asked_may_train_again(one_of_several):
     assert (code, one_of_several) == (0, ["leave"])
     assert "a checkpoint of step 7 in run" in message
     assert not runtime.sigterm_came()
+
+
+# ---------------------------------------------------------------------------- real processes
+
+# A command without TensorFlow: it does what its first word says.
+SCRIPT = """
+import sys, time
+from bert_tf.cli import main as cli
+cli.parse(lambda: None, needs_tensorflow=False)
+from bert_tf import files, runtime
+
+def main(argv):
+    if argv[1] == "print":
+        print("x" * 10**6)
+    elif argv[1] == "read":
+        print(len(sys.stdin.read()))
+    elif argv[1] == "read a bad sector":
+        open("/proc/self/mem", "rb").read(1)
+    elif argv[1] == "take memory":
+        bytearray(1 << 60)
+    elif argv[1] == "open files":
+        [open("/dev/null") for _ in range(10**4)]
+    elif argv[1] == "write a file":
+        with open(argv[2], "w") as file:
+            file.write("x" * 10**6)
+    elif argv[1] == "load TensorFlow":
+        runtime.load_tensorflow()
+    elif argv[1] == "go on for long":
+        with files.locked(argv[2]), open(f"{argv[2]}.part", "w"):
+            print("begun", flush=True)
+            time.sleep(60)
+
+cli.run(main)
+"""
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The command line of the script, to which its words are added."""
+    script = tmp_path / "command.py"
+    script.write_text(SCRIPT)
+    return f"PYTHONPATH={ROOT} exec {sys.executable} {script}"
+
+
+def in_a_shell(line: str) -> tuple[int, str, str]:
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+ENDINGS = {  # after the command: its exit code, and what it says
+    "print >&-": (1, "Bad file descriptor"),
+    "print >/dev/full": (1, "No space left on device"),
+    "read <&-": (1, "Bad file descriptor"),
+    "print 2>&- | wc -c": (0, ""),
+    "print 2>/dev/full | wc -c": (0, ""),
+    "'read a bad sector'": (1, "To do: check it (dmesg names the device)"),
+    "'take memory'": (1, "To do: for memory: smaller batches"),
+    "--help >/dev/full": (1, "No space left on device"),
+    "--help | head -0": (0, ""),
+}
+
+
+@pytest.mark.parametrize(("words", "ending"), ENDINGS.items(), ids=ENDINGS)
+def test_streams_and_errors_of_the_system(given, words, ending):
+    code, output, said = in_a_shell(f"{given} {words}")
+    assert code == ending[0]
+    assert ending[1] in said
+    assert "Traceback" not in said
+    if code:
+        assert [line.split(":")[0] for line in said.strip().splitlines()[1:]] == [
+            "Received", "Expected", "To do"]  # fmt: skip
+    elif "wc" in words:
+        assert output.strip() == "1000001"
+    else:
+        assert (output, said) == ("", "")
+
+
+def test_a_reader_that_has_enough_is_no_success(given):
+    code, output, said = in_a_shell(f"set -o pipefail; {given} print | head -c 3")
+    assert (code, output, said) == (128 + signal.SIGPIPE, "xxx", "")
+
+
+LIMITS = {  # of ulimit: what is done, and what to do
+    "-n 64": ("'open files'", "ulimit -n"),
+    "-f 8": ("'write a file' {}", "ulimit -f"),
+    "-v 3000000": ("'load TensorFlow'", "ulimit -v unlimited"),
+}
+
+
+@pytest.mark.parametrize(("limit", "words"), LIMITS.items(), ids=LIMITS)
+def test_limits_of_a_process(given, tmp_path, limit, words):
+    line = f"ulimit {limit}; {given} {words[0].format(tmp_path / 'out')}"
+    code, _, said = in_a_shell(line)
+    assert code == 1
+    assert words[1] in said.rpartition("To do:")[2]
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_a_signal_ends_leaves_nothing(given, tmp_path, number):
+    line = f"{given} 'go on for long' {tmp_path}/out"
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["bash", "-c", line], **streams) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        process.send_signal(number)  # as `timeout` does
+        said = process.stderr.read()
+    assert process.returncode == 128 + number
+    name = "Ctrl-C" if number == signal.SIGINT else number.name
+    assert f"ended by {name}. " in said
+    assert "Traceback" not in said
+    assert {path.name for path in tmp_path.iterdir()} == {"command.py", "out.part"}
+
+
+def test_what_nohup_ignores_stays_ignored(given, tmp_path):
+    line = f"trap '' HUP; {given} 'go on for long' {tmp_path}/out"
+    with subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_list_of_verbs_that_is_not_read():
+    line = f"cd {ROOT}; set -o pipefail; {sys.executable} -m bert_tf --help"
+    assert in_a_shell(f"{line} | head -0") == (128 + signal.SIGPIPE, "", "")
+    code, _, said = in_a_shell(f"{line} >/dev/full")
+    assert code == 1
+    assert "No space left" in said

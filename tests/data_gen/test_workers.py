@@ -1,5 +1,6 @@
 """data_gen/workers.py: results in order, few tasks at a time; complete files or none."""
 
+import concurrent.futures
 import functools
 import os
 import signal
@@ -159,12 +160,12 @@ def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
     (left_over / "tokens").write_text("of a run that was killed")
     with working_folder(output, None) as folder:
         assert folder == left_over.parent
-        assert names(folder) == ["lock"]
+        assert names(folder) == [".lock"]
         with (
-            pytest.raises(InputError, match="another run is making"),
-            working_folder(output, None),
+            concurrent.futures.ThreadPoolExecutor(1) as another_run,
+            pytest.raises(InputError, match=r"out\.tfrecord, which process \d+ .+ is writing"),
         ):
-            pass
+            another_run.submit(working_folder(output, None).__enter__).result()
         assert folder.exists()
     assert names(tmp_path) == []
 
@@ -175,7 +176,7 @@ def test_working_folder_elsewhere(tmp_path):
     assert names(tmp_path / "t") == []
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(InputError, match=r"file/out\.working, which cannot be made"),
+        pytest.raises(InputError, match=r"file/out\.working, which cannot be written"),
         working_folder("out", str(tmp_path / "file")),
     ):
         pass

@@ -17,6 +17,7 @@ from saved_models import read_saved_model
 from served_models import KINDS, TOKENIZER
 
 from bert_tf import Predictor, cluster
+from bert_tf.checkpoints import saving
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
@@ -175,7 +176,7 @@ def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(tmp_path, monk
         copy(source, target, **more)
 
     monkeypatch.setattr(tf.io.gfile, "copy", noting)
-    monkeypatch.setattr(export_module.files, "is_remote", lambda _: True)
+    monkeypatch.setattr(saving, "is_remote", lambda _: True)
     arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
     path = export_checkpoint(*arguments, options=ServingOptions())
     names = [name.removeprefix(f"{path}/") for name in copied if name.startswith(path)]
@@ -199,7 +200,7 @@ def test_a_copy_to_a_remote_file_system_that_fails_leaves_nothing(tmp_path, monk
         copy(source, target, **more)
 
     monkeypatch.setattr(tf.io.gfile, "copy", fail_at_the_third)
-    monkeypatch.setattr(export_module.files, "is_remote", lambda _: True)
+    monkeypatch.setattr(saving, "is_remote", lambda _: True)
     arguments = (weights, weights.config, TOKENIZER, str(tmp_path / "export"))
     with pytest.raises(InputError, match="a changed generation"):
         export_checkpoint(*arguments, options=ServingOptions())
