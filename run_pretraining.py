@@ -105,17 +105,17 @@ from bert_tf.config import HEADS, BertConfig
 from bert_tf.data import samplers
 from bert_tf.data.batches import RecordBatches
 from bert_tf.data.records import DataDescription, pretraining_record
-from bert_tf.data.shards import RecordFiles, common_description, record_paths
+from bert_tf.data.shards import (
+    RecordFiles,
+    common_description,
+    record_paths,
+    refuse_other_vocabulary,
+)
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.tokenization.wordpiece import (
-    FullTokenizer,
-    read_vocabulary,
-    refuted_case,
-    vocabulary_sha256,
-)
+from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
 
@@ -143,7 +143,7 @@ def run(strategy: tf.distribute.Strategy) -> None:
     train_batches = make_train_batches(config) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
     trainer = make_trainer(config, strategy)
-    load_first_weights(trainer, folder, metadata.do_lower_case)
+    load_first_weights(trainer, folder, data, metadata.do_lower_case)
     if FLAGS.do_train:
         settings = make_run_settings(config, strategy, train_batches)
         files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
@@ -255,18 +255,6 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     return data, undescribed
 
 
-def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
-    """Raises `InputError` if a vocabulary is not that of the data."""
-    pieces = read_vocabulary(path)
-    if vocabulary_sha256(pieces) != data.vocab_sha256:
-        raise InputError(
-            f"{path} with {len(pieces)} word pieces, for data made with another vocabulary: "
-            f"{data.vocab_file} with {data.vocab_size}",
-            f"the vocabulary with SHA-256 {data.vocab_sha256}",
-            "give the data's --vocab_file, and an --output_dir of its own; or make the data again",
-        )
-
-
 def open_files(patterns: str, config: BertConfig) -> RecordFiles:
     """The record files, checked against flags and model."""
     record = pretraining_record(
@@ -339,7 +327,10 @@ def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Traine
 
 
 def load_first_weights(
-    trainer: Trainer, folder: tf1.CheckpointFolder, do_lower_case: bool | None
+    trainer: Trainer,
+    folder: tf1.CheckpointFolder,
+    data: DataDescription | None,
+    do_lower_case: bool | None,
 ) -> None:
     """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from."""
     if latest := folder.latest():
@@ -349,6 +340,11 @@ def load_first_weights(
         source = loading.open_weights(FLAGS.init_checkpoint)
         loading.config_of(source, FLAGS.bert_config_file)  # refuses one that contradicts it
         loading.refuse_other_case(source, do_lower_case)
+        if data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
+            logging.warning(
+                "%s has another vocabulary than the data: pieces take weights by line number.",
+                source.path,
+            )
         logging.info("%s", loading.load_checkpoint(trainer.model, source))
     elif not FLAGS.do_train:
         raise InputError(

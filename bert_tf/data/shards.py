@@ -26,6 +26,7 @@ from bert_tf.files import (
     read_json,
     whole_file,
 )
+from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
@@ -232,6 +233,18 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
                 )
     undescribed = next((path for path, data in found.items() if data is None), None)
     return (described[0][1] if described else None), undescribed
+
+
+def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
+    """Raises `InputError` if a vocabulary is not that of the data."""
+    pieces = read_vocabulary(path)
+    if vocabulary_sha256(pieces) != data.vocab_sha256:
+        raise InputError(
+            f"{path} with {len(pieces)} word pieces, for data made with another vocabulary: "
+            f"{data.vocab_file} with {data.vocab_size}",
+            f"the vocabulary with SHA-256 {data.vocab_sha256}",
+            "give the data's --vocab_file, and an --output_dir of its own; or make the data again",
+        )
 
 
 # ---------------------------------------------------------------------------- writing

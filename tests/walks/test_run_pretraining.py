@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from walking import (
     SIZES,
+    describe,
     in_process,
     read_tensors,
     run,
@@ -214,7 +215,7 @@ def test_masked_lm_only(tmp_path):
 # ---------------------------------------------------------------------------- the case of the data
 
 
-def test_the_case_of_the_data_goes_with_the_model(tmp_path):
+def test_the_case_of_the_data_goes_with_the_model(tmp_path, caplog):
     """From the text through records, checkpoint and export: no step guesses it."""
     write_vocabulary(tmp_path / "small.txt", 100)
     vocabulary = tmp_path / "vocab.txt"
@@ -242,6 +243,11 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path):
     with in_process("run_pretraining.py") as main:
         main(**flags, vocab_file=vocabulary, output_dir=tmp_path / "run")
         main(**flags, output_dir=tmp_path / "plain")
+        assert "another vocabulary" not in caplog.text
+        describe(write_records(tmp_path / "other", 8, seed=3), tmp_path / "small.txt")
+        flags["input_file"] = tmp_path / "other"
+        main(**flags, output_dir=tmp_path / "next", init_checkpoint=tmp_path / "run")
+        assert "model.ckpt-1 has another vocabulary than the data" in caplog.text
     for name in ("run", "plain"):  # recorded without a vocabulary too, which may be given later
         known = json.loads((tmp_path / name / "model_facts.json").read_text())
         assert known["do_lower_case"] is False
