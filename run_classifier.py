@@ -74,7 +74,8 @@ def define_flags() -> None:
         "label_kind",
         "classes",
         ["classes", "regression", "multi_label"],
-        f"{OWN_FILES_HELP} a label is a name, a number, or names with --label_separator between.",
+        f"{OWN_FILES_HELP} a label is a name, a number, or names with --label_separator between, "
+        "in jsonl also a list of names.",
     )
     flags.DEFINE_list(
         "labels", [], f"{OWN_FILES_HELP} the labels' names; default: those of the training data."

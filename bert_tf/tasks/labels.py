@@ -35,10 +35,11 @@ TAG = re.compile(r"([BISUEL])-(.+)")
 GREATEST = float(np.finfo(np.float32).max)  # scores are float32 in records
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
-# A list, dict, tuple or vector of 0 and 1 as a program prints it: no name of a label.
-PRINTED = re.compile(
-    r"\[.*\]|\{.*\}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)|[01](?:\W+[01]){2,}",
-    re.DOTALL,
+# Also a list, dict, tuple or vector of 0 and 1 as a program prints it.
+NO_NAME = re.compile(
+    rf"{MISSING.pattern}|\[.*\]|\{{.*\}}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)"
+    r"|[01](?:\W+[01]){2,}",
+    re.DOTALL | re.IGNORECASE,
 )
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # of JSON
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
@@ -117,17 +118,15 @@ class Labels:
     def _parse_several(self, value) -> tuple[str, ...]:
         if self.is_missing(value):
             raise ValueError("labels; an empty cell or list where none applies")
-        cells = value if isinstance(value, list | tuple) else [value]
-        cells = value.split(self.separator) if isinstance(value, str) else cells
+        cells, whole = value if isinstance(value, list | tuple) else [value], []
+        if isinstance(value, str):
+            cells, whole = value.split(self.separator), [value.strip()]
         texts = [text_of(cell) for cell in cells]
-        known = set(self.names).union(self.synonyms)
-        for text in (value.strip() if isinstance(value, str) else "", *texts):
-            if text is None or (
-                (PRINTED.fullmatch(text) or MISSING.fullmatch(text)) and not known.issuperset(texts)
-            ):
-                raise ValueError(self.describe_several())
-        names = [self._known(text) for text in texts if text]
-        if len(set(names)) < len(names):
+        are_names = None not in texts
+        if are_names and not {*self.names, *self.synonyms}.issuperset(texts):
+            are_names = not any(map(NO_NAME.fullmatch, [*whole, *texts]))
+        names = [self._known(text) for text in texts if text] if are_names else []
+        if not are_names or len(set(names)) < len(names):
             raise ValueError(self.describe_several())
         return tuple(names)
 
