@@ -210,11 +210,10 @@ class Labels:
             name for label in labels for name in ((label,) if isinstance(label, str) else label)
         }
 
-    @property
-    def separated(self) -> list[str]:
-        """The names that hold a usual separator, and so may be several names."""
-        separators = {*SEPARATORS, self.separator}
-        return [name for name in self.names if any(one in name for one in separators)]
+    def separated(self) -> dict[str, list[str]]:
+        """The names that hold a usual separator, and so may be several names, by separator."""
+        found = {one: [name for name in self.names if one in name] for one in SEPARATORS}
+        return {separator: names for separator, names in found.items() if names}
 
     @property
     def are_binary(self) -> bool:

@@ -211,11 +211,12 @@ class Task:
             )
         if self.labels.are_fixed or self.head == "token_labels":
             return
-        if found.separated:
+        for separator, names in found.separated().items():
+            kind = "" if self.head == "multi_label" else "--label_kind=multi_label "
             logging.warning(
-                "%d labels hold a separator and are taken as one name each: %s. If they are "
-                "several names, use --label_kind=multi_label and --label_separator.",
-                *(len(found.separated), ", ".join(map(repr, found.separated[:3]))),
+                "%d labels hold %r and are taken as one name each: %s. If they are several names, "
+                "use %s--label_separator=%r.",
+                *(len(names), separator, ", ".join(map(repr, names[:3])), kind, separator),
             )
         if missing := {"None", "null"}.intersection(found.names):
             logging.warning(
