@@ -199,7 +199,7 @@ def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
 
 
 def _number(default: float, **bounds: float) -> Any:
-    return dataclasses.field(default=default, metadata={"low": 0, **bounds})
+    return dataclasses.field(default=default, metadata={"low": 0, "high": 1e6, **bounds})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -67,11 +67,8 @@ def is_file(path: str) -> bool:
 def check_regular(path: str) -> None:
     """Raises `InputError` for a pipe, socket or device: reading it might never end."""
     if not is_remote(path) and _is_special(path):
-        raise InputError(
-            f"{path}, which is a pipe, a socket or a device",
-            "a regular file",
-            "save what it gives to a file, and name that",
-        )
+        received = f"{path}, which is a pipe, a socket or a device"
+        raise InputError(received, "a regular file", "save what it gives to a file, and name that")
 
 
 def _is_special(path: str) -> bool:
@@ -143,10 +140,8 @@ def read_json(
       InputError: there is no such file, it cannot be read, or is no JSON object.
     """
     with path_errors(path):
-        if not gfile().exists(path) or gfile().isdir(path):
-            raise InputError(
-                received=f"{path}, which is not a file", expected=expected, remedy=remedy
-            )
+        if not is_file(path):
+            raise InputError(f"{path}, which is not a file", expected, remedy)
         check_regular(path)
         with gfile().GFile(path, "rb") as file:
             raw = file.read()

@@ -121,7 +121,7 @@ def test_dropouts_that_are_no_probabilities(name, value):
 
 
 @pytest.mark.parametrize("name", ["initializer_range", "layer_norm_eps"])
-@pytest.mark.parametrize("value", [False, -1e-9, math.inf, math.nan, 10**400, "0.02", None])
+@pytest.mark.parametrize("value", [False, -1e-9, math.inf, math.nan, 1e300, 10**400, "0.02", None])
 def test_other_numbers_that_are_none(name, value):
     with pytest.raises(InputError, match=f"{name} "):
         BertConfig.from_dict(UNCASED_BASE | {name: value})

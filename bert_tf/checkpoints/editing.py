@@ -14,7 +14,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
-from bert_tf.tokenization.wordpiece import FullTokenizer, is_cased
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE, FullTokenizer, is_cased
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 POOLER = "bert/pooler/dense/kernel"
@@ -133,12 +133,20 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
             "put vocab.txt beside the weights, or name it with --vocab_file",
         )
     wrong = sorted(
-        {p for p in pieces if p in known or pieces.count(p) > 1 or not p or p != p.strip()}
+        {
+            p
+            for p in pieces
+            if p in known
+            or pieces.count(p) > 1
+            or not p
+            or p != p.strip()
+            or LONE_SURROGATE.search(p)
+        }
     )
     if wrong:
         raise InputError(
             f"--extra_tokens with {', '.join(map(repr, wrong))}",
-            "tokens that are new to the vocabulary, each once",
+            "tokens in UTF-8 that are new to the vocabulary, each once",
             "leave them out",
         )
     old_rows, hidden_size = _table_shape(weights)

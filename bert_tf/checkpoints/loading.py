@@ -142,6 +142,13 @@ def load_checkpoint(
     _check_report(report, variables, weights.shapes, required)
     values = {name: weights.read(name) for name in report.matched}
     for name, value in values.items():
+        if not tf.as_dtype(value.dtype).is_floating:
+            raise InputError(
+                f"{weights.path}, whose {name} has values of the type {value.dtype.name}",
+                "floating-point numbers",
+                "give a checkpoint that is not quantized",
+            )
+    for name, value in values.items():
         variables[name].assign(value)
     return report
 

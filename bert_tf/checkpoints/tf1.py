@@ -140,7 +140,8 @@ class CheckpointReader:
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
-        return json.loads(self.read(RUN_SETTINGS)) if RUN_SETTINGS in self.shapes else {}
+        with self._damage_errors():
+            return dict(json.loads(self.read(RUN_SETTINGS)) if RUN_SETTINGS in self.shapes else {})
 
     def _damage_errors(self):
         return damage_errors(self.prefix, "a complete checkpoint, its .index and all .data files")

@@ -221,6 +221,7 @@ def test_extra_tokens_depend_on_the_seed(tensors):
         (model_files.PIECES, ["new", "new"], "new"),
         (model_files.PIECES, [""], "''"),
         (model_files.PIECES, [" a"], "' a'"),
+        (model_files.PIECES, ["\udcff"], r"\\udcff"),
         (None, ["new"], "without a vocabulary"),
     ],
 )

@@ -316,6 +316,19 @@ def test_the_table_against_the_vocabulary(tmp_path, caplog):
     assert tokenizer_of(none_there, config, str(given)).vocab_size == 41
 
 
+@pytest.mark.parametrize(
+    "values", [np.array([b"x"] * 22), np.arange(22), np.ones(22, np.complex64)]
+)
+def test_weights_that_are_no_numbers_of_floating_point(tmp_path, tensors, values):
+    name = "bert/embeddings/LayerNorm/gamma"
+    model = pretraining_model(small.CONFIG)
+    before = model.get_weights()
+    with pytest.raises(InputError, match=f"whose {name} has values of the type"):
+        load_checkpoint(model, write(tmp_path / "a", tensors | {name: values}))
+    for weight, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
 FOLDERS = {  # of each format, and a file in it
     "hugging_face": ("model.safetensors", "pytorch_model.bin", "config.json", "tokenizer.json",
                      "model.safetensors.index.json", "tokenizer_config.json", "vocab.txt",

@@ -394,6 +394,13 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
 # ---------------------------------------------------------------------------- run settings
 
 
+@pytest.mark.parametrize("settings", [b"{", b"3", b"[1]", b"\xff", b"[" * 100_000, np.int64(3)])
+def test_run_settings_that_are_none(tmp_path, settings):
+    reader = CheckpointReader(write(tmp_path / "a", {RUN_SETTINGS: settings}))
+    with pytest.raises(InputError, match="which cannot be read"):
+        reader.run_settings()
+
+
 def test_run_settings(tmp_path):
     prefix = write(tmp_path / "a", {RUN_SETTINGS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
     reader = CheckpointReader(prefix)
