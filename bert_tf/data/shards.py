@@ -3,7 +3,7 @@
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -61,31 +61,18 @@ class RecordFiles:
 
     def _index(self, path: str) -> np.ndarray:
         """Where each record of the file begins, and at last where the file ends."""
-        with path_errors(path):
-            size = tf.io.gfile.stat(path).length
-            if size == 0:
-                raise InputError(
-                    f"{path}, an empty file",
-                    "a TFRecord file with at least one record",
-                    "make the file again, or leave it out",
-                )
-            offsets, reader = [0], tf_record_io.tf_record_random_reader(path)
-            with _opened(path, buffering=READ_BYTES) as stream:
-                while (begin := offsets[-1]) < size:
-                    try:
-                        _check_length(stream, begin, size)
-                        serialized, next_offset = reader.read(begin)
-                    except (IndexError, tf.errors.DataLossError):  # IndexError: the file ends
-                        raise InputError(
-                            f"{path}, damaged or cut off after {len(offsets) - 1} records "
-                            f"(byte {begin} of {size})",
-                            "a complete TFRecord file",
-                            "copy or make the file again",
-                        ) from None
-                    if begin == 0:
-                        self.record.check_kind(serialized, where=f"{path}, record 1")
-                    offsets.append(next_offset)
-        check_described(path, len(offsets) - 1, size)
+        offsets = [0]
+        for serialized, end in read_records(path):
+            if len(offsets) == 1:
+                self.record.check_kind(serialized, where=f"{path}, record 1")
+            offsets.append(end)
+        if len(offsets) == 1:
+            raise InputError(
+                f"{path}, an empty file",
+                "a TFRecord file with at least one record",
+                "make the file again, or leave it out",
+            )
+        check_described(path, len(offsets) - 1, offsets[-1])
         return np.asarray(offsets, np.int64)
 
     def _locate(self, row: int) -> tuple[int, int]:
@@ -156,6 +143,33 @@ class RecordFiles:
         )
 
 
+def read_records(path: str) -> Iterator[tuple[bytes, int]]:
+    """The records of a TFRecord file, each with the byte at which the next one begins.
+
+    Raises:
+      InputError: the file cannot be read, is damaged or cut off.
+    """
+    with path_errors(path):
+        size, begin, count = tf.io.gfile.stat(path).length, 0, 0
+        if not size:  # a pipe, maybe, which opens when somebody writes
+            return
+        reader = tf_record_io.tf_record_random_reader(path)
+        with _opened(path, buffering=READ_BYTES) as stream:
+            while begin < size:
+                try:
+                    _check_length(stream, begin, size)
+                    serialized, end = reader.read(begin)
+                except (IndexError, tf.errors.DataLossError):  # IndexError: the file ends
+                    raise InputError(
+                        f"{path}, damaged or cut off after {count} records "
+                        f"(byte {begin} of {size})",
+                        "a complete TFRecord file",
+                        "copy or make the file again",
+                    ) from None
+                yield serialized, end
+                begin, count = end, count + 1
+
+
 def _opened(path: str, *, buffering: int = 0) -> BinaryIO:
     """An open file; local ones without GFile, which fetches half a megabyte for each read."""
     if is_remote(path):
@@ -164,7 +178,7 @@ def _opened(path: str, *, buffering: int = 0) -> BinaryIO:
 
 
 def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
-    """Raises IndexError if a record ends behind its file: the reader allocates what it says."""
+    """Raises IndexError if a record ends beyond its file: the reader trusts its length."""
     stream.seek(begin)
     length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
     if length > min(size - begin - HEADER_BYTES - FOOTER_BYTES, LONGEST_RECORD):
