@@ -1,5 +1,6 @@
 """Checkpoints: the original's files in and out, what is refused, and what survives a kill."""
 
+import os
 import pathlib
 import shutil
 
@@ -14,6 +15,7 @@ from model_files import write_bundle as write
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
     RUN_SETTINGS,
@@ -423,3 +425,38 @@ def test_warn_of_changed_settings(caplog):
         warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("Resuming with seed 4; the run was begun with 3.")
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    synced, rename = tf1.synced, tf.io.gfile.rename
+
+    def traced(name, function):
+        def call(path, *target, **more):
+            calls.append(f"{name} {os.path.relpath([path, *target][-1], tmp_path)}")
+            return function(path, *target, **more)
+
+        return call
+
+    monkeypatch.setattr(tf1, "synced", traced("sync", synced))
+    monkeypatch.setattr(tf.io.gfile, "rename", traced("rename", rename))
+    folder = CheckpointFolder(tmp_path)
+    folder.save(3, {"a": np.zeros(5, np.float32)})
+    suffixes = (".data-00000-of-00001", ".index")
+    of_files = [(f"sync incomplete_checkpoint/checkpoint{suffix}", f"rename model.ckpt-3{suffix}")
+                for suffix in suffixes]  # fmt: skip
+    assert calls == [*of_files[0], *of_files[1], "sync .", "rename checkpoint"]
+
+
+def test_ctrl_c_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch):
+    folder = CheckpointFolder(tmp_path)
+    first = folder.save(3, {"a": np.zeros(5, np.float32)})
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf1, "synced", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        folder.save(4, {"a": np.zeros(5, np.float32)})
+    assert folder.latest() == first
+    assert not (tmp_path / "incomplete_checkpoint").exists()

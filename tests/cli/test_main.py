@@ -1,6 +1,8 @@
 """How a command ends: exit codes and messages, with other processes or without."""
 
+import concurrent.futures
 import functools
+import os
 import pathlib
 import signal
 import subprocess
@@ -10,9 +12,11 @@ import types
 
 import pytest
 import tensorflow as tf
+from walking import in_process
 
-from bert_tf import cluster, runtime
+from bert_tf import cluster, files, runtime
 from bert_tf.cli import main as command
+from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -236,3 +240,32 @@ def test_a_list_of_verbs_that_is_not_read():
     code, _, said = in_a_shell(f"{line} >/dev/full")
     assert code == 1
     assert "No space left" in said
+
+
+# ---------------------------------------------------------------------------- one run, one folder
+
+RUNS = {  # what is enough to come to the lock: nothing of it is read before
+    "run_pretraining.py": {"bert_config_file": "c", "input_file": "i", "do_train": True},
+    "run_classifier.py": {
+        "task_name": "mrpc", "data_dir": "d", "init_checkpoint": "m", "do_train": True,
+    },
+    "run_squad.py": {"init_checkpoint": "m", "do_predict": True, "predict_file": "p"},
+    "extract_features.py": {"input_file": "i", "init_checkpoint": "m"},
+    "convert": {"from": "m"},
+    "predict": {"model": "m"},
+}  # fmt: skip
+OUTPUTS = {"extract_features.py": "output_file", "convert": "to", "predict": "output_file"}
+
+
+@pytest.mark.parametrize("script", RUNS)
+def test_an_output_that_another_process_writes_is_refused_at_once(tmp_path, script):
+    output = tmp_path / "out"
+    is_folder = script not in OUTPUTS
+    flag = {OUTPUTS.get(script, "output_dir"): output}
+    with concurrent.futures.ThreadPoolExecutor(1) as other, in_process(script) as main:
+        lock = files.locked(str(output), folder=is_folder)
+        other.submit(lock.__enter__).result()
+        with pytest.raises(InputError, match=rf"out, which process {os.getpid()} .+ is writing"):
+            main(**RUNS[script], **flag)
+        other.submit(lock.__exit__, None, None, None).result()
+    assert not list(tmp_path.iterdir())

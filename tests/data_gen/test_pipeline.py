@@ -452,7 +452,7 @@ def test_the_command_ends_with_a_message_and_no_traceback(tmp_path, vocab_file):
 def test_a_folder_without_rights(tmp_path, vocab_file):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match="cannot be written"):
         create(make_job(folder, vocab_file))
 
 
