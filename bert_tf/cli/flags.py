@@ -241,13 +241,7 @@ def define_pretraining_data() -> None:
     define_texts()
     define_vocabulary()
     flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
-    define_count(
-        "max_seq_length",
-        128,
-        "Tokens of a sequence, [CLS] and [SEP] included.",
-        least=5,
-        most=LONGEST,
-    )
+    define_count("max_seq_length", 128, "Tokens, [CLS] and [SEP] included.", least=5, most=LONGEST)
     define_count("max_predictions_per_seq", 20, "Most masked tokens of a sequence.", most=LONGEST)
     define_count(
         "random_seed", 12345, "Seed of all that is random.", least=-(2**63), most=2**63 - 1

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
@@ -64,3 +66,27 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
         )
     rows = library.as_numpy(builder.as_dataset(split=found, shuffle_files=False))
     return DatasetSplit(rows, dict(builder.info.features.items()), f"{name}, {found}")
+
+
+def plain(value: Any, place: str) -> Any:
+    """A value of a dataset as a value of Python.
+
+    Raises:
+      InputError: bytes in it are not UTF-8; `place` says where.
+    """
+    if hasattr(value, "numpy"):
+        value = value.numpy()
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one, place) for one in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{place}: bytes that are not UTF-8 ({value[:40]!r})",
+                "text in UTF-8",
+                "make the dataset again",
+            ) from None
+    return value

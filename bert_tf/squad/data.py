@@ -123,8 +123,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
                 marked = "is_impossible" in qa or (version_2 and "answers" in qa)
                 unsaid += not example.answers and not marked
                 examples.append(example)
-    repeated = len(examples) - len({example.qas_id for example in examples})
-    if repeated:
+    if repeated := len(examples) - len({example.qas_id for example in examples}):
         logging.warning(
             "%s: %d of %d questions have an id that another has; the last prediction counts",
             *(source, repeated, len(examples)),

@@ -13,9 +13,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from absl import logging
 
+from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.tasks.labels import Label, Labels, TagError, text_of
 from bert_tf.tasks.tables import Column, Columns, Row, pick, read_conll, read_rows, refuse_header
@@ -370,7 +370,7 @@ def _rows_of(
                 "correct the data",
             ) from None
         row = pick(place, values, columns, optional, kind="feature")
-        cells = {part: _plain(value, place) for part, value in row.cells.items()}
+        cells = {part: plain(value, place) for part, value in row.cells.items()}
         yield Row(place, cells | {"label": named(cells.get("label"))})
 
 
@@ -385,28 +385,8 @@ def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping
         if not isinstance(texts, Mapping):
             continue
         if texts.keys() == {"language", "translation"}:
-            languages, translations = (_plain(texts[key], place) for key in sorted(texts))
+            languages, translations = (plain(texts[key], place) for key in sorted(texts))
             texts = dict(zip(languages, translations, strict=True))
         del found[name]
         found |= {f"{name}/{language}": text for language, text in texts.items()}
     return found
-
-
-def _plain(value: Any, place: str) -> Any:
-    """A value of a dataset as a value of Python."""
-    if hasattr(value, "numpy"):
-        value = value.numpy()
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(one, place) for one in value]
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(
-                f"{place}: bytes that are not UTF-8 ({value[:40]!r})",
-                "text in UTF-8",
-                "make the dataset again",
-            ) from None
-    return value
