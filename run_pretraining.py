@@ -169,11 +169,8 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
 def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool | None:
     """The do_lower_case of the data; None: unknown, which is for models without text only.
 
-    Nothing is concluded from the vocabulary: data of either case may be made with any.
-
-    Args:
-      data: the description of the files that have one.
-      undescribed: a file without one.
+    Nothing is concluded from the vocabulary: data of either case may be made with any. `data`
+    describes the files that have a description; `undescribed` is one that has none.
     """
     recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
     sources = {
@@ -235,19 +232,12 @@ def write_files(
 
 
 def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | None]:
-    """What all data were made with, checked against flags; and a file that does not say it."""
+    """What all data were made with, checked; and the first file that does not say it."""
     train = FLAGS.do_train or not FLAGS.eval_input_file
     patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
     paths = [path for pattern in filter(None, patterns) for path in record_paths(pattern)]
     data, undescribed = common_description(paths)
     if data is not None:
-        for name in ("max_seq_length", "max_predictions_per_seq"):
-            if getattr(data, name) != FLAGS[name].value:
-                raise InputError(
-                    f"--{name}={FLAGS[name].value} with data of {name} {getattr(data, name)}",
-                    "the sizes that the data were made with",
-                    f"use --{name}={getattr(data, name)}, or make the data again",
-                )
         config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
         own = f"{FLAGS.output_dir}/{VOCAB_FILE}"  # of a run that is resumed
         for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):

@@ -204,10 +204,6 @@ CASES = (
         {"bert_config_file": "{}/small.json"},
         lambda folder: (write_config(folder / "small.json", vocab_size=99), described()(folder)),
     ),
-    Case(
-        "described length", PRETRAIN, "_per_seq=5 with data of max_predictions_per_seq 7", {},
-        described(max_predictions_per_seq=7),
-    ),
     Case("cut at the end of a record", PRETRAIN, "7 records", {}, cut_at_the_end_of_a_record),
     Case("model of another case", PRETRAIN, "whose model says do_lower_case True",
          {"init_checkpoint": "{}/lower"}, model_of_another_case),
