@@ -3,6 +3,7 @@
 bert-tf plot --output_dir=/models/mine --picture=curves.png
 """
 
+import os
 from collections.abc import Sequence
 
 from absl import flags
@@ -39,7 +40,7 @@ def main(_: Sequence[str]) -> None:
             remedy="check --output_dir",
         )
     with whole_file(FLAGS.picture) as temporary:
-        draw(curves, temporary, kind=FLAGS.picture.rpartition(".")[2])
+        draw(curves, temporary, kind=os.path.splitext(FLAGS.picture)[1][1:] or "png")
     print(f"Wrote {FLAGS.picture}")
 
 
