@@ -4,6 +4,16 @@ import errno
 import os
 import sys
 
+MOST_CHARACTERS = 2000  # of a part of a message; what is in the middle of longer ones is left out
+
+
+def _readable(text: str) -> str:
+    """A part of a message: what was received may be long, and hold codes that terminals obey."""
+    if len(text) > MOST_CHARACTERS:
+        half = MOST_CHARACTERS // 2 - 3
+        text = f"{text[:half]} ... {text[-half:]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
 
 class InputError(ValueError):
     """Something the user gave cannot be used.
@@ -13,6 +23,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, received: str, expected: str, remedy: str):
+        received, expected, remedy = map(_readable, (received, expected, remedy))
         super().__init__(f"Received: {received}\nExpected: {expected}\nTo do: {remedy}")
         self.received, self.expected, self.remedy = received, expected, remedy
 

@@ -1,5 +1,6 @@
 """Texts and JSON in; files out that have their names only when they are whole. Local or remote."""
 
+import collections
 import contextlib
 import glob
 import hashlib
@@ -165,8 +166,7 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, for `object_pairs_hook`; raises `ValueError` if a key is given twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in values if keys.count(key) > 1)
+        (twice, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice[:80]!r} is given twice in one object")
     return values
 

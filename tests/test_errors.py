@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.errors import InputError
+from bert_tf.errors import MOST_CHARACTERS, InputError
 
 
 def test_a_message_has_three_lines():
@@ -24,3 +24,19 @@ def test_libraries_may_catch_it_as_a_wrong_value():
 def test_no_part_may_be_left_out(parts):
     with pytest.raises(TypeError):
         InputError(*parts)
+
+
+def test_what_was_received_may_hold_anything():
+    """Escape codes, what is not visible, half characters; line feeds and other scripts stay."""
+    error = InputError("a\x1b[31m\0\u202e\ud800é 海\n\tb", "c", "d")
+    assert error.received == "a\\x1b[31m\\x00\\u202e\\ud800é 海\n\tb"
+    assert str(InputError(error.received, "c", "d")) == str(error)
+    str(error).encode()
+
+
+def test_a_long_part_is_cut_in_its_middle():
+    error = InputError("begin" + "x" * 10**6 + "end", "b", "c")
+    assert len(error.received) <= MOST_CHARACTERS
+    assert error.received.startswith("beginx")
+    assert error.received.endswith("xend")
+    assert " ... " in error.received

@@ -15,6 +15,7 @@ from bert_tf.files import check_regular, is_remote, read_json
 from bert_tf.runtime import import_extra
 
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")  # what they hold is computed with in float32
+SAFE_TORCH = (2, 6)  # earlier ones run code with weights_only=True as well (CVE-2025-32434)
 
 Tensors = tuple[Mapping[str, tuple[int, ...]], Callable[[str], np.ndarray]]
 
@@ -90,6 +91,12 @@ def _open_pickle(path: str) -> Tensors:
         needed_by=f"{path}, a pickle, which can run code unless PyTorch's loader opens it",
         otherwise=f"convert it to {SAFETENSORS}",
     )
+    if tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_TORCH:
+        raise InputError(
+            f"{path}, a pickle, with PyTorch {torch.__version__}",
+            f"PyTorch {'.'.join(map(str, SAFE_TORCH))} or later: before, a pickle could run code",
+            f"pip install 'bert-tf[torch]', or convert it to {SAFETENSORS}",
+        )
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())

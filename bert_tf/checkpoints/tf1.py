@@ -140,8 +140,14 @@ class CheckpointReader:
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
+        if RUN_SETTINGS not in self.shapes:
+            return {}
         with self._damage_errors():
-            return dict(json.loads(self.read(RUN_SETTINGS)) if RUN_SETTINGS in self.shapes else {})
+            settings = json.loads(self.read(RUN_SETTINGS))
+            steps = [settings.get("num_train_steps", 0), *settings.get(RUN_ENDS, ())]
+            if not all(type(step) is int for step in steps):
+                raise ValueError(f"{RUN_SETTINGS} in it with the steps {steps!r:.80}")
+            return settings
 
     def _damage_errors(self):
         return damage_errors(self.prefix, "a complete checkpoint, its .index and all .data files")

@@ -17,6 +17,7 @@ from bert_tf import runtime
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.runtime import Interrupted, sigterm_came
 
+LONGEST_NAME = 100  # of a flag
 _words: list[str] = []  # the command line without its flags
 
 
@@ -41,10 +42,31 @@ def parse(
     list_shared_flags()
     app.define_help_flags()
     with guard():
+        check_words(sys.argv[1:])
         _words[:] = app.parse_flags_with_usage(sys.argv)
         check_flags(_words[1:])
         if needs_tensorflow:
             runtime.load_tensorflow()
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuses words that no flag can have: absl and TensorFlow fail on them with other errors."""
+    for word in words:
+        name = word.partition("=")[0]
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{word!r}, with bytes that are not UTF-8",
+                "text and names of files in UTF-8",
+                "correct the word, or rename the file",
+            ) from None
+        if name.startswith("-") and len(name) > LONGEST_NAME:
+            raise InputError(
+                f"a flag with a name of {len(name)} characters, {name[:40]}...",
+                "flags as --help lists them",
+                "write --flag=value with an equals sign",
+            )
 
 
 def prepare() -> None:

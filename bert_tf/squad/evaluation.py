@@ -172,8 +172,8 @@ def _evaluate_v2(
     lacking = [qas_id for qas_id in predicted if qas_id not in odds]
     if lacking:
         raise InputError(
-            f"no-answer numbers without question {lacking[0]!r} and {len(lacking) - 1} more that "
-            "are predicted",
+            f"no-answer numbers for {file.source} without question {lacking[0]!r} and "
+            f"{len(lacking) - 1} more that are predicted",
             "a number for each prediction",
             "give the null_odds.json of the same run as the predictions",
         )

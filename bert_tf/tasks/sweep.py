@@ -7,6 +7,7 @@ one if it has no evaluations during training.
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -305,17 +306,23 @@ class TrialFile:
     results: dict[str, float]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluations:
+    """What an evaluations.json holds."""
+
+    values: dict[str, float]  # of the metric, by step
+
+
 def _read_trial(path: str) -> TrialFile:
     return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
 
 
 def _read_evaluations(path: str) -> dict[int, float]:
     """The metric by step, from an evaluations.json."""
-    values = read_json(path, remedy=REMEDY)
-    for step, value in values.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (step.isdecimal() and is_number):
-            received = f"{path} with {step!r:.80}: {value!r:.80}"
+    values = typed(Evaluations, {"values": read_json(path, remedy=REMEDY)}, source=path).values
+    for step in values:
+        if not re.fullmatch("[0-9]{1,18}", step):
+            received = f"{path} with {step!r:.80}"
             raise InputError(received, 'a number for each step, {"100": 0.9}', REMEDY)
     return {int(step): value for step, value in values.items()}
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
+from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.runtime import progress_line
 
 
@@ -82,23 +83,31 @@ Curve = dict[int, float]  # value by step
 def read_curves(output_dir: str) -> dict[str, Curve]:
     """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
 
-    If a step was made again after a resume, its later value counts.
+    If a step was made again after a resume, its later value counts. Values that are no scalars are
+    left out.
+
+    Raises:
+      InputError: a file of summaries has something else in it.
     """
     curves: dict[str, Curve] = {}
     for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
         paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))
-        events = [event for path in paths for event in _read_events(path)]
+        points = [point for path in paths for point in _read_points(path)]
         # File names do not always sort by time.
-        for event in sorted(events, key=lambda event: event.wall_time):
-            for value in event.summary.value:
-                number = float(tf.make_ndarray(value.tensor))
-                curves.setdefault(prefix + value.tag, {})[event.step] = number
+        for _, step, tag, number in sorted(points, key=lambda point: point[0]):
+            curves.setdefault(prefix + tag, {})[step] = number
     return curves
 
 
-def _read_events(path: str) -> Iterator[tf.compat.v1.Event]:
-    try:
-        for serialized in tf.data.TFRecordDataset(path):
-            yield tf.compat.v1.Event.FromString(serialized.numpy())
-    except tf.errors.DataLossError:  # the run was killed while it wrote
-        return
+def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
+    """Time, step, name and number of every scalar."""
+    with damage_errors(path, "the summaries of a training run"):
+        try:
+            for serialized in tf.data.TFRecordDataset(path):
+                event = tf.compat.v1.Event.FromString(serialized.numpy())
+                for value in event.summary.value:
+                    if not value.tensor.tensor_shape.dim:
+                        number = float(tf.make_ndarray(value.tensor))
+                        yield event.wall_time, event.step, value.tag, number
+        except tf.errors.DataLossError:  # the run was killed while it wrote
+            return

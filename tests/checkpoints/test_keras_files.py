@@ -125,6 +125,18 @@ def test_a_foreign_model(tmp_path):
     refused(tmp_path / "model.keras", "stranger")
 
 
+def test_a_lambda_is_not_run(tmp_path):
+    """It holds Python's code, which Keras's safe mode refuses."""
+    trace = tmp_path / "trace"
+    inputs = keras.Input((3,))
+    layer = keras.layers.Lambda(lambda x, path=str(trace): [x, open(path, "w").close()][0])
+    model = keras.Model(inputs, layer(inputs))
+    trace.unlink()  # of this very model
+    model.save(str(tmp_path / "model.keras"))
+    refused(tmp_path / "model.keras", "cannot be read")
+    assert not trace.exists()
+
+
 def test_foreign_weights(tmp_path):
     foreign_model().save_weights(str(tmp_path / "model.weights.h5"))
     (tmp_path / "bert_config.json").write_text(CONFIG.to_json_string())

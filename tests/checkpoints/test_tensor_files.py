@@ -4,6 +4,7 @@ import dataclasses
 import json
 import struct
 import sys
+import types
 
 import model_files
 import numpy as np
@@ -135,4 +136,13 @@ def test_a_pickle_without_torch(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps(model_files.hugging_face_config()))
     (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(InputError, match="a pickle, which can run code"):
+        open_weights(tmp_path)
+
+
+def test_a_pickle_with_a_torch_whose_loader_runs_code(tmp_path, monkeypatch):
+    old = types.SimpleNamespace(__version__="2.5.1+cpu")  # has no `load` to be called
+    monkeypatch.setitem(sys.modules, "torch", old)
+    model_files.write_hugging_face(tmp_path, {})
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"with PyTorch 2\.5\.1\+cpu\n.*PyTorch 2\.6 or later"):
         open_weights(tmp_path)

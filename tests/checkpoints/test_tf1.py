@@ -396,7 +396,11 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
 # ---------------------------------------------------------------------------- run settings
 
 
-@pytest.mark.parametrize("settings", [b"{", b"3", b"[1]", b"\xff", b"[" * 100_000, np.int64(3)])
+@pytest.mark.parametrize(
+    "settings",
+    [b"", b"{", b"3", b"[]", b"[1]", b"null", b"\xff", b"[" * 100_000, np.int64(3),
+     b'{"run_ends": 7}', b'{"num_train_steps": "90"}', b'{"run_ends": [9, 1.5]}'],
+)  # fmt: skip
 def test_run_settings_that_are_none(tmp_path, settings):
     reader = CheckpointReader(write(tmp_path / "a", {RUN_SETTINGS: settings}))
     with pytest.raises(InputError, match="which cannot be read"):

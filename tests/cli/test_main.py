@@ -242,6 +242,25 @@ def test_a_list_of_verbs_that_is_not_read():
     assert "No space left" in said
 
 
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("--output_dir=\udcff\udc9a", "bytes that are not UTF-8"),
+        ("\udcff", "bytes that are not UTF-8"),
+        ("--" + "a" * 5000, "a name of 5002 characters"),
+        ("-" + "x" * 101 + "=3", "a name of 102 characters"),
+    ],
+)
+def test_words_that_no_flag_can_have(word, says):
+    with pytest.raises(InputError, match=says) as caught:
+        command.check_words(["--do_train", word])
+    str(caught.value).encode()
+
+
+def test_long_values_and_words_of_other_scripts_are_words():
+    command.check_words(["--labels=" + "a" * 5000, "--output_dir=/データ/é", "x" * 300])
+
+
 # ---------------------------------------------------------------------------- one run, one folder
 
 RUNS = {  # what is enough to come to the lock: nothing of it is read before

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import small
 import tensorflow as tf
+from frames import framed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_records import NUMBER, PAIR_BYTES, framed, open_numbers
+from small_records import NUMBER, PAIR_BYTES, open_numbers
 
 from bert_tf.data.batches import RecordBatches, choose_lengths, real_lengths
 from bert_tf.data.records import Feature, Record

@@ -10,7 +10,8 @@ import pytest
 import small
 import tensorflow as tf
 import walking
-from small_records import NUMBER, PAIR, PAIR_BYTES, framed, open_numbers, write_numbers
+from frames import framed
+from small_records import NUMBER, PAIR, PAIR_BYTES, open_numbers, write_numbers
 
 from bert_tf.data.records import Feature, Record, description_path, pretraining_record
 from bert_tf.data.shards import (

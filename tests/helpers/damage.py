@@ -16,8 +16,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
-from small_records import framed
+from frames import framed, unframed
 
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -84,8 +83,8 @@ MOST_BYTES = 300_000  # of a damaged file
 def damage_bytes(rng: random.Random, content: bytes) -> bytes:
     """One to three changes anywhere."""
     for _ in range(rng.choice((1, 1, 2, 3))):
-        content = rng.choice(_BYTE_CHANGES)(rng, content)
-    return content[:MOST_BYTES]
+        content = rng.choice(_BYTE_CHANGES)(rng, content)[:MOST_BYTES]
+    return content
 
 
 def _flipped(rng: random.Random, content: bytes) -> bytes:
@@ -298,25 +297,16 @@ def damage_records(rng: random.Random, content: bytes) -> bytes:
         records[at] = damage_bytes(rng, records[at])
     frames = [framed(record) for record in records]
     if kind >= 0.85:
-        length = struct.pack("<Q", rng.choice((0, 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1)))
-        head = length + framed(length)[-4:]  # with the right checksum
-        frames[at] = head + frames[at][len(head) :]
+        length = rng.choice((0, 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1))
+        frames[at] = framed(records[at], length=length)
     elif rng.random() < 0.2:
         rng.choice((frames.reverse, lambda: frames.extend(frames[at:]), lambda: frames.pop(at)))()
     return b"".join(frames)
 
 
-def unframed(content: bytes) -> list[bytes]:
-    """The records of a valid TFRecord file."""
-    records, at = [], 0
-    while at < len(content):
-        (size,) = struct.unpack_from("<Q", content, at)
-        records.append(content[at + 12 : at + 12 + size])
-        at += size + 16
-    return records
-
-
 def _damaged_example(rng: random.Random, record: bytes) -> bytes:
+    import tensorflow as tf  # not at the top: takes seconds, and other damage needs none
+
     example = tf.train.Example.FromString(record)
     features = example.features.feature
     name = rng.choice(sorted(features))
@@ -395,12 +385,23 @@ def damage_zip(rng: random.Random, content: bytes) -> bytes:
     return file.getvalue()
 
 
+def damage_events(rng: random.Random, content: bytes) -> bytes:
+    """Summaries: frames with right checksums around damaged protobufs; or bytes."""
+    if rng.random() < 0.3:
+        return damage_bytes(rng, content)
+    records = unframed(content)
+    at = rng.randrange(len(records))
+    records[at] = damage_bytes(rng, records[at])
+    return b"".join(map(framed, records))
+
+
 WAYS: dict[str, Damage] = {
     "bytes": damage_bytes,
     "lines": damage_lines,
     "json": damage_json,
     "json_lines": damage_json_lines,
     "records": damage_records,
+    "events": damage_events,
     "safetensors": damage_safetensors,
     "zip": damage_zip,
 }

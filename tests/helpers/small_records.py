@@ -1,7 +1,5 @@
 """Records of one number or two features, their bytes worked out by hand, and files of them."""
 
-import struct
-
 import numpy as np
 import tensorflow as tf
 
@@ -18,32 +16,6 @@ PAIR_BYTES = bytes.fromhex(
     "0a 0c  0a 01 62"  # the key "b",
     "       12 07  1a 05  0a 03 03 ac02"  # a Feature with an Int64List of 3 and 300
 )
-
-
-def _table() -> list[int]:
-    """CRC-32C of every byte."""
-    crcs = list(range(256))
-    for _ in range(8):
-        crcs = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in crcs]
-    return crcs
-
-
-_CRCS = _table()
-
-
-def checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as TFRecord files have it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _CRCS[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def framed(data: bytes, *, length: int | None = None) -> bytes:
-    """A record as TFRecord files have it, or one that claims another length."""
-    length = struct.pack("<Q", len(data) if length is None else length)
-    return length + checksum(length) + data + checksum(data)
 
 
 def write_numbers(path, numbers) -> str:

@@ -4,12 +4,13 @@ It is a sorted table of LevelDB's format: blocks of keys and values, and a foote
 the last of them begins. The key "" has the header, every tensor's name its entry, both protobufs.
 """
 
+import importlib
 import random
 import struct
+from typing import Any
 
 from damage import NUMBERS, damage_bytes
-from small_records import checksum
-from tensorflow.core.protobuf import tensor_bundle_pb2
+from frames import checksum
 
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 FOOTER_BYTES = 48
@@ -61,8 +62,13 @@ def damage_index(rng: random.Random, content: bytes) -> bytes:
     return table(dict(sorted(values.items())))
 
 
+def _protobuf(name: str) -> Any:
+    """A class of TensorFlow's, which takes seconds to load."""
+    return getattr(importlib.import_module("tensorflow.core.protobuf.tensor_bundle_pb2"), name)
+
+
 def _damaged_entry(rng: random.Random, value: bytes) -> bytes:
-    entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
+    entry = _protobuf("BundleEntryProto").FromString(value)
     field = rng.choice(_FIELDS)
     if field == "shape" and entry.shape.dim and rng.random() < 0.7:
         rng.choice(entry.shape.dim).size = _int64(rng)
@@ -85,7 +91,7 @@ def _damaged_entry(rng: random.Random, value: bytes) -> bytes:
 
 
 def _damaged_header(rng: random.Random, value: bytes) -> bytes:
-    header = tensor_bundle_pb2.BundleHeaderProto.FromString(value)
+    header = _protobuf("BundleHeaderProto").FromString(value)
     field = rng.choice(("num_shards", "endianness", "version"))
     if field == "num_shards":
         header.num_shards = rng.choice((0, 2, 99, 10**6, 2**31 - 1, -1))

@@ -246,7 +246,13 @@ def test_results_of_a_trial_that_are_damaged(tmp_path, monkeypatch, content):
         trials.train_or_read(Trial(3e-5, 5, str(tmp_path)))
 
 
-@pytest.mark.parametrize("content", ['{"a": 0.5}', '{"-1": 0.5}', '{"10": "x"}', '{"10": true}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *('{"a": 0.5}', '{"-1": 0.5}', '{"10": "x"}', '{"10": true}'),
+        *('{"%s": 0.5}' % ("9" * 5000), '{"10": 1%s}' % ("0" * 400)),
+    ],
+)
 def test_evaluations_that_are_damaged(tmp_path, content):
     path = tmp_path / "best" / "evaluations.json"
     path.parent.mkdir()

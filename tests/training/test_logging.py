@@ -3,9 +3,12 @@
 import pathlib
 import struct
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from frames import framed
 
+from bert_tf.errors import InputError
 from bert_tf.training import logging as progress
 from bert_tf.training.logging import TrainingLog, read_curves
 
@@ -116,6 +119,25 @@ def test_a_killed_run_leaves_a_cut_off_file(tmp_path, clock, cut):
     assert 2 not in curves["examples_per_second"]
     report(tmp_path, clock, 3, 5.0, first=2)
     assert read_curves(str(tmp_path))["loss"] == {1: 10.0, 2: 20.0, 3: 5.0}
+
+
+def test_other_records_are_no_summaries(tmp_path):
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(framed(b"\xff\xff"))
+    with pytest.raises(InputError, match=f"{path}, which cannot be read"):
+        read_curves(str(tmp_path))
+
+
+def test_values_that_are_no_scalars_are_left_out(tmp_path):
+    """Of a size that no memory holds, with one value for all."""
+    event = tf.compat.v1.Event(step=3, wall_time=1.0)
+    for name, size in (("loss", 0), ("huge", 1 << 40)):
+        tensor = event.summary.value.add(tag=name).tensor
+        tensor.CopyFrom(tf.make_tensor_proto(np.float32(1.5)))
+        if size:
+            tensor.tensor_shape.dim.add(size=size)
+    (tmp_path / "events.out.tfevents.1").write_bytes(framed(event.SerializeToString()))
+    assert read_curves(str(tmp_path)) == {"loss": {3: 1.5}}
 
 
 def test_summaries_are_as_tensorboard_wants_them(tmp_path, clock):

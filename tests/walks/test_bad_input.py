@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_records import framed
+from frames import framed
 from walking import (
     SIZES,
     SPECIAL_PIECES,

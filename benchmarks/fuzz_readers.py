@@ -1,0 +1,357 @@
+"""Fuzzes every reader of what users and other programs give: a million damaged inputs, in process.
+
+    python benchmarks/fuzz_readers.py --inputs=1000000 --processes=2
+    python benchmarks/fuzz_readers.py --readers=squad,tokenizers --inputs=50000 --seed=7
+    python benchmarks/fuzz_readers.py --readers=squad --seed=7 --number=4711     one input again
+
+The readers, their valid files and the kinds of damage are those of tests/helpers/readers.py. An
+input is accepted, and its values are then as declared, or refused by a message in three parts that
+names the file. Everything else is a failure: another exception, a process that dies, an input that
+takes more than --seconds or more than --megabytes at once, memory that grows from input to input.
+
+Each reader gets a hundredth of the inputs at least; those that take long no more than that. The
+inputs of a reader run in chunks, in a process each that is started anew when it dies or hangs. The
+same seed gives the same inputs, in any number of processes.
+
+Prints a table, and a command to repeat each failure; exits with 1 if there is one.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import json
+import mmap
+import os
+import pathlib
+import queue
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[1]
+SLOW = (
+    "keras_files",
+    "plan",
+    "summaries",
+    "run_settings",
+    "flags",
+    "export",
+    "tf1_checkpoint",
+)  # milliseconds each
+LEAST_SHARE = 0.01  # of all inputs, for each reader
+CHUNK = 10_000  # inputs of a reader in a row
+WARM_UP = 300  # inputs of a chunk before its memory is measured
+PATIENCE = 4  # times --seconds, until a process that answers no signal is killed
+MEMORY = pathlib.Path("/dev/shm")
+SHOWN = 3  # failures of the same kind at the same place
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Consecutive inputs of a reader."""
+
+    reader: str
+    first: int
+    last: int  # behind the last
+
+
+def main() -> None:
+    """Runs all chunks, prints the table."""
+    options = parse_options()
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
+    if options.child:
+        serve(options)
+        return
+    start = time.monotonic()
+    run = Run(options)
+    run.finish(chunks_of(options))
+    sys.stdout.reconfigure(errors="backslashreplace")
+    print("\n".join(run.table()))
+    seconds = time.monotonic() - start
+    print(f"{sum(run.totals('inputs').values()):,} inputs in {seconds:.0f} s, seed {options.seed}")
+    print("\n".join(run.shown_failures()) or "no failure")
+    sys.exit(1 if run.failures else 0)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of all readers together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--readers", default="", help="names with commas between; default: all")
+    parser.add_argument("--number", type=int, help="of the one input to read")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for an input, at most")
+    parser.add_argument("--megabytes", type=int, default=500, help="that an input may take")
+    parser.add_argument("--growth", type=int, default=150, help="megabytes, over a chunk")
+    parser.add_argument("--group", default="", help="a module with further MAKERS")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def chunks_of(options: argparse.Namespace) -> list[Chunk]:
+    """The chunks of all readers, the slow ones first, so that the processes end together."""
+    names = options.readers.split(",") if options.readers else known_readers(options)
+    if options.number is not None:
+        return [Chunk(name, options.number, options.number + 1) for name in names]
+    least = max(1, round(options.inputs * LEAST_SHARE))
+    slow = [name for name in names if name in SLOW]
+    quick = [name for name in names if name not in SLOW]
+    share = (options.inputs - least * len(slow)) // max(len(quick), 1)
+    sizes = dict.fromkeys(slow, least if quick else options.inputs // len(slow))
+    sizes |= dict.fromkeys(quick, max(share, 1))
+    return [
+        Chunk(name, first, min(first + CHUNK, size))
+        for name, size in sizes.items()
+        for first in range(0, size, CHUNK)
+    ]
+
+
+def known_readers(options: argparse.Namespace) -> list[str]:
+    """The names of all readers; of the further group alone, if there is one."""
+    import readers
+
+    return list(readers.makers(options.group))
+
+
+# -------------------------------------------------------------------------------- the parent
+
+
+class Run:
+    """The chunks that are done, and what came of them."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.done: list[
+            dict[str, Any]
+        ] = []  # a result of each chunk, or of the part before a death
+        self.failures: list[dict[str, Any]] = []
+        self._chunks: queue.Queue[Chunk] = queue.Queue()
+        self._lock = threading.Lock()
+
+    def finish(self, chunks: list[Chunk]) -> None:
+        """Runs the chunks in as many processes as asked for."""
+        for chunk in chunks:
+            self._chunks.put(chunk)
+        threads = [threading.Thread(target=self._work) for _ in range(self.options.processes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work(self) -> None:
+        base = MEMORY if MEMORY.is_dir() else None
+        while True:
+            try:
+                chunk = self._chunks.get_nowait()
+            except queue.Empty:
+                return
+            with tempfile.TemporaryDirectory(dir=base, prefix="fuzz_readers") as folder:
+                self._run_chunk(chunk, pathlib.Path(folder))
+
+    def _run_chunk(self, chunk: Chunk, folder: pathlib.Path) -> None:
+        """A process of its own; what it dies or hangs on is left out by the next one."""
+        while chunk.first < chunk.last:
+            shutil.rmtree(folder / "files", ignore_errors=True)
+            place = folder / "place"
+            place.write_bytes(struct.pack("<q", -1))
+            child = self._start(chunk, folder)
+            is_hung = self._hangs(child, place)
+            (at,) = struct.unpack("<q", place.read_bytes())
+            kind = "hang" if is_hung else "death" if child.returncode else ""
+            if not kind:
+                return
+            errors = (folder / "errors").read_text(errors="replace")[-600:]
+            note = {"reader": chunk.reader, "number": at, "kind": kind}
+            note["text"] = f"the process ended with {child.returncode}: {errors}"
+            with self._lock:
+                self.failures.append(note)
+                counts = {kind: 1, "inputs": max(at + 1 - chunk.first, 0)}
+                self.done.append({"reader": chunk.reader, **counts})
+            if at < 0:  # its files could not be made
+                return
+            chunk = dataclasses.replace(chunk, first=at + 1)
+
+    def _start(self, chunk: Chunk, folder: pathlib.Path) -> subprocess.Popen:
+        command = [sys.executable, __file__, f"--child={folder}", f"--readers={chunk.reader}"]
+        command += [f"--seed={self.options.seed}", f"--seconds={self.options.seconds}"]
+        command += [f"--group={self.options.group}", f"--megabytes={self.options.megabytes}"]
+        child = subprocess.Popen(
+            [*command, f"--inputs={chunk.last}", f"--number={chunk.first}"],
+            stdout=subprocess.PIPE,
+            stderr=(folder / "errors").open("wb"),
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        )
+        threading.Thread(target=self._listen, args=(child,)).start()
+        return child
+
+    def _listen(self, child: subprocess.Popen) -> None:
+        for line in child.stdout:
+            with contextlib.suppress(ValueError):  # what a library prints
+                note = json.loads(line)
+                with self._lock:
+                    (self.failures if "kind" in note else self.done).append(note)
+
+    def _hangs(self, child: subprocess.Popen, place: pathlib.Path) -> bool:
+        """Waits for its end; if it stays at one input, kills it and returns true."""
+        last, since = b"", time.monotonic()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=1)
+                return False
+            if (now := place.read_bytes()) != last:
+                last, since = now, time.monotonic()
+            starts = now == struct.pack("<q", -1)
+            if time.monotonic() - since > PATIENCE * self.options.seconds + 120 * starts:
+                child.kill()
+                child.wait()
+                return True
+
+    def totals(self, name: str) -> dict[str, int]:
+        """A count by reader."""
+        found: dict[str, int] = collections.Counter()
+        for one in self.done:
+            found[one["reader"]] += one.get(name, 0)
+        return found
+
+    def table(self) -> Iterator[str]:
+        """A line for each reader."""
+        columns = ("inputs", "accepted", "refused", "crash", "hang", "death", "memory")
+        yield (
+            f"{'reader':22}"
+            + "".join(f"{name:>10}" for name in columns)
+            + (f"{'ms each':>9}{'peak MB':>9}{'growth':>8}")
+        )
+        counts = {name: self.totals(name) for name in columns}
+        seconds = self.totals("seconds")
+        for reader in counts["inputs"]:
+            of_reader = [one for one in self.done if one["reader"] == reader]
+            peak, growth = (max(one.get(n, 0) for one in of_reader) for n in ("peak", "growth"))
+            each = 1000 * seconds[reader] / max(counts["inputs"][reader], 1)
+            yield (
+                f"{reader:22}"
+                + "".join(f"{counts[n][reader]:10,}" for n in columns)
+                + (f"{each:9.2f}{peak:9,}{growth:8,}")
+            )
+
+    def shown_failures(self) -> Iterator[str]:
+        """The first failures of each kind at each place, and how to repeat them."""
+        seen: dict = collections.Counter()
+        for one in self.failures:
+            key = (one["reader"], one["kind"], one.get("place", one["text"][:60]))
+            seen[key] += 1
+            if seen[key] <= SHOWN:
+                yield f"\n{one['kind']}: {one['text']}\n" + self._command(one)
+        more = sum(max(count - SHOWN, 0) for count in seen.values())
+        if more:
+            yield f"\nand {more} more like these"
+
+    def _command(self, failure: dict[str, Any]) -> str:
+        group = f" --group={self.options.group}" if self.options.group else ""
+        return (
+            f"    python benchmarks/fuzz_readers.py --readers={failure['reader']} "
+            f"--seed={self.options.seed} --number={failure['number']}{group}"
+        )
+
+
+# -------------------------------------------------------------------------------- the child
+
+
+class Hang(BaseException):
+    """An input took too long; no `except Exception` takes it for an error of its own."""
+
+
+def serve(options: argparse.Namespace) -> None:
+    """In its own process: reads inputs --number to --inputs of one reader, prints what came."""
+    import readers
+    from absl import logging
+
+    logging.set_verbosity(logging.FATAL)
+    name, folder = options.readers, pathlib.Path(options.child)
+    reader = readers.make(name, folder / "files", options.group)
+    limit_memory(8 * options.megabytes << 20)
+
+    def too_long(*_: Any) -> None:
+        raise Hang(f"more than {options.seconds} s")
+
+    signal.signal(signal.SIGALRM, too_long)
+    counts: dict = collections.Counter(reader=0)
+    start, warm, peak = time.monotonic(), 0, peak_memory()
+    with (folder / "place").open("r+b") as file, mmap.mmap(file.fileno(), 8) as place:
+        for number in range(options.number, options.inputs):
+            place[:] = struct.pack("<q", number)
+            failure = outcome(readers, reader, options, number, counts)
+            before, peak = peak, peak_memory()
+            if not failure and peak - before > options.megabytes:
+                failure = {"kind": "memory", "text": f"{peak - before} MB for an input"}
+            if failure:
+                counts[failure["kind"]] += 1
+                print(json.dumps({"reader": name, "number": number, **failure}), flush=True)
+            if number - options.number == WARM_UP:
+                warm = memory()
+    counts |= {"inputs": options.inputs - options.number, "seconds": time.monotonic() - start}
+    counts |= {"peak": peak_memory(), "growth": max(memory() - warm, 0) if warm else 0}
+    if counts["growth"] > options.growth:
+        text = f"{counts['growth']} MB more after {counts['inputs']} inputs"
+        failure = {"kind": "memory", "text": text, "number": options.number}
+        print(json.dumps({"reader": name, **failure}), flush=True)
+    print(json.dumps(counts | {"reader": name}), flush=True)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def outcome(
+    readers: Any, reader: Any, options: argparse.Namespace, number: int, counts: dict
+) -> dict[str, str] | None:
+    """Reads one input; counts it, or returns the failure."""
+    rng = random.Random(f"{options.seed}/{options.readers}/{number}")
+    signal.setitimer(signal.ITIMER_REAL, options.seconds)
+    try:
+        counts[readers.attempt(reader, rng)] += 1
+    except Hang as error:
+        return {"kind": "hang", "text": str(error), "place": place_of(error)}
+    except BaseException as error:
+        text = "".join(traceback.format_exception(error, limit=-6))[-3000:]
+        return {"kind": "crash", "text": text, "place": place_of(error)}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return None
+
+
+def place_of(error: BaseException) -> str:
+    """The kind of an error and the last line of this project that it passed."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if str(ROOT) in f.filename]
+    return f"{type(error).__name__} {frames[-1].filename}:{frames[-1].lineno}"
+
+
+def limit_memory(size: int) -> None:
+    """Lets the process take that many bytes more than it has mapped."""
+    mapped = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + size, mapped + size))
+
+
+def memory() -> int:
+    """Megabytes that the process has."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() >> 20
+
+
+def peak_memory() -> int:
+    """Megabytes that the process has had at most; `getrusage` counts what started it as well."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    main()

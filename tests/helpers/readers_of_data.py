@@ -1,0 +1,219 @@
+"""Readers of data: tables, SQuAD and its answers, raw text."""
+
+import json
+import math
+import pathlib
+
+from readers import Reader
+
+from bert_tf.squad import data, evaluation, files
+from bert_tf.squad.answers import Prediction
+from bert_tf.squad.report import report_html
+from bert_tf.tasks.examples import ChoiceColumns, Layout, TextColumns, WordColumns
+from bert_tf.tasks.labels import Labels
+from data_gen.documents import DocumentReader
+
+# ---------------------------------------------------------------------------- tables
+
+ROWS = (
+    ("i0", "It rains.", "Is it dry?", "bad"),
+    ("i1", 'She said "no", then left.', "A 2nd text, with commas", "good"),
+    ("i2", "Ruprecht gründete 1386", "海德堡大学 😀", "bad"),
+    ("i3", "x", "y", "good"),
+)
+COLUMNS = ("id", "first", "second", "label")
+PAIR = {"text_a": "first", "text_b": "second", "label": "label", "id": "id"}
+
+
+def _table(folder: pathlib.Path, layout: Layout, labels: Labels, text: str, way: str) -> Reader:
+    path = folder / f"train.{layout.file_format}"
+    path.write_text(text, encoding="utf-8")
+
+    def read(_: pathlib.Path) -> None:
+        examples = layout.read(str(path), labels)
+        assert examples
+        assert len({example.guid for example in examples}) == len(examples)
+        named = labels.with_names_in(example.label for example in examples)
+        for example in examples:
+            numbers = named.ids(example.label)
+            assert all(math.isfinite(number) for number in numbers)
+            for part in _texts_of(example):
+                assert isinstance(part, str)
+
+    return Reader(folder, {path.name: way}, read)
+
+
+def _texts_of(example) -> list[str]:
+    if hasattr(example, "words"):
+        return list(example.words)
+    return [text for pair in example.pairs for text in pair if text is not None]
+
+
+def tsv(folder: pathlib.Path) -> Reader:
+    """A table with tabs and a header, of classes."""
+    text = "".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS))
+    return _table(folder, TextColumns(**PAIR), Labels(), text, "lines")
+
+
+def tsv_without_header(folder: pathlib.Path) -> Reader:
+    """A table with tabs and columns by position, of numbers."""
+    layout = TextColumns(text_a=1, text_b=2, label=3)
+    text = "".join(f"{a}\t{b}\t{c}\t{number / 2}\n" for number, (a, b, c, _) in enumerate(ROWS))
+    return _table(folder, layout, Labels(head="regression", limits=(0, 5)), text, "lines")
+
+
+def csv(folder: pathlib.Path) -> Reader:
+    """A table with commas and quotes, of several labels a row."""
+    quoted = ([cell.replace('"', '""') for cell in row] for row in (COLUMNS, *ROWS))
+    text = "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in quoted)
+    layout = TextColumns(**PAIR, file_format="csv")
+    return _table(folder, layout, Labels(head="multi_label"), text.replace("good", "x,y"), "lines")
+
+
+def csv_of_choices(folder: pathlib.Path) -> Reader:
+    """SWAG's table: four endings and the number of the right one."""
+    endings = tuple(f"ending{number}" for number in range(4))
+    layout = ChoiceColumns(text_a="sent1", start="sent2", endings=endings, label="label")
+    labels = Labels(head="multiple_choice", names=tuple("0123"))
+    lines = [
+        ",".join(("sent1", "sent2", *endings, "label")),
+        *("a,b,c,d,e,f,2", '"a, b",,c,d,"e ""x""",f,0'),
+    ]
+    return _table(folder, layout, labels, "\n".join(lines) + "\n", "lines")
+
+
+def jsonl(folder: pathlib.Path) -> Reader:
+    """JSON lines, of several labels a row."""
+    rows = (dict(zip(COLUMNS, row, strict=True)) for row in ROWS)
+    text = "".join(json.dumps(row | {"label": ["x", "y"]}) + "\n" for row in rows)
+    layout = TextColumns(**PAIR, file_format="jsonl")
+    return _table(folder, layout, Labels(head="multi_label"), text, "json_lines")
+
+
+def conll(folder: pathlib.Path) -> Reader:
+    """Words with tags."""
+    text = "-DOCSTART- -X- O\n\nRuprecht NNP B-PER\nI. NNP I-PER\nleft VBD O\n\nIn IN O\n"
+    return _table(folder, WordColumns(), Labels(head="token_labels"), text, "lines")
+
+
+# ---------------------------------------------------------------------------- SQuAD
+
+
+def _article(title: str, context: str, *answers: str) -> dict:
+    qas = [
+        {
+            "id": f"{title}{number}",
+            "question": f"Where is {answer or 'nothing'}?",
+            "answers": [{"text": answer, "answer_start": context.index(answer)}] if answer else [],
+            "is_impossible": not answer,
+        }
+        for number, answer in enumerate(answers)
+    ]
+    return {"title": title, "paragraphs": [{"context": context, "qas": qas}]}
+
+
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        _article("Heidelberg", "Ruprecht I founded it in 1386 (see below).", "Ruprecht I", "1386"),
+        _article("大学", "海德堡大学 was\tfounded \u202fin 1386. 😀", "海德堡", "", "1386"),
+    ],
+}
+IDS = [qa["id"] for one in SQUAD["data"] for part in one["paragraphs"] for qa in part["qas"]]
+ENTRY = {"text": "Ruprecht", "probability": 0.75, "start_logit": 3.5, "end_logit": -2.25}
+ANSWERS = {
+    "predictions.json": dict.fromkeys(IDS, "Ruprecht"),
+    "null_odds.json": {qas_id: number - 2.5 for number, qas_id in enumerate(IDS)},
+    "nbest_predictions.json": {qas_id: [ENTRY, ENTRY | {"text": ""}] for qas_id in IDS},
+}
+
+
+def squad(folder: pathlib.Path) -> Reader:
+    """A file of SQuAD v2.0, as for training."""
+    path = folder / "train-v2.0.json"
+    path.write_text(json.dumps(SQUAD), encoding="utf-8")
+
+    def read(_: pathlib.Path) -> None:
+        file = data.read_squad(str(path))
+        for one in data.training_examples(file, version_2_with_negative=True):
+            assert (one.answer is None) == (one.words is None)
+            if one.words:
+                words = data.split_context(one.example.context).words
+                assert 0 <= one.words.start_position <= one.words.end_position < len(words)
+
+    return Reader(folder, {path.name: "json"}, read)
+
+
+def squad_answers(folder: pathlib.Path) -> Reader:
+    """Gold answers, predictions, null odds and n-best lists, as evaluate-squad reads them."""
+    for name, content in {"dev.json": SQUAD, **ANSWERS}.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    gold, predicted, odds, nbest = (str(folder / name) for name in ("dev.json", *ANSWERS))
+
+    def read(_: pathlib.Path) -> None:
+        file, answers = data.read_squad(gold), files.read_predictions(predicted)
+        na_probs, lists = files.read_na_probs(odds), files.read_nbest(nbest)
+        scores = evaluation.evaluate(file, answers, na_probs=na_probs if file.version_2 else None)
+        bounded = {name: n for name, n in scores.items() if not name.endswith(("thresh", "total"))}
+        assert all(0 <= number <= 100 for number in bounded.values()), scores
+        predictions = [
+            Prediction(one.qas_id, lists.get(one.qas_id, []), na_probs.get(one.qas_id))
+            for one in file.examples
+        ]
+        report_html(file, predictions, answers, totals=scores).encode()
+
+    return Reader(folder, dict.fromkeys(("dev.json", *ANSWERS), "json"), read)
+
+
+# ---------------------------------------------------------------------------- text
+
+
+TEXT = "\ufeffA sentence.\nRuprecht gründete 1386.\r\n\n海德堡大学 😀\u2028 and more\n \nEnd\n"
+ARTICLE = """<doc id="12" url="https://x/?curid=12" title="A &amp; B">
+A &amp; B
+
+Ruprecht founded the university in 1386, as <ref>the</ref> third one of the empire.
+short
+</doc>
+"""
+
+
+def _text(folder: pathlib.Path, input_format: str, text: str) -> Reader:
+    path = folder / "text.txt"
+    path.write_text(text, encoding="utf-8")
+
+    def read(_: pathlib.Path) -> None:
+        reader = DocumentReader([str(path)], input_format=input_format)
+        blocks = list(reader.blocks(100))
+        assert [block.index for block in blocks] == list(range(len(blocks)))
+        lines = [line for block in blocks for document in block.documents for line in document]
+        assert all(lines)
+        assert not any("\n" in line for line in lines)
+        assert all(block.documents and all(block.documents) for block in blocks)
+        assert reader.counts["lines"] == len(lines)
+
+    return Reader(folder, {"text.txt": "lines"}, read)
+
+
+def text(folder: pathlib.Path) -> Reader:
+    """Text of pre-training, a sentence a line."""
+    return _text(folder, "text", TEXT)
+
+
+def wikiextractor(folder: pathlib.Path) -> Reader:
+    """Text of pre-training as WikiExtractor writes it."""
+    return _text(folder, "wikiextractor", ARTICLE * 2)
+
+
+MAKERS = {
+    "tsv": tsv,
+    "tsv_without_header": tsv_without_header,
+    "csv": csv,
+    "csv_of_choices": csv_of_choices,
+    "jsonl": jsonl,
+    "conll": conll,
+    "squad": squad,
+    "squad_answers": squad_answers,
+    "text": text,
+    "wikiextractor": wikiextractor,
+}

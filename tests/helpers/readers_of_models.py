@@ -1,0 +1,310 @@
+"""Readers of models: configurations, vocabularies, metadata, and weights of every format."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import shutil
+import unittest.mock
+
+import model_files
+import numpy as np
+import served_models
+import small
+import tensorflow as tf
+from readers import Reader
+
+from bert_tf.checkpoints import hugging_face, tf1
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
+from bert_tf.config import BertConfig
+from bert_tf.modeling import models
+from bert_tf.serving import checksums, loading, rows
+from bert_tf.tasks import sweep
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
+VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
+METADATA = ModelMetadata(
+    do_lower_case=True,
+    architecture="BertForSequenceClassification",
+    labels=("bad", "so so", "good: très"),
+    null_score_diff_threshold=-1.5,
+    task="classification",
+    pairs=False,
+    num_choices=3,
+    max_seq_length=11,
+    doc_stride=5,
+    max_query_length=4,
+    version_2_with_negative=True,
+)
+
+
+def bert_config(folder: pathlib.Path) -> Reader:
+    """bert_config.json."""
+    (folder / "bert_config.json").write_text(CONFIG.to_json_string())
+
+    def read(folder: pathlib.Path) -> None:
+        config = BertConfig.from_json_file(folder / "bert_config.json")
+        for field in dataclasses.fields(config):
+            assert isinstance(getattr(config, field.name), field.type | int), field.name
+        assert config.hidden_size % config.num_attention_heads == 0
+        assert BertConfig.from_dict(json.loads(config.to_json_string())) == config
+
+    return Reader(folder, {"bert_config.json": "json"}, read)
+
+
+def model_facts(folder: pathlib.Path) -> Reader:
+    """model_facts.json."""
+    path = folder / "model_facts.json"
+    path.write_text(METADATA.to_json_string(), encoding="utf-8")
+
+    def read(_: pathlib.Path) -> None:
+        metadata = ModelMetadata.from_json_file(str(path))
+        assert metadata.labels is None or all(isinstance(one, str) for one in metadata.labels)
+        threshold = metadata.null_score_diff_threshold
+        assert threshold is None or np.isfinite(threshold)
+        assert ModelMetadata(**_as_declared(metadata.to_json_string())) == metadata
+
+    return Reader(folder, {path.name: "json"}, read)
+
+
+def _as_declared(text: str) -> dict:
+    values = json.loads(text)
+    return values | ({"labels": tuple(values["labels"])} if "labels" in values else {})
+
+
+def vocabulary(folder: pathlib.Path) -> Reader:
+    """vocab.txt."""
+    (folder / "vocab.txt").write_text(VOCABULARY)
+
+    def read(folder: pathlib.Path) -> None:
+        tokenizer = FullTokenizer(folder / "vocab.txt")
+        assert len(tokenizer.inv_vocab) == tokenizer.vocab_size
+        assert max(tokenizer.vocab.values()) < tokenizer.vocab_size
+        assert tokenizer.convert_ids_to_tokens(tokenizer.vocab.values()) == [*tokenizer.vocab]
+
+    return Reader(folder, {"vocab.txt": "lines"}, read)
+
+
+# ---------------------------------------------------------------------------- weights
+
+
+def read_all(path: str) -> Weights:
+    """Opens weights and reads every tensor."""
+    weights = open_weights(path)
+    for name, shape in weights.shapes.items():
+        value = weights.read(name)
+        assert tuple(np.shape(value)) == tuple(shape), name
+    assert weights.config is None or isinstance(weights.config, BertConfig)
+    assert weights.pieces is None or all(isinstance(piece, str) for piece in weights.pieces)
+    return weights
+
+
+TOKENIZER_FILES = {
+    "tokenizer.json": {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": number, "content": piece, "special": True}
+            for number, piece in enumerate(model_files.SPECIAL)
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {piece: number for number, piece in enumerate(model_files.PIECES)},
+        },
+    },
+    "tokenizer_config.json": {
+        "do_lower_case": True,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+        "do_basic_tokenize": True,
+        "never_split": None,
+        "model_max_length": 13,
+        "unk_token": "[UNK]",
+    },
+    "special_tokens_map.json": {"unk_token": "[UNK]", "sep_token": "[SEP]"},
+    "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
+}
+HUGGING_FACE_CONFIG = model_files.hugging_face_config(
+    architectures=["BertForSequenceClassification"],
+    problem_type="single_label_classification",
+    id2label={"0": "bad", "1": "so so", "2": "good"},
+    label2id={"bad": 0, "so so": 1, "good": 2},
+    layer_norm_eps=1e-12,
+    hidden_dropout_prob=0.1,
+    initializer_range=0.02,
+    position_embedding_type="absolute",
+    transformers_version="4.50.0",
+    torch_dtype="float32",
+    pad_token_id=0,
+    null_score_diff_threshold=-1.5,
+    bert_tf={
+        "max_seq_length": 11,
+        "pairs": False,
+        "of": ["BertForSequenceClassification", "single_label_classification"],
+    },
+)
+
+
+def _hugging_face(folder: pathlib.Path, damaged: dict[str, str]) -> Reader:
+    tensors = model_files.state_dict(model_files.tensors_of("classifier"))
+    files = {"config.json": HUGGING_FACE_CONFIG, "vocab.txt": VOCABULARY, **TOKENIZER_FILES}
+    model_files.write_hugging_face(folder, tensors, config=HUGGING_FACE_CONFIG, files=files)
+    return Reader(folder, damaged, lambda folder: read_all(str(folder)))
+
+
+def hugging_face_config(folder: pathlib.Path) -> Reader:
+    """config.json and sentence_bert_config.json."""
+    return _hugging_face(folder, {"config.json": "json", "sentence_bert_config.json": "json"})
+
+
+def tokenizers(folder: pathlib.Path) -> Reader:
+    """The files of Hugging Face's tokenizers."""
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+    return _hugging_face(folder, {**dict.fromkeys(names, "json"), "vocab.txt": "lines"})
+
+
+def safetensors(folder: pathlib.Path) -> Reader:
+    """model.safetensors."""
+    return _hugging_face(folder, {"model.safetensors": "safetensors"})
+
+
+def safetensors_index(folder: pathlib.Path) -> Reader:
+    """model.safetensors.index.json and two parts."""
+    _hugging_face(folder, {})
+    tensors = hugging_face.open_weights(str(folder))
+    shutil.move(folder / "model.safetensors", folder / "a.safetensors")
+    shutil.copy(folder / "a.safetensors", folder / "b.safetensors")
+    names = [hugging_face.hugging_face_name(name) for name in tensors.shapes]
+    parts = {name: ("a.safetensors", "b.safetensors")[i % 2] for i, name in enumerate(names)}
+    index = {"metadata": {"total_size": 9}, "weight_map": parts}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return Reader(
+        folder, {"model.safetensors.index.json": "json"}, lambda folder: read_all(str(folder))
+    )
+
+
+def keras_files(folder: pathlib.Path) -> Reader:
+    """model.keras and model.weights.h5."""
+    model = models.classifier_model(CONFIG, num_classes=model_files.NUM_CLASSES)
+    model.save(str(folder / "model.keras"))
+    model.save_weights(str(folder / "model.weights.h5"))
+    (folder / "bert_config.json").write_text(CONFIG.to_json_string())
+
+    def read(folder: pathlib.Path) -> None:
+        changed = [name for name, valid in reader.valid.items() if not _same(folder / name, valid)]
+        for name in changed or reader.damaged:
+            read_all(str(folder / name))
+
+    reader = Reader(folder, {"model.keras": "zip", "model.weights.h5": "bytes"}, read)
+    return reader
+
+
+def _same(path: pathlib.Path, content: bytes) -> bool:
+    return path.read_bytes() == content
+
+
+def tf1_checkpoint(folder: pathlib.Path) -> Reader:
+    """A TF1 checkpoint: index, data, the file that names it, and what lies beside it."""
+    prefix = model_files.write_tf1(folder, model_files.tensors_of("classifier"), config=CONFIG)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
+    assert prefix == str(folder / "bert_model.ckpt")
+    damaged = {
+        "bert_model.ckpt.index": "index",
+        f"bert_model.ckpt{tf1.DATA}": "bytes",
+        "checkpoint": "lines",
+    }
+    return Reader(folder, damaged, lambda folder: read_all(str(folder)))
+
+
+RUN = {
+    "task_name": "mrpc",
+    "learning_rate": 5e-5,
+    "seed": 12345,
+    "num_train_steps": 90,
+    "labels": ["bad", "good"],
+    "init_checkpoint": "/models/uncased",
+    "dev_data": None,
+    "xla": True,
+}
+
+
+def run_settings(folder: pathlib.Path) -> Reader:
+    """The settings of a run in its checkpoint, trial.json and evaluations.json."""
+    (folder / "settings.json").write_text(json.dumps(RUN))
+    trial = {"facts": RUN, "results": {"eval_accuracy": 0.75, "eval_loss": 0.5, "global_step": 90}}
+    (folder / "trial.json").write_text(json.dumps(trial))
+    (folder / "evaluations.json").write_text(json.dumps({"30": 0.5, "60": 0.75}))
+    prefix = str(folder / "model.ckpt-90")
+
+    def read(folder: pathlib.Path) -> None:
+        tensors = {tf1.RUN_SETTINGS: (folder / "settings.json").read_bytes()}
+        tf1.write_checkpoint(prefix, tensors, temporary=f"{prefix}.new")
+        settings = tf1.CheckpointReader(prefix).run_settings()
+        tf1.changed_settings(settings, RUN)
+        tf1.is_finished(prefix)
+        with contextlib.suppress(KeyError):  # a setting that the run did not have
+            tf1.check_finished_run(prefix, RUN)
+        found = sweep._read_trial(str(folder / "trial.json"))
+        tf1.changed_settings(found.facts, RUN)
+        assert all(math.isfinite(value) for value in found.results.values())
+        for step, value in sweep._read_evaluations(str(folder / "evaluations.json")).items():
+            assert isinstance(step, int)
+            assert math.isfinite(value)
+
+    names = ("settings.json", "trial.json", "evaluations.json")
+    return Reader(folder, dict.fromkeys(names, "json"), read)
+
+
+# ---------------------------------------------------------------------------- exports
+
+
+def export(folder: pathlib.Path) -> Reader:
+    """export.json and the vocabulary of an export; its SavedModel is loaded once."""
+    made = pathlib.Path(served_models.export("pairs", folder / "made"))
+    names = ("export.json", "assets/vocab.txt", checksums.CHECKSUMS)
+    load = functools.cache(tf.saved_model.load)
+
+    def read(_: pathlib.Path) -> None:
+        listed = made / checksums.CHECKSUMS
+        if not all(_same(made / name, reader.valid[name]) for name in names[:2]):
+            checksums.write_checksums(str(made))  # as whoever changes a file can
+        try:
+            with unittest.mock.patch.object(tf.saved_model, "load", load):
+                model = loading.open_export(str(made))
+            assert list(rows.text_inputs(model.metadata)) == ["text_a", "text_b"]
+            assert isinstance(model.config, BertConfig)
+        finally:
+            listed.write_bytes(reader.valid[checksums.CHECKSUMS])
+
+    reader = Reader(made, {**dict.fromkeys(names, "lines"), "export.json": "json"}, read)
+    return reader
+
+
+MAKERS = {
+    "bert_config": bert_config,
+    "model_facts": model_facts,
+    "vocabulary": vocabulary,
+    "hugging_face_config": hugging_face_config,
+    "tokenizers": tokenizers,
+    "safetensors": safetensors,
+    "safetensors_index": safetensors_index,
+    "keras_files": keras_files,
+    "tf1_checkpoint": tf1_checkpoint,
+    "run_settings": run_settings,
+    "export": export,
+}

@@ -1,0 +1,108 @@
+"""Readers of TFRecord files: records, what lies beside them, and summaries."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import small
+import tensorflow as tf
+from readers import Reader
+
+from bert_tf.data.records import Record, description_path, pretraining_record
+from bert_tf.data.shards import RecordFiles, read_description
+from bert_tf.tasks.features import classifier_record
+from bert_tf.training.logging import read_curves
+
+MODEL = {
+    "vocab_size": small.CONFIG.vocab_size,
+    "type_vocab_size": small.CONFIG.type_vocab_size,
+}
+
+
+def _records(folder: pathlib.Path, record: Record, values: dict) -> Reader:
+    """A file of three records."""
+    path = small.write_records(folder / "train.tfrecord", values, record)
+
+    def read(_: pathlib.Path) -> None:
+        opened = RecordFiles(path, record)
+        found = opened.read(range(len(opened)))
+        for feature in record.features:
+            value = found[feature.name]
+            assert value.shape == (len(opened), feature.size)
+            assert ((value >= feature.least) & (value <= feature.most)).all(), feature.name
+
+    return Reader(folder, {"train.tfrecord": "records"}, read)
+
+
+def pretraining_records(folder: pathlib.Path) -> Reader:
+    """Records of pre-training."""
+    record = pretraining_record(max_seq_length=small.S, max_predictions_per_seq=small.P, **MODEL)
+    return _records(folder, record, small.examples(3))
+
+
+def task_records(folder: pathlib.Path) -> Reader:
+    """Records of a task, as a run keeps them in its folder."""
+    record = classifier_record(max_seq_length=small.S, head="regression", **MODEL)
+    values = small.examples(3) | {"label_ids": np.float32([[0], [1.5], [-2]])}
+    return _records(folder, record, values | {"is_real_example": np.ones([3, 1], np.int64)})
+
+
+def data_description(folder: pathlib.Path) -> Reader:
+    """What data generation leaves beside records."""
+    reader = pretraining_records(folder)
+    content = {
+        "bert_tf_version": "0.1.0",
+        "do_lower_case": True,
+        "vocab_file": "vocab.txt",
+        "vocab_sha256": "0" * 64,
+        "vocab_size": small.CONFIG.vocab_size,
+        "max_seq_length": small.S,
+        "max_predictions_per_seq": small.P,
+        "masked_lm_prob": 0.15,
+        "short_seq_prob": 0.1,
+        "do_whole_word_mask": False,
+        "dupe_factor": 2,
+        "random_seed": 12345,
+        "shard": 1,
+        "num_shards": 1,
+        "num_records": 3,
+        "num_bytes": len(reader.valid["train.tfrecord"]),
+    }
+    path = pathlib.Path(description_path(str(folder / "train.tfrecord")))
+    path.write_text(json.dumps(content))
+
+    def read(folder: pathlib.Path) -> None:
+        found = dataclasses.asdict(read_description(str(folder / "train.tfrecord")))
+        for name, value in found.items():
+            kind = int | float if isinstance(content[name], float) else type(content[name])
+            assert isinstance(value, kind), name
+        reader.read(folder)
+
+    return Reader(folder, {path.name: "json"}, read)
+
+
+def summaries(folder: pathlib.Path) -> Reader:
+    """The summaries that `bert-tf plot` draws."""
+    writer = tf.summary.create_file_writer(str(folder))
+    with writer.as_default():
+        for step in (10, 20):
+            tf.summary.write("loss", tf.constant(7.0 / step), step=step)
+    writer.close()
+    (path,) = folder.iterdir()
+
+    def read(folder: pathlib.Path) -> None:
+        for curve in read_curves(str(folder)).values():
+            for step, value in curve.items():
+                assert isinstance(step, int)
+                assert isinstance(value, float)
+
+    return Reader(folder, {path.name: "events"}, read)
+
+
+MAKERS = {
+    "pretraining_records": pretraining_records,
+    "task_records": task_records,
+    "data_description": data_description,
+    "summaries": summaries,
+}
