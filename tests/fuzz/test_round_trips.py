@@ -1,0 +1,153 @@
+"""What is written is read again as it was: any text, any number, in every format with a writer."""
+
+import dataclasses
+import json
+
+import model_files
+import small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata, tf1
+from bert_tf.checkpoints.metadata import ModelMetadata
+from bert_tf.config import HEADS, typed
+from bert_tf.data.records import DataDescription
+from bert_tf.serving import rows
+from bert_tf.squad import data, files
+from bert_tf.tasks import sweep
+from bert_tf.tasks.examples import WordColumns
+from bert_tf.tasks.labels import Labels
+
+TEXT = st.text(max_size=12)
+FILLED = TEXT.filter(str.strip)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+# What a line of a vocabulary can hold.
+PIECE = FILLED.filter(lambda text: text == text.strip() and "\n" not in text)
+PIECES = st.lists(PIECE, min_size=1, max_size=9, unique=True)
+FEW = settings(derandomize=True, database=None, max_examples=60)
+
+
+def optional(strategy):
+    return st.none() | strategy
+
+
+def written(factory, name: str, text: str) -> str:
+    path = factory.mktemp("file") / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+METADATA = st.builds(
+    ModelMetadata,
+    do_lower_case=optional(st.booleans()),
+    architecture=optional(st.sampled_from(sorted(set(HEADS.values())))),
+    labels=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
+    null_score_diff_threshold=optional(NUMBER),
+    task=optional(st.sampled_from(sorted(HEADS))),
+    pairs=optional(st.booleans()),
+    max_seq_length=optional(st.integers(5, 512)),
+)
+
+
+@FEW
+@given(METADATA)
+def test_metadata(tmp_path_factory, values):
+    path = written(tmp_path_factory, "model_facts.json", values.to_json_string())
+    assert ModelMetadata.from_json_file(path) == values
+
+
+@FEW
+@given(PIECES, st.booleans())
+def test_vocabulary_and_tokenizer(tmp_path_factory, pieces, lower):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    texts = hugging_face_tokenizer.write_tokenizer(pieces, lower, 13)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    assert texts[metadata.VOCAB_FILE] == metadata.vocabulary_text(pieces)
+    read = hugging_face_tokenizer.read_tokenizer(str(folder))
+    assert (list(read.pieces), read.do_lower_case) == (pieces, lower)
+    assert read.vocab_file == str(folder / metadata.VOCAB_FILE)
+
+
+@FEW
+@given(METADATA.filter(lambda one: one.task in (None, "classification")))
+def test_configuration_of_hugging_face(values):
+    """Sizes; and of the metadata what config.json has a name for."""
+    content = hugging_face.write_config(small.CONFIG, values, {"output_weights": (3, 22)})
+    again = json.loads(metadata.json_text(content))
+    assert hugging_face.read_config(again, source="config.json") == small.CONFIG
+    if values.labels and len(values.labels) == 3:
+        assert [again["id2label"][str(i)] for i in range(3)] == list(values.labels)
+
+
+@FEW
+@given(st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, NUMBER))
+def test_predictions_and_null_odds(tmp_path_factory, answers, odds):
+    assert files.read_predictions(written(tmp_path_factory, "p", json.dumps(answers))) == answers
+    assert files.read_na_probs(written(tmp_path_factory, "n", json.dumps(odds))) == odds
+
+
+@FEW
+@given(FILLED, st.lists(st.tuples(TEXT, FILLED), min_size=1, max_size=3))
+def test_squad(tmp_path_factory, context, questions):
+    qas = [
+        {"id": str(number), "question": question, "answers": [{"text": text, "answer_start": 0}]}
+        for number, (question, text) in enumerate(questions)
+    ]
+    content = {"data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]}
+    file = data.read_squad(written(tmp_path_factory, "s.json", json.dumps(content)))
+    assert [(one.question_text, one.answers[0].text) for one in file.examples] == questions
+    assert {one.context for one in file.examples} == {context}
+
+
+WORD = st.text(st.characters(exclude_characters=" \t\r\n", exclude_categories=["Cs"]), min_size=1)
+SENTENCE = st.lists(st.tuples(WORD, st.sampled_from(["O", "B-X", "B-Y"])), min_size=1)
+
+
+@FEW
+@given(st.lists(SENTENCE, min_size=1, max_size=3))
+def test_conll(tmp_path_factory, sentences):
+    sentences = [[("x" + word, tag) for word, tag in one] for one in sentences]
+    text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in one) for one in sentences)
+    path = written(tmp_path_factory, "train.txt", "\n" + text)
+    examples = WordColumns().read(path, Labels(head="token_labels"))
+    assert [list(zip(one.words, one.label, strict=True)) for one in examples] == sentences
+
+
+@FEW
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
+def test_lines_to_predict(pairs):
+    specs = {name: {"shape": [None]} for name in ("a", "b")}
+    model = {"texts": {"a": "", "b": ""}, "signatures": {"serving_default": specs}}
+    lines = [json.dumps(pair).encode() + b"\n" for pair in pairs]
+    items = list(rows.read_items(lines, model, input_format="jsonl", name="x"))
+    assert [tuple(item) for item in items] == pairs
+
+
+@FEW
+@given(st.dictionaries(st.text("abc_"), NUMBER), st.dictionaries(st.integers(0, 10**9), NUMBER))
+def test_trials(tmp_path_factory, results, evaluations):
+    content = json.dumps({"facts": {"seed": 1}, "results": results})
+    assert sweep._read_trial(written(tmp_path_factory, "t.json", content)).results == results
+    path = written(tmp_path_factory, "e.json", json.dumps(evaluations))
+    assert sweep._read_evaluations(path) == evaluations
+
+
+@FEW
+@given(st.dictionaries(TEXT, st.integers() | NUMBER | TEXT | st.lists(TEXT) | st.none()))
+def test_settings_of_a_run(tmp_path_factory, values):
+    prefix = str(tmp_path_factory.mktemp("run") / "model.ckpt-3")
+    model_files.write_bundle(prefix, {tf1.RUN_SETTINGS: json.dumps(values)})
+    assert tf1.CheckpointReader(prefix).run_settings() == values
+
+
+@FEW
+@given(st.builds(DataDescription, **{
+    field.name: {
+        int: st.integers(1, 10**9), float: st.floats(0, 1), bool: st.booleans(), str: FILLED,
+    }[field.type]
+    for field in dataclasses.fields(DataDescription)
+}))  # fmt: skip
+def test_description_of_data(values):
+    again = json.loads(values.to_json_string())
+    assert typed(DataDescription, again, source="info.json") == values
