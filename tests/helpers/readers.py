@@ -14,8 +14,9 @@ import pathlib
 import random
 from collections.abc import Callable, Mapping
 
-from damage import WAYS
-from tensor_index import damage_index
+import damage
+import damage_binary
+import tensor_index
 
 from bert_tf.errors import InputError
 
@@ -28,7 +29,7 @@ _GROUPS = (
     "readers_of_records",
     "readers_of_requests",
 )
-_WAYS = {**WAYS, "index": damage_index}
+WAYS = {**damage.WAYS, **damage_binary.WAYS, "index": tensor_index.damage_index}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Reader:
 
     Attributes:
       folder: where they are; valid, but for the moment of an attempt.
-      damaged: by name the files that are damaged, and the way (a key of damage.WAYS, or index).
+      damaged: by name the files that are damaged, and the way (a key of WAYS).
       read: reads the folder; raises `InputError`, or AssertionError if it accepts what it must not.
       named: what every refusal must contain; by default the folder.
     """
@@ -74,7 +75,7 @@ def attempt(reader: Reader, rng: random.Random) -> str:
     """
     name = rng.choice(sorted(reader.damaged))
     path, valid = reader.folder / name, reader.valid[name]
-    path.write_bytes(_WAYS[reader.damaged[name]](rng, valid))
+    path.write_bytes(WAYS[reader.damaged[name]](rng, valid))
     try:
         reader.read(reader.folder)
     except InputError as error:

@@ -1,7 +1,7 @@
 """Readers of what is asked: command lines, lines to predict, requests to the page, TF_CONFIG."""
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import json
 import os
@@ -20,7 +20,7 @@ from bert_tf.__main__ import VERBS
 from bert_tf.cli import main
 from bert_tf.errors import InputError
 from bert_tf.playground import api, server
-from bert_tf.serving import rows
+from bert_tf.serving import feature_extraction, rows
 from bert_tf.training import distribution
 
 # ---------------------------------------------------------------------------- command lines
@@ -169,6 +169,69 @@ def predict_lines(folder: pathlib.Path) -> Reader:
     return reader
 
 
+def features_lines(folder: pathlib.Path) -> Reader:
+    """The input files of extract_features.py."""
+    (folder / "x.txt").write_text("A fine film.\nwho? ||| Ruprecht 😀\n\n", encoding="utf-8")
+    (folder / "x.jsonl").write_text('{"text": "a"}\n{"text_a": "b", "text_b": "c"}\n')
+
+    def read(folder: pathlib.Path) -> None:
+        for name in changed(reader):
+            path = str(folder / name)
+            for line in feature_extraction.read_lines(path, jsonl=name.endswith("jsonl")):
+                assert isinstance(line.text_a, str)
+                assert isinstance(line.text_b, str | None)
+
+    reader = Reader(folder, {"x.txt": "lines", "x.jsonl": "json_lines"}, read)
+    return reader
+
+
+def client_replies(folder: pathlib.Path) -> Reader:
+    """What a server answers to examples/client.py, and the metadata of a single output."""
+    signature = {"inputs": {"text": {}}, "outputs": {"vector": {"dtype": "DT_FLOAT"}}}
+    metadata = {"metadata": {"signature_def": {"signature_def": {"serving_default": signature}}}}
+    replies = {
+        ":predict": {"outputs": {"label": ["bad", "good"], "probabilities": [[0.25], [0.75]]}},
+        ":predict of one": {"outputs": [[0.5, -1.0], [1e-9, 7]]},
+        "/metadata": metadata,
+    }
+    for name, reply in replies.items():
+        (folder / name.strip("/")).write_text(json.dumps(reply))
+    client = _module_of(pathlib.Path(__file__).parents[2] / "examples" / "client.py")
+    args = client.parse(["--model=m"])
+
+    def read(folder: pathlib.Path) -> None:
+        names = changed(reader)
+        ending = "" if names == [":predict"] else " of one"
+
+        def exchange(_args, path: str, body: bytes | None) -> tuple[int, bytes]:
+            return 200, (
+                folder / ("metadata" if body is None else f":predict{ending}")
+            ).read_bytes()
+
+        try:
+            with unittest.mock.patch.object(client, "exchange", exchange):
+                columns = client.by_rest(args)({"text": ["a", "b"]})
+            for row in client.rows_of(columns, 2):
+                line = client.line_of(row).decode()
+                assert line.count("\n") == 1
+                assert line[:-1].isprintable() or not any(c < " " for c in line[:-1])
+        except client.Failed as error:
+            parts = [line.partition(": ")[2] for line in str(error).split("\n")]
+            raise InputError(*parts) from None
+
+    names = [name.strip("/") for name in replies]
+    reader = Reader(folder, dict.fromkeys(names, "json"), read, named="TensorFlow Serving")
+    return reader
+
+
+def _module_of(path: pathlib.Path):
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class _Echo:
     """A playground without a model, which reads the texts of requests as the real one does."""
 
@@ -244,6 +307,8 @@ MAKERS = {
     "flags": flags,
     "plan": plan,
     "predict_lines": predict_lines,
+    "features_lines": features_lines,
+    "client_replies": client_replies,
     "playground_requests": playground_requests,
     "tf_config": tf_config,
 }
