@@ -13,7 +13,7 @@ Each reader gets a hundredth of the inputs at least; those that take long no mor
 inputs of a reader run in chunks, in a process each that is started anew when it dies or hangs. The
 same seed gives the same inputs, in any number of processes.
 
-Prints a table, and a command to repeat each failure; exits with 1 if there is one.
+Prints what is done, a table, and a command to repeat each failure; exits with 1 if there is one.
 """
 
 import argparse
@@ -50,7 +50,7 @@ SLOW = (
     "tf1_checkpoint",
 )  # milliseconds each
 LEAST_SHARE = 0.01  # of all inputs, for each reader
-CHUNK = 10_000  # inputs of a reader in a row
+CHUNK, SLOW_CHUNK = 50_000, 2_500  # inputs of a reader in a row, in a process of their own
 WARM_UP = 300  # inputs of a chunk before its memory is measured
 PATIENCE = 4  # times --seconds, until a process that answers no signal is killed
 MEMORY = pathlib.Path("/dev/shm")
@@ -106,15 +106,16 @@ def chunks_of(options: argparse.Namespace) -> list[Chunk]:
     if options.number is not None:
         return [Chunk(name, options.number, options.number + 1) for name in names]
     least = max(1, round(options.inputs * LEAST_SHARE))
-    slow = [name for name in names if name in SLOW]
+    slow = sorted((name for name in names if name in SLOW), key=SLOW.index)
     quick = [name for name in names if name not in SLOW]
     share = (options.inputs - least * len(slow)) // max(len(quick), 1)
     sizes = dict.fromkeys(slow, least if quick else options.inputs // len(slow))
     sizes |= dict.fromkeys(quick, max(share, 1))
     return [
-        Chunk(name, first, min(first + CHUNK, size))
+        Chunk(name, first, min(first + step, size))
         for name, size in sizes.items()
-        for first in range(0, size, CHUNK)
+        for step in [SLOW_CHUNK if name in SLOW else CHUNK]
+        for first in range(0, size, step)
     ]
 
 
@@ -139,6 +140,7 @@ class Run:
         self.failures: list[dict[str, Any]] = []
         self._chunks: queue.Queue[Chunk] = queue.Queue()
         self._lock = threading.Lock()
+        self._start_time = time.monotonic()
 
     def finish(self, chunks: list[Chunk]) -> None:
         """Runs the chunks in as many processes as asked for."""
@@ -166,7 +168,7 @@ class Run:
             shutil.rmtree(folder / "files", ignore_errors=True)
             place = folder / "place"
             place.write_bytes(struct.pack("<q", -1))
-            child = self._start(chunk, folder)
+            child = self._child(chunk, folder)
             is_hung = self._hangs(child, place)
             (at,) = struct.unpack("<q", place.read_bytes())
             kind = "hang" if is_hung else "death" if child.returncode else ""
@@ -175,15 +177,13 @@ class Run:
             errors = (folder / "errors").read_text(errors="replace")[-600:]
             note = {"reader": chunk.reader, "number": at, "kind": kind}
             note["text"] = f"the process ended with {child.returncode}: {errors}"
-            with self._lock:
-                self.failures.append(note)
-                counts = {kind: 1, "inputs": max(at + 1 - chunk.first, 0)}
-                self.done.append({"reader": chunk.reader, **counts})
+            self._note(note)
+            self._note({"reader": chunk.reader, kind: 1, "inputs": max(at + 1 - chunk.first, 0)})
             if at < 0:  # its files could not be made
                 return
             chunk = dataclasses.replace(chunk, first=at + 1)
 
-    def _start(self, chunk: Chunk, folder: pathlib.Path) -> subprocess.Popen:
+    def _child(self, chunk: Chunk, folder: pathlib.Path) -> subprocess.Popen:
         command = [sys.executable, __file__, f"--child={folder}", f"--readers={chunk.reader}"]
         command += [f"--seed={self.options.seed}", f"--seconds={self.options.seconds}"]
         command += [f"--group={self.options.group}", f"--megabytes={self.options.megabytes}"]
@@ -199,9 +199,19 @@ class Run:
     def _listen(self, child: subprocess.Popen) -> None:
         for line in child.stdout:
             with contextlib.suppress(ValueError):  # what a library prints
-                note = json.loads(line)
-                with self._lock:
-                    (self.failures if "kind" in note else self.done).append(note)
+                self._note(json.loads(line))
+
+    def _note(self, note: dict[str, Any]) -> None:
+        """Keeps a failure, or the counts of a chunk, and shows it on the error stream."""
+        shown = f"{time.monotonic() - self._start_time:6.0f} s  {note['reader']:22}"
+        with self._lock:
+            if "kind" in note:
+                self.failures.append(note)
+                shown += f"{note['kind']} at --number={note['number']}"
+            else:
+                self.done.append(note)
+                shown += f"{note['inputs']:9,} inputs"
+            print(shown, file=sys.stderr, flush=True)
 
     def _hangs(self, child: subprocess.Popen, place: pathlib.Path) -> bool:
         """Waits for its end; if it stays at one input, kills it and returns true."""
