@@ -215,10 +215,11 @@ class CheckpointFolder:
         self._keep_max = keep_max
         self._temporary = os.path.join(self.path, "incomplete_checkpoint")
         if cluster.is_chief():
-            trial = os.path.join(self.path, f"trial_{os.getpid()}")
+            trial = os.path.join(self.path, ".trial")  # one name: what is left of a kill is removed
             with path_errors(self.path, "written"):
                 tf.io.gfile.makedirs(trial)
-                tf.io.gfile.rmtree(trial)
+                with contextlib.suppress(tf.errors.NotFoundError):  # another process was faster
+                    tf.io.gfile.rmtree(trial)
 
     def latest(self) -> str | None:
         """The prefix of the latest checkpoint, or None.

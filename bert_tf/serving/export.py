@@ -139,27 +139,35 @@ def export_checkpoint(
         _check_folder(export_dir, file_format)
         # Its own: other processes may export into the same folder.
         temporary = tf.io.gfile.join(export_dir, f"{INCOMPLETE}{uuid.uuid4().hex}")
-    try:
-        if file_format == SAVED_MODEL:
-            model_name = export_dir.rpartition("/")[2] or task.name
-            _write_saved_model(task, temporary, model_name)
-            converted = None
-        else:
-            _write_vocabulary(task, temporary)
-            with _without_chatter():
-                converted = portable.write_portable(task, temporary, name=file_format, int8=int8)
-        metadata = model_card.metadata_of(task, source.path, commands=commands, converted=converted)
-        card = model_card.model_card(metadata, task.title)
-        text = model_card.metadata_text(metadata)
-        with files.path_errors(export_dir, "written"):
-            files.write_text(tf.io.gfile.join(temporary, METADATA_FILE), text)
-            files.write_text(tf.io.gfile.join(temporary, MODEL_CARD), card)
-            write_checksums(temporary)
-            return _publish(temporary, export_dir, last=MODEL_FILES[file_format])
-    finally:
-        with files.path_errors(export_dir, "written"):
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.rmtree(temporary)
+    with files.locked(temporary):
+        try:
+            converted = _write_model(task, temporary, export_dir, file_format, int8=int8)
+            metadata = model_card.metadata_of(
+                task, source.path, commands=commands, converted=converted
+            )
+            card = model_card.model_card(metadata, task.title)
+            text = model_card.metadata_text(metadata)
+            with files.path_errors(export_dir, "written"):
+                files.write_text(tf.io.gfile.join(temporary, METADATA_FILE), text)
+                files.write_text(tf.io.gfile.join(temporary, MODEL_CARD), card)
+                write_checksums(temporary)
+                return _publish(temporary, export_dir, last=MODEL_FILES[file_format])
+        finally:
+            with files.path_errors(export_dir, "written"):
+                if tf.io.gfile.exists(temporary):
+                    tf.io.gfile.rmtree(temporary)
+
+
+def _write_model(
+    task: ServingTask, folder: str, export_dir: str, file_format: str, *, int8: bool
+) -> dict[str, Any] | None:
+    """Writes model and vocabulary; returns what `portable.write_portable` says of a conversion."""
+    if file_format == SAVED_MODEL:
+        _write_saved_model(task, folder, export_dir.rpartition("/")[2] or task.name)
+        return None
+    _write_vocabulary(task, folder)
+    with _without_chatter():
+        return portable.write_portable(task, folder, name=file_format, int8=int8)
 
 
 def _check_folder(export_dir: str, file_format: str) -> None:
@@ -173,11 +181,15 @@ def _check_folder(export_dir: str, file_format: str) -> None:
                     "a folder with versions of one format",
                     "choose another --export_dir",
                 )
-    for name in tf.io.gfile.listdir(export_dir):
-        if name.startswith(INCOMPLETE):
+    left = [n.rstrip("/") for n in tf.io.gfile.listdir(export_dir) if n.startswith(INCOMPLETE)]
+    for folder in (tf.io.gfile.join(export_dir, name) for name in left):
+        with contextlib.suppress(InputError), files.locked(folder) as is_locked:  # else it is used
+            if is_locked:
+                tf.io.gfile.rmtree(folder)
+                continue
             logging.warning(
-                "%s/%s is of an export that was killed, or is still running; remove it if none is.",
-                *(export_dir, name.rstrip("/")),
+                "%s is of an export that was killed, or is still running; remove it if none is.",
+                folder,
             )
 
 

@@ -66,7 +66,7 @@ class ServedModel:
         self._lock = threading.Lock()  # one thread traces a function or reads a vocabulary
 
     def run(self, arrays: Arrays, signature: str = DEFAULT) -> dict[str, np.ndarray]:
-        """Runs a signature; arrays of objects hold bytes.
+        """Runs a signature; arrays of objects hold bytes. The answers come in the order of names.
 
         Raises:
           ValueError: there is no such signature.
@@ -79,7 +79,7 @@ class ServedModel:
         with self._lock:
             function = self._function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
-        answers = {name: value.numpy() for name, value in function(**tensors).items()}
+        answers = {name: value.numpy() for name, value in sorted(function(**tensors).items())}
         refuse_not_finite(answers)
         return answers
 

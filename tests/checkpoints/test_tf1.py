@@ -355,6 +355,13 @@ def test_leftovers_of_a_killed_save(tmp_path):
     assert names(tmp_path) == files_of(5, 9) | {"checkpoint"}
 
 
+def test_a_start_that_was_killed_leaves_nothing(tmp_path):
+    """The folder is tried by a folder in it, which the next start removes."""
+    (tmp_path / ".trial").mkdir()
+    CheckpointFolder(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("call", ["SaveV2", "rename"])
 def test_a_disk_that_is_full(tmp_path, monkeypatch, call):
     folder = CheckpointFolder(tmp_path)

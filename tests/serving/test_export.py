@@ -1,6 +1,8 @@
 """What is written: operations, weights, cards, versions, and what is refused."""
 
+import concurrent.futures
 import dataclasses
+import fcntl
 import json
 import math
 import pathlib
@@ -16,7 +18,7 @@ from exported_answers import (
 from saved_models import read_saved_model
 from served_models import KINDS, TOKENIZER
 
-from bert_tf import Predictor, cluster
+from bert_tf import Predictor, cluster, files
 from bert_tf.checkpoints import saving
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
@@ -104,12 +106,20 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     assert path.name == "1"
     weights = weights_beside(str(path))
     (path.parent / "7").mkdir()
-    (path.parent / "incomplete-8").mkdir()  # of a process that was killed, or is writing it
+    (path.parent / "incomplete-8").mkdir()  # of a process that was killed
+    (path.parent / "incomplete-9").mkdir()  # of one that is writing it
     (tmp_path / "model/eval_results.txt").write_text("eval_accuracy = 0.75\nloss = 1.0\n")
     arguments = (weights, weights.config, TOKENIZER, str(path.parent))
-    with caplog.at_level("WARNING", logger="absl"):
+    with (path.parent / ".incomplete-9.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         second = export_checkpoint(*arguments, options=ServingOptions())
-    assert f"{path.parent}/incomplete-8 is of an export that was killed" in caplog.text
+    left = ["1", "7", "8", "incomplete-9"]
+    assert sorted(p.name for p in path.parent.glob("[!.]*")) == left
+    monkeypatch.setattr(files, "take_lock", lambda *_: None)  # as where there are no locks
+    with caplog.at_level("WARNING", logger="absl"):
+        export_checkpoint(*arguments, options=ServingOptions())
+    assert f"{path.parent}/incomplete-9 is of an export that was killed" in caplog.text
+    monkeypatch.undo()
     assert pathlib.Path(second).name == "8"
     assert "eval_accuracy: 0.75" in (path.parent / "8/README.md").read_text()
 
@@ -119,7 +129,7 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(InputError, match="no space left"):
         export_checkpoint(*arguments, options=ServingOptions())
-    assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8", "incomplete-8"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8", "9"]
 
 
 def test_two_exports_at_once_are_two_versions(tmp_path, monkeypatch):
@@ -130,7 +140,9 @@ def test_two_exports_at_once_are_two_versions(tmp_path, monkeypatch):
 
     def save_after_another(*args, **kwargs):
         monkeypatch.setattr(tf.saved_model, "save", save)
-        paths.append(export_checkpoint(*arguments, options=ServingOptions(labels=("a", "b", "c"))))
+        options = ServingOptions(labels=("a", "b", "c"))
+        with concurrent.futures.ThreadPoolExecutor() as another:
+            paths.append(another.submit(export_checkpoint, *arguments, options=options).result())
         save(*args, **kwargs)
 
     monkeypatch.setattr(tf.saved_model, "save", save_after_another)

@@ -201,3 +201,15 @@ def test_options_of_a_model_that_is_loaded(given):
     model = ServedModel("m", {}, None, function=lambda _: None, tokenizer=lambda: None)
     with pytest.raises(InputError, match="options for the model m, which is loaded"):
         bert_tf.Predictor(model, **given)
+
+
+def test_answers_come_in_the_order_of_names():
+    """TensorFlow gives an export's in that of a set, another one in each process."""
+    model = ServedModel(
+        "m",
+        {"signatures": {"serving_default": {}}},
+        None,
+        function=lambda _: lambda: {name: tf.constant(0.5) for name in ("label", "b", "labels")},
+        tokenizer=lambda: None,
+    )
+    assert list(model.run({})) == ["b", "label", "labels"]

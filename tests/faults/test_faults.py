@@ -1,0 +1,75 @@
+"""Some faults in the lightest commands; benchmarks/faults.py makes the rest."""
+
+import pytest
+
+pytest.importorskip("psutil", reason="installed with the extra dev")
+import kinds
+import processes
+import trials
+from catalogue import COMMANDS
+
+pytestmark = pytest.mark.walk
+LIGHT = ("data", "vocab", "evaluate-squad")
+AT_CALLS = ("error of a call", "signal at a call", "clock jumps")
+CASES = (
+    *((name, kind, 1) for kind in AT_CALLS[:2] for name in LIGHT),
+    *(("data", kind, 2) for kind in ("two starts", "input vanishes", "disk")),
+    *(("vocab", kind, 3) for kind in ("limit", "short call", "input damaged")),
+    *(("evaluate-squad", kind, 4) for kind in ("streams", "clock jumps", "one CPU")),
+    ("pretrain", "signal at a call", 5),
+)
+
+
+@pytest.fixture(scope="module")
+def slot(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    try:
+        library = processes.compile_shim(folder)
+    except FileNotFoundError:
+        pytest.skip("there is no C compiler cc, which makes tests/faults/faults.c a library")
+    slot = trials.Slot(folder / "slot", library)
+    yield slot
+    slot.close()
+
+
+@pytest.mark.parametrize(("name", "kind", "seed"), CASES)
+def test_a_fault_is_survived(name, kind, seed, slot):
+    """No traceback, nothing half-made; and the command given again ends as if undisturbed."""
+    spec = kinds.draw(name, kind, slot.clean(name), f"{name}/{kind}/{seed}")
+    if spec is None:
+        pytest.skip("only root may mount a file system")
+    outcome = slot.run(spec)
+    assert not outcome.failures, f"{outcome}\n{outcome.said}"
+    assert outcome.fired or kind not in AT_CALLS, outcome
+
+
+# ---------------------------------------------------------------------------- the suite itself
+
+
+def test_the_shim_sees_what_it_should(slot):
+    """A fault fires once, at the call and the file that it is meant for."""
+    fault = processes.Fault(("out",), ("write",), 2, processes.error("EIO"))
+    counted = slot.clean("evaluate-squad").counts[trials.OUTPUTS]["write"]
+    slot._prepare(slot.clean("evaluate-squad").inputs)
+    ended = slot._start(COMMANDS["evaluate-squad"], fault).wait()
+    assert counted >= ended.calls.counts["write"] >= 2
+    assert (ended.calls.fired, ended.calls.kind, ended.calls.pid) == (1, "write", ended.pid)
+    assert "/out/" in ended.calls.path
+    assert ended.code == 1
+
+
+def test_checks_notice_what_is_wrong(tmp_path):
+    good = {"a": b"1", "b/": b"", "b/c": b"2"}
+    trials.write_tree(tmp_path, good)
+    assert trials.tree(tmp_path) == good
+    assert trials.differences(trials.tree(tmp_path), good) == []
+    found = trials.differences(good | {"b/c": b"3", ".a.incomplete": b""}, good | {"d": b""})
+    assert found == [".a.incomplete is left", "b/c differs", "d is missing"]
+    assert trials.has_parts("x\nReceived: a\nExpected: b\nTo do: c")
+    assert not trials.has_parts("x\nReceived: a\nTo do: c\nExpected: b")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert "model.ckpt-2" in trials.wrong_state(tmp_path, "checkpoint")[0]
+    (tmp_path / "model.ckpt-2.index").touch()
+    assert trials.wrong_state(tmp_path, "checkpoint") == []
+    (tmp_path / "x.json").write_text('{"a": ')
+    assert trials.wrong_state(tmp_path, "x.json") == ["x.json is no JSON"]
