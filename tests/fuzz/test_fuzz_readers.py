@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 FAULTS = {
     "raising": "KeyError: 'key'",
     "nameless": "AssertionError: a message without",
-    "slow": "hang: more than 0.3 s",
+    "slow": "hang: more than 1.5 s",
     "deaf": "hang: the process ended with -9",
     "dying": "death: the process ended with -6",
     "greedy": "memory: ",
@@ -22,13 +22,13 @@ FAULTS = {
 
 def fuzz(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, ROOT / "benchmarks/fuzz_readers.py", *words]
-    limits = ["--seconds=0.3", "--megabytes=60", "--group=faulty_readers"]
+    limits = ["--seconds=1.5", "--megabytes=60", "--group=faulty_readers"]
     return subprocess.run([*command, *limits], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def faulty() -> subprocess.CompletedProcess:
-    return fuzz(f"--inputs={3 * len(FAULTS)}", f"--readers={','.join(FAULTS)}", "--seed=5")
+    return fuzz(f"--inputs={len(FAULTS)}", f"--readers={','.join(FAULTS)}", "--seed=5")
 
 
 def test_every_faulty_reader_is_tried():
