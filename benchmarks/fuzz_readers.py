@@ -10,8 +10,8 @@ names the file. Everything else is a failure: another exception, a process that 
 takes more than --seconds or more than --megabytes at once, memory that grows from input to input.
 
 Each reader gets a hundredth of the inputs at least; those that take long no more than that. The
-inputs of a reader run in chunks, in a process each that is started anew when it dies or hangs. The
-same seed gives the same inputs, in any number of processes.
+inputs of a reader run in chunks, in processes that are started anew when they die or hang. The same
+seed gives the same inputs, in any number of processes.
 
 Prints what is done, a table, and a command to repeat each failure; exits with 1 if there is one.
 """
@@ -36,7 +36,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -50,9 +50,10 @@ SLOW = (
     "tf1_checkpoint",
 )  # milliseconds each
 LEAST_SHARE = 0.01  # of all inputs, for each reader
-CHUNK, SLOW_CHUNK = 50_000, 2_500  # inputs of a reader in a row, in a process of their own
+CHUNK, SLOW_CHUNK = 10_000, 1_000  # inputs of a reader in a row
 WARM_UP = 300  # inputs of a chunk before its memory is measured
 PATIENCE = 4  # times --seconds, until a process that answers no signal is killed
+START = 120  # seconds more until the first input
 MEMORY = pathlib.Path("/dev/shm")
 SHOWN = 3  # failures of the same kind at the same place
 
@@ -134,9 +135,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.done: list[
-            dict[str, Any]
-        ] = []  # a result of each chunk, or of the part before a death
+        self.done: list[dict[str, Any]] = []  # the counts of each chunk, or of its part
         self.failures: list[dict[str, Any]] = []
         self._chunks: queue.Queue[Chunk] = queue.Queue()
         self._lock = threading.Lock()
@@ -154,52 +153,29 @@ class Run:
 
     def _work(self) -> None:
         base = MEMORY if MEMORY.is_dir() else None
-        while True:
-            try:
-                chunk = self._chunks.get_nowait()
-            except queue.Empty:
-                return
-            with tempfile.TemporaryDirectory(dir=base, prefix="fuzz_readers") as folder:
-                self._run_chunk(chunk, pathlib.Path(folder))
+        with tempfile.TemporaryDirectory(dir=base, prefix="fuzz_readers") as folder:
+            child = None
+            while not self._chunks.empty():
+                with contextlib.suppress(queue.Empty):
+                    child = self._run_chunk(self._chunks.get_nowait(), child, folder)
+            if child:
+                child.close()
 
-    def _run_chunk(self, chunk: Chunk, folder: pathlib.Path) -> None:
-        """A process of its own; what it dies or hangs on is left out by the next one."""
+    def _run_chunk(self, chunk: Chunk, child: "Child | None", folder: str) -> "Child | None":
+        """Runs a chunk; the input that a process dies or hangs on is left out by the next one."""
         while chunk.first < chunk.last:
-            shutil.rmtree(folder / "files", ignore_errors=True)
-            place = folder / "place"
-            place.write_bytes(struct.pack("<q", -1))
-            child = self._child(chunk, folder)
-            is_hung = self._hangs(child, place)
-            (at,) = struct.unpack("<q", place.read_bytes())
-            kind = "hang" if is_hung else "death" if child.returncode else ""
+            child = child or Child(self.options, pathlib.Path(folder), self._note)
+            kind = child.run(chunk)
             if not kind:
-                return
-            errors = (folder / "errors").read_text(errors="replace")[-600:]
-            note = {"reader": chunk.reader, "number": at, "kind": kind}
-            note["text"] = f"the process ended with {child.returncode}: {errors}"
+                return child
+            at = child.place()
+            note = {"reader": chunk.reader, "number": at, "kind": kind, "text": child.last_words()}
             self._note(note)
             self._note({"reader": chunk.reader, kind: 1, "inputs": max(at + 1 - chunk.first, 0)})
+            child, chunk = None, dataclasses.replace(chunk, first=at + 1)
             if at < 0:  # its files could not be made
-                return
-            chunk = dataclasses.replace(chunk, first=at + 1)
-
-    def _child(self, chunk: Chunk, folder: pathlib.Path) -> subprocess.Popen:
-        command = [sys.executable, __file__, f"--child={folder}", f"--readers={chunk.reader}"]
-        command += [f"--seed={self.options.seed}", f"--seconds={self.options.seconds}"]
-        command += [f"--group={self.options.group}", f"--megabytes={self.options.megabytes}"]
-        child = subprocess.Popen(
-            [*command, f"--inputs={chunk.last}", f"--number={chunk.first}"],
-            stdout=subprocess.PIPE,
-            stderr=(folder / "errors").open("wb"),
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-        )
-        threading.Thread(target=self._listen, args=(child,)).start()
+                break
         return child
-
-    def _listen(self, child: subprocess.Popen) -> None:
-        for line in child.stdout:
-            with contextlib.suppress(ValueError):  # what a library prints
-                self._note(json.loads(line))
 
     def _note(self, note: dict[str, Any]) -> None:
         """Keeps a failure, or the counts of a chunk, and shows it on the error stream."""
@@ -212,21 +188,6 @@ class Run:
                 self.done.append(note)
                 shown += f"{note['inputs']:9,} inputs"
             print(shown, file=sys.stderr, flush=True)
-
-    def _hangs(self, child: subprocess.Popen, place: pathlib.Path) -> bool:
-        """Waits for its end; if it stays at one input, kills it and returns true."""
-        last, since = b"", time.monotonic()
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=1)
-                return False
-            if (now := place.read_bytes()) != last:
-                last, since = now, time.monotonic()
-            starts = now == struct.pack("<q", -1)
-            if time.monotonic() - since > PATIENCE * self.options.seconds + 120 * starts:
-                child.kill()
-                child.wait()
-                return True
 
     def totals(self, name: str) -> dict[str, int]:
         """A count by reader."""
@@ -275,6 +236,70 @@ class Run:
         )
 
 
+class Child:
+    """A process that reads inputs, chunk after chunk."""
+
+    def __init__(self, options: argparse.Namespace, folder: pathlib.Path, note: Callable):
+        """Starts it; `note` is called with the failures and counts that it prints."""
+        self._options, self._folder, self._note = options, folder, note
+        self._place, self._ends = folder / "place", queue.Queue()
+        self._place.write_bytes(struct.pack("<q", -1))
+        command = [sys.executable, __file__, f"--child={folder}", f"--seed={options.seed}"]
+        command += [f"--seconds={options.seconds}", f"--growth={options.growth}"]
+        command += [f"--group={options.group}", f"--megabytes={options.megabytes}"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(folder / "errors").open("wb"),
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        )
+        threading.Thread(target=self._listen).start()
+
+    def run(self, chunk: Chunk) -> str:
+        """Reads a chunk; returns "hang" or "death" if the process did not end it."""
+        shutil.rmtree(self._folder / "files", ignore_errors=True)
+        self._place.write_bytes(struct.pack("<q", -1))
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(dataclasses.asdict(chunk)).encode() + b"\n")
+            self._process.stdin.flush()
+        last, since = -1, time.monotonic()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._ends.get(timeout=1)
+            if (now := self.place()) != last:
+                last, since = now, time.monotonic()
+            patience = PATIENCE * self._options.seconds + START * (now < 0)
+            if time.monotonic() - since > patience:
+                self._process.kill()
+                self._ends.get()
+                return "hang"
+
+    def place(self) -> int:
+        """The number of the input that it reads; -1 before the first."""
+        return struct.unpack("<q", self._place.read_bytes())[0]
+
+    def last_words(self) -> str:
+        """How a process ended that is dead."""
+        errors = (self._folder / "errors").read_text(errors="replace")[-600:]
+        return f"the process ended with {self._process.wait()}: {errors}"
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _listen(self) -> None:
+        """Passes on what it prints; a chunk is done when its counts are there."""
+        for line in self._process.stdout:
+            with contextlib.suppress(ValueError):  # what a library prints
+                note = json.loads(line)
+                self._note(note)
+                if "kind" not in note:
+                    self._ends.put("")
+        self._ends.put("death")
+
+
 # -------------------------------------------------------------------------------- the child
 
 
@@ -283,49 +308,61 @@ class Hang(BaseException):
 
 
 def serve(options: argparse.Namespace) -> None:
-    """In its own process: reads inputs --number to --inputs of one reader, prints what came."""
-    import readers
+    """In its own process: reads the chunks that the parent names, prints what came of them."""
     from absl import logging
-
-    logging.set_verbosity(logging.FATAL)
-    name, folder = options.readers, pathlib.Path(options.child)
-    reader = readers.make(name, folder / "files", options.group)
-    limit_memory(8 * options.megabytes << 20)
 
     def too_long(*_: Any) -> None:
         raise Hang(f"more than {options.seconds} s")
 
+    logging.set_verbosity(logging.FATAL)
     signal.signal(signal.SIGALRM, too_long)
-    counts: dict = collections.Counter(reader=0)
-    start, warm, peak = time.monotonic(), 0, peak_memory()
+    folder = pathlib.Path(options.child)
     with (folder / "place").open("r+b") as file, mmap.mmap(file.fileno(), 8) as place:
-        for number in range(options.number, options.inputs):
-            place[:] = struct.pack("<q", number)
-            failure = outcome(readers, reader, options, number, counts)
-            before, peak = peak, peak_memory()
-            if not failure and peak - before > options.megabytes:
-                failure = {"kind": "memory", "text": f"{peak - before} MB for an input"}
-            if failure:
-                counts[failure["kind"]] += 1
-                print(json.dumps({"reader": name, "number": number, **failure}), flush=True)
-            if number - options.number == WARM_UP:
-                warm = memory()
-    counts |= {"inputs": options.inputs - options.number, "seconds": time.monotonic() - start}
-    counts |= {"peak": peak_memory(), "growth": max(memory() - warm, 0) if warm else 0}
-    if counts["growth"] > options.growth:
-        text = f"{counts['growth']} MB more after {counts['inputs']} inputs"
-        failure = {"kind": "memory", "text": text, "number": options.number}
-        print(json.dumps({"reader": name, **failure}), flush=True)
-    print(json.dumps(counts | {"reader": name}), flush=True)
-    sys.stdout.flush()
+        for line in sys.stdin:
+            for note in read_chunk(Chunk(**json.loads(line)), options, folder, place):
+                print(json.dumps(note), flush=True)
     os._exit(0)
 
 
+def read_chunk(
+    chunk: Chunk, options: argparse.Namespace, folder: pathlib.Path, place: mmap.mmap
+) -> Iterator[dict[str, Any]]:
+    """Reads a chunk; yields its failures, then its counts."""
+    import readers
+
+    reader = readers.make(chunk.reader, folder / "files", options.group)
+    limit_memory(8 * options.megabytes << 20)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
+    counts: dict = collections.Counter()
+    start, warm, peak = time.monotonic(), 0, megabytes("VmHWM")
+    for number in range(chunk.first, chunk.last):
+        place[:] = struct.pack("<q", number)
+        failure = outcome(chunk.reader, reader, options, number, counts)
+        before, peak = peak, megabytes("VmHWM")
+        if not failure and peak - before > options.megabytes:
+            failure = {"kind": "memory", "text": f"{peak - before} MB for an input"}
+        if failure:
+            counts[failure["kind"]] += 1
+            yield {"reader": chunk.reader, "number": number, **failure}
+        if number - chunk.first == WARM_UP:
+            warm = megabytes("VmRSS")
+    inputs, growth = chunk.last - chunk.first, max(megabytes("VmRSS") - warm, 0) if warm else 0
+    if growth > options.growth:
+        counts["memory"] += 1
+        text = f"{growth} MB more after {inputs} inputs"
+        yield {"reader": chunk.reader, "number": chunk.first, "kind": "memory", "text": text}
+    seconds = time.monotonic() - start
+    measured = {"inputs": inputs, "seconds": seconds, "peak": peak, "growth": growth}
+    yield {"reader": chunk.reader, **counts, **measured}
+
+
 def outcome(
-    readers: Any, reader: Any, options: argparse.Namespace, number: int, counts: dict
+    name: str, reader: Any, options: argparse.Namespace, number: int, counts: dict
 ) -> dict[str, str] | None:
     """Reads one input; counts it, or returns the failure."""
-    rng = random.Random(f"{options.seed}/{options.readers}/{number}")
+    import readers
+
+    rng = random.Random(f"{options.seed}/{name}/{number}")
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
     try:
         counts[readers.attempt(reader, rng)] += 1
@@ -348,19 +385,14 @@ def place_of(error: BaseException) -> str:
 def limit_memory(size: int) -> None:
     """Lets the process take that many bytes more than it has mapped."""
     mapped = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + size, mapped + size))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + size, most))
 
 
-def memory() -> int:
-    """Megabytes that the process has."""
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() >> 20
-
-
-def peak_memory() -> int:
-    """Megabytes that the process has had at most; `getrusage` counts what started it as well."""
+def megabytes(name: str) -> int:
+    """Of memory that the process has (VmRSS), or has had at most (VmHWM)."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith(name))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def model_facts(folder: pathlib.Path) -> Reader:
         metadata = ModelMetadata.from_json_file(str(path))
         assert metadata.labels is None or all(isinstance(one, str) for one in metadata.labels)
         threshold = metadata.null_score_diff_threshold
-        assert threshold is None or np.isfinite(threshold)
+        assert threshold is None or math.isfinite(threshold)
         assert ModelMetadata(**_as_declared(metadata.to_json_string())) == metadata
 
     return Reader(folder, {path.name: "json"}, read)
