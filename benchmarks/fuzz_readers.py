@@ -50,7 +50,7 @@ SLOW = (
     "tf1_checkpoint",
 )  # milliseconds each
 LEAST_SHARE = 0.01  # of all inputs, for each reader
-CHUNK, SLOW_CHUNK = 10_000, 1_000  # inputs of a reader in a row
+CHUNK, SLOW_CHUNK = 5_000, 1_250  # inputs of a reader in a row
 WARM_UP = 300  # inputs of a chunk before its memory is measured
 PATIENCE = 4  # times --seconds, until a process that answers no signal is killed
 START = 120  # seconds more until the first input
@@ -102,22 +102,23 @@ def parse_options() -> argparse.Namespace:
 
 
 def chunks_of(options: argparse.Namespace) -> list[Chunk]:
-    """The chunks of all readers, the slow ones first, so that the processes end together."""
+    """The chunks of all readers, which take turns."""
     names = options.readers.split(",") if options.readers else known_readers(options)
     if options.number is not None:
         return [Chunk(name, options.number, options.number + 1) for name in names]
     least = max(1, round(options.inputs * LEAST_SHARE))
-    slow = sorted((name for name in names if name in SLOW), key=SLOW.index)
+    slow = [name for name in names if name in SLOW]
     quick = [name for name in names if name not in SLOW]
     share = (options.inputs - least * len(slow)) // max(len(quick), 1)
     sizes = dict.fromkeys(slow, least if quick else options.inputs // len(slow))
     sizes |= dict.fromkeys(quick, max(share, 1))
-    return [
+    chunks = [
         Chunk(name, first, min(first + step, size))
         for name, size in sizes.items()
         for step in [SLOW_CHUNK if name in SLOW else CHUNK]
         for first in range(0, size, step)
     ]
+    return sorted(chunks, key=lambda chunk: chunk.first / sizes[chunk.reader])
 
 
 def known_readers(options: argparse.Namespace) -> list[str]:
