@@ -8,7 +8,8 @@ import signal
 from collections.abc import Callable
 
 from catalogue import COMMANDS, Command
-from trials import EVENTS, HERE, OUTPUTS, Clean, Spec
+from trees import EVENTS
+from trials import HERE, OUTPUTS, Clean, Spec
 
 # Errors that a kind of call may have: (where, calls, errors)
 ERRORS = (

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("psutil", reason="installed with the extra dev")
 import kinds
 import processes
+import trees
 import trials
 from catalogue import COMMANDS
 
@@ -60,16 +61,16 @@ def test_the_shim_sees_what_it_should(slot):
 
 def test_checks_notice_what_is_wrong(tmp_path):
     good = {"a": b"1", "b/": b"", "b/c": b"2"}
-    trials.write_tree(tmp_path, good)
-    assert trials.tree(tmp_path) == good
-    assert trials.differences(trials.tree(tmp_path), good) == []
-    found = trials.differences(good | {"b/c": b"3", ".a.incomplete": b""}, good | {"d": b""})
+    trees.write_tree(tmp_path, good)
+    assert trees.tree(tmp_path) == good
+    assert trees.differences(trees.tree(tmp_path), good) == []
+    found = trees.differences(good | {"b/c": b"3", ".a.incomplete": b""}, good | {"d": b""})
     assert found == [".a.incomplete is left", "b/c differs", "d is missing"]
-    assert trials.has_parts("x\nReceived: a\nExpected: b\nTo do: c")
-    assert not trials.has_parts("x\nReceived: a\nTo do: c\nExpected: b")
+    assert trees.has_parts("x\nReceived: a\nExpected: b\nTo do: c")
+    assert not trees.has_parts("x\nReceived: a\nTo do: c\nExpected: b")
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
-    assert "model.ckpt-2" in trials.wrong_state(tmp_path, "checkpoint")[0]
+    assert "model.ckpt-2" in trees.wrong_state(tmp_path, "checkpoint")[0]
     (tmp_path / "model.ckpt-2.index").touch()
-    assert trials.wrong_state(tmp_path, "checkpoint") == []
+    assert trees.wrong_state(tmp_path, "checkpoint") == []
     (tmp_path / "x.json").write_text('{"a": ')
-    assert trials.wrong_state(tmp_path, "x.json") == ["x.json is no JSON"]
+    assert trees.wrong_state(tmp_path, "x.json") == ["x.json is no JSON"]
