@@ -274,27 +274,32 @@ def locked(path: str, *, folder: bool = False) -> Iterator[bool]:
     if is_remote(path) or not writes_here:
         yield False
         return
-    is_new = folder and not os.path.isdir(path)
-    with path_errors(path, "written"):
-        if is_new:
-            os.makedirs(path, exist_ok=True)
-        name = os.path.join(path, ".lock") if folder else hidden_sibling(path.rstrip("/"), "lock")
-        name, thread = os.path.abspath(name), threading.get_ident()
-        is_ours = _locked.get(name) == thread
-        lock = None if is_ours else take_lock(name, path)
-    if lock is not None:
-        _locked[name] = thread
-    try:
-        yield is_ours or lock is not None
-    finally:
+    with contextlib.ExitStack() as at_end:
+        with path_errors(path, "written"):
+            if folder and not os.path.isdir(path):
+                os.makedirs(path, exist_ok=True)
+                at_end.callback(_remove_if_empty, path)
+            name = (
+                os.path.join(path, ".lock") if folder else hidden_sibling(path.rstrip("/"), "lock")
+            )
+            name, thread = os.path.abspath(name), threading.get_ident()
+            is_ours = _locked.get(name) == thread
+            lock = None if is_ours else take_lock(name, path)
         if lock is not None:
-            del _locked[name]
-            with contextlib.suppress(OSError):  # the folder may be gone
-                os.unlink(name)  # before the lock ends, so that it is nobody else's
-            os.close(lock)
-        if is_new:
-            with contextlib.suppress(OSError):
-                os.rmdir(path)  # unless something was written
+            _locked[name] = thread
+        try:
+            yield is_ours or lock is not None
+        finally:
+            if lock is not None:
+                del _locked[name]
+                with contextlib.suppress(OSError):  # the folder may be gone
+                    os.unlink(name)  # before the lock ends, so that it is nobody else's
+                os.close(lock)
+
+
+def _remove_if_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 _locked: dict[str, int] = {}  # the lock files of this process, and the threads that took them

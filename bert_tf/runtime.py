@@ -299,6 +299,7 @@ def take_lock(name: str, path: str) -> int | None:
                     raise
                 return None
             if _is_same_file(lock, name):  # else its last holder has removed it meanwhile
+                on_error.callback(os.unlink, name)
                 os.ftruncate(lock, 0)
                 holder = {"command": command_line()[:300], "process": os.getpid()}
                 holder |= {"host": host_name(), "since": time.time()}

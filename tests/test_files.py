@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -218,6 +219,20 @@ def test_of_several_processes_of_a_run_only_the_chief_locks(tmp_path, monkeypatc
         with files.locked(str(tmp_path / "run"), folder=True) as is_locked:
             assert not is_locked
     assert names(tmp_path) == set()  # a folder that was made for nothing
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_lock_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, folder):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with (
+        pytest.raises(InputError, match="No space left"),
+        files.locked(str(tmp_path / "out"), folder=folder),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lock_file_with_anything_in_it(tmp_path):

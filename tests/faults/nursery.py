@@ -68,20 +68,16 @@ def become(request: dict) -> None:
 
 def reopen(number: int, path: str | None) -> None:
     """A standard stream: a file, None for a closed one, or | for one that nobody reads."""
-    os.close(number)
+    if path is None:
+        os.close(number)
+        return
     if path == "|":
-        reads, writes = os.pipe()
-        os.dup2(writes, number)
+        reads, opened = os.pipe()
         os.close(reads)
-        if writes != number:
-            os.close(writes)
-        os.set_inheritable(number, True)
-    elif path is not None:
+    else:
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT)
-        if opened != number:
-            os.dup2(opened, number)
-            os.close(opened)
-        os.set_inheritable(number, True)
+    os.dup2(opened, number)  # open streams of 0 to 2: another number
+    os.close(opened)
 
 
 def renew_streams() -> None:
