@@ -239,10 +239,10 @@ def _check_entry(entry: Any, dtype: Any, lengths: Sequence[int]) -> None:
 def _read_table(content: bytes) -> list[tuple[bytes, bytes]]:
     """Keys and values of a sorted table of LevelDB's: blocks, one that lists them, its place."""
     places = _varints(content, len(content) - _FOOTER_BYTES, 4)  # of two blocks, and the end
-    handles = _read_block(content, *places[2:4])
-    return [
-        pair for _, handle in handles for pair in _read_block(content, *_varints(handle, 0, 2)[:2])
-    ]
+    handles = [_varints(handle, 0, 2)[:2] for _, handle in _read_block(content, *places[2:4])]
+    if sum(size for _, size in handles) > len(content):
+        raise ValueError("blocks that overlap")
+    return [pair for handle in handles for pair in _read_block(content, *handle)]
 
 
 def _read_block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:

@@ -253,6 +253,16 @@ def test_entries_that_are_no_protobuf(tmp_path, value):
         CheckpointReader(prefix)
 
 
+def test_a_block_that_is_listed_many_times(tmp_path):
+    """A small file could take hours."""
+    prefix = pathlib.Path(write(tmp_path / "c", {f"a/{i}": VALUE for i in range(99)}))
+    index = prefix.with_suffix(".index")
+    values = tensor_index.read_table(index.read_bytes())
+    index.write_bytes(tensor_index.table(values, repeated=200))
+    with pytest.raises(InputError, match=f"{prefix}, which cannot be read .blocks that overlap"):
+        CheckpointReader(prefix)
+
+
 def test_a_tensor_in_parts(tmp_path):
     """As a partitioned variable of TensorFlow 1 is saved."""
     prefix = str(tmp_path / "c")

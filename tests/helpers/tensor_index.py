@@ -30,11 +30,12 @@ def read_table(content: bytes) -> dict[bytes, bytes]:
     return found
 
 
-def table(values: dict[bytes, bytes]) -> bytes:
-    """A table of one block."""
+def table(values: dict[bytes, bytes], *, repeated: int = 1) -> bytes:
+    """A table of one block, which may be listed several times."""
     content = _block(values)
     handles = [(0, len(content) - 5)]
-    for entries in ({}, {max(values, default=b"") + b"\0": _handle(*handles[0])}):
+    keys = (max(values, default=b"") + b"\0" + struct.pack(">I", n) for n in range(repeated))
+    for entries in ({}, dict.fromkeys(keys, _handle(*handles[0]))):
         begin = len(content)
         content += _block(entries)
         handles.append((begin, len(content) - begin - 5))
@@ -120,13 +121,13 @@ def _entries(block: bytes) -> dict[bytes, bytes]:
 
 def _block(values: dict[bytes, bytes]) -> bytes:
     """A block without shared prefixes, its type (not compressed) and checksum."""
-    content, restarts = b"", []
+    content, restarts = bytearray(), []
     for key, value in values.items():
         restarts.append(len(content))
         content += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
     restarts = restarts or [0]
     content += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts)) + b"\0"
-    return content + checksum(content)
+    return bytes(content) + checksum(content)
 
 
 def _handle(offset: int, size: int) -> bytes:
