@@ -1,9 +1,9 @@
 """Vectors of texts from the layers of a BERT, which stays as it is.
 
-    python extract_features.py --input_file=texts.txt --output_file=features.jsonl \
-        --bert_config_file=bert_config.json --vocab_file=vocab.txt \
+    python extract_features.py --input_file=texts.txt --output_file=features.jsonl \\
+        --bert_config_file=bert_config.json --vocab_file=vocab.txt \\
         --init_checkpoint=bert_model.ckpt --layers=-1,-2,-3,-4
-    python extract_features.py --input_file=texts.txt --output_file=vectors.npz \
+    python extract_features.py --input_file=texts.txt --output_file=vectors.npz \\
         --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean --output_format=npz
 
 A line of the input is a text, or two with " ||| " between.
@@ -50,7 +50,7 @@ def define_flags() -> None:
     shared_flags.define_without_effect(
         "use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"
     )
-    flags.mark_flags_as_required(["input_file", "output_file"])
+    shared_flags.mark_required("input_file", "output_file")
 
 
 if __name__ == "__main__":

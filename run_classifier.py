@@ -1,6 +1,6 @@
 """Fine-tunes, evaluates and predicts: sentences, pairs, multiple choice, words with tags.
 
-    python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval \
+    python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval \\
         --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=/models/mrpc
 
 Configuration and vocabulary are those beside the checkpoint unless flags name others. With several
@@ -39,7 +39,7 @@ def define_flags() -> None:
     shared_flags.define_export_dir()
     shared_flags.define_tfds("in place of --data_dir")
     flags.DEFINE_string("task_name", None, f"One of:\n{registry.describe_tasks()}")
-    flags.mark_flag_as_required("task_name")
+    shared_flags.mark_required("task_name")
     flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
     flags.DEFINE_string("xnli_language", "zh", "The language of the task xnli.")
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev data; after training, if both.")

@@ -1,6 +1,6 @@
 """Pre-trains BERT: TFRecords -> masked-LM and next-sentence loss -> checkpoints.
 
-    python run_pretraining.py --input_file=/data/*.tfrecord --output_dir=/models/mine \
+    python run_pretraining.py --input_file=/data/*.tfrecord --output_dir=/models/mine \\
         --bert_config_file=bert_config.json --do_train --do_eval
 
 The original's flags keep their names, defaults and meaning. The same command resumes a run that was
@@ -20,13 +20,13 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """The flags of this script, shared ones first."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-    flags.mark_flag_as_required("bert_config_file")
+    shared_flags.mark_required("bert_config_file")
     shared_flags.define_output_dir()
     shared_flags.define_training()
     shared_flags.define_devices()
     shared_flags.define_export_dir()
     flags.DEFINE_string("input_file", None, "TFRecord files: paths or globs, separated by commas.")
-    flags.mark_flag_as_required("input_file")
+    shared_flags.mark_required("input_file")
     flags.DEFINE_string(
         "eval_input_file",
         None,
@@ -39,8 +39,8 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "do_lower_case",
         None,
-        "Whether the text of the data was lower-cased; recorded with the model. Default: as the "
-        "description beside the data says.",
+        "Whether the text of the data was lower-cased; recorded with the model. Default: as "
+        "info_*.json beside the data says.",
     )
     with shared_flags.recorded_in_checkpoints():
         flags.DEFINE_string(
@@ -104,7 +104,7 @@ from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data import samplers
 from bert_tf.data.batches import RecordBatches
-from bert_tf.data.records import DataDescription, pretraining_record
+from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import (
     RecordFiles,
     common_description,
@@ -174,29 +174,29 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
     """
     recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
     sources = {
-        "--do_lower_case": FLAGS.do_lower_case,
-        "the data": data and data.do_lower_case,
+        "the flags": FLAGS.do_lower_case,
+        "info_*.json of the data": data and data.do_lower_case,
         recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
     }
     known = {source: case for source, case in sources.items() if case is not None}
     if len(set(known.values())) == 2:
         raise InputError(
-            "do_lower_case " + ", ".join(f"{case} of {source}" for source, case in known.items()),
-            "one case, that of the text that the data were made of",
-            "correct or leave out the flag; for data of another case choose another --output_dir",
+            "do_lower_case " + ", ".join(f"{case} in {source}" for source, case in known.items()),
+            "one case: that of the text that the data were made from",
+            "leave out or correct the flag; for data of another case use another --output_dir",
         )
-    if known and (undescribed is None or set(known) != {"the data"}):
+    if known and (undescribed is None or set(known) != {"info_*.json of the data"}):
         return next(iter(known.values()))
     # A run that is resumed, and whose first part knew no more, is let go on.
     if FLAGS.export_dir or (FLAGS.vocab_file and not is_file(recorded_file)):
         raise InputError(
-            f"{undescribed}, with nothing beside it that says whether its text was lower-cased",
-            "the case of the data: with a vocabulary the model is to be used on text",
-            "add --do_lower_case or --nodo_lower_case, as the data were made",
+            f"{undescribed}, without {description_path(undescribed)}",
+            "that file, which says whether the text was lower-cased; new text must be as well",
+            "copy the file too, or add --do_lower_case or --nodo_lower_case, as the data were made",
         )
     logging.warning(
-        "Nothing says whether the text of %s was lower-cased, and so the model will not say it "
-        "either: add --do_lower_case or --nodo_lower_case.",
+        "No info_*.json says whether the text of %s was lower-cased, so the model will not record "
+        "it: add --do_lower_case or --nodo_lower_case.",
         undescribed,
     )
     return None
@@ -210,7 +210,8 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
     tokenizer = FullTokenizer(FLAGS.vocab_file, metadata.do_lower_case is not False)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
     if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, metadata.do_lower_case):
-        logging.warning("do_lower_case %s of the data, with %s", metadata.do_lower_case, reason)
+        made = f"The data were made with do_lower_case {metadata.do_lower_case}"
+        logging.warning("%s, but with %s: make them again if that is wrong.", made, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
     if FLAGS.export_dir:
         loading.check_spare_rows(tokenizer, config)
@@ -332,7 +333,7 @@ def load_first_weights(
         loading.refuse_other_case(source, do_lower_case)
         if data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
             logging.warning(
-                "%s has another vocabulary than the data: pieces take weights by line number.",
+                "%s has another vocabulary than the data: make the data with its vocabulary.",
                 source.path,
             )
         logging.info("%s", loading.load_checkpoint(trainer.model, source))

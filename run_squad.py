@@ -1,7 +1,7 @@
 """Fine-tunes on SQuAD v1.1 or v2.0, answers questions, and scores the answers.
 
-    python run_squad.py --train_file=train-v1.1.json --predict_file=dev-v1.1.json \
-        --do_train --do_predict --do_eval --init_checkpoint=uncased_L-12_H-768_A-12 \
+    python run_squad.py --train_file=train-v1.1.json --predict_file=dev-v1.1.json \\
+        --do_train --do_predict --do_eval --init_checkpoint=uncased_L-12_H-768_A-12 \\
         --output_dir=/models/squad
     python run_squad.py --version_2_with_negative ...      questions that may have no answer
     python run_squad.py --tfds_name=squad ...              without files, by tensorflow-datasets

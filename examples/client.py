@@ -2,11 +2,11 @@
 
     echo '{"text_a": "He left.", "text_b": "He went away."}' |
         python examples/client.py --protocol=rest --address=localhost:8501 --model=mrpc
-    python examples/client.py --protocol=grpc --address=localhost:8500 --model=squad \
+    python examples/client.py --protocol=grpc --address=localhost:8500 --model=squad \\
         --input_file=questions.jsonl
 
 A line holds a value for each input of the signature: a string, a list of strings, numbers (whole
-ones are int32), or bytes as {"b64": "..."}. This file is all there is to it and may be copied: REST
+ones are int32), or bytes as {"b64": "..."}. This file may be copied and used alone: REST
 needs Python's standard library alone, gRPC the package tensorflow-serving-api.
 """
 
@@ -198,7 +198,7 @@ def answer_error(received: str) -> Failed:
     return Failed(
         received,
         "the answer of TensorFlow Serving to a model of `bert-tf export`",
-        "check --address and --model, and the log of the server",
+        "check that the server is running, --address and --model; its log may say more",
     )
 
 

@@ -314,7 +314,7 @@ def _case_of(weights: Weights, vocab_file: str, pieces: Sequence[str], given: bo
     refuse_other_case(weights, given)
     if reason := refuted_case(vocab_file, pieces, known):
         logging.warning(
-            "%s, %s do_lower_case %s, with %s: is it the model's vocabulary?",
+            "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary.",
             *(weights.path, source, known, reason),
         )
     return known

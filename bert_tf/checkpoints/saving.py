@@ -55,7 +55,7 @@ def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -
         taken = tf.io.gfile.exists(path)
     if taken:
         raise InputError(
-            f"{path}, which is there already", "a new folder", "choose another path, or remove it"
+            f"{path}, which already exists", "a new folder", "choose another path, or remove it"
         )
     config = config_of(weights)
     if to_format == "tf1":

@@ -276,7 +276,7 @@ class CheckpointFolder:
                     f"{self.path}, where the checkpoint of step {step} cannot be written "
                     f"({first_line(error)})",
                     expected,
-                    f"{remedy}: it goes on from {self.latest() or 'the beginning'}",
+                    f"{remedy}: it resumes from {self.latest() or 'the beginning'}",
                 ) from None
         cluster.barrier()
         return prefix
@@ -381,7 +381,7 @@ def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any])
     """Logs the settings in which a resumed run differs from its beginning."""
     for name in changed_settings(saved, given):
         logging.warning(
-            "Resuming with %s %s; the run was begun with %s. It goes on from its last step, "
-            "but is no longer the run that either setting alone would give.",
+            "Resuming with %s %s; the run was started with %s. Training continues from the last "
+            "step, but the result differs from a run with one setting throughout.",
             *(name, given[name], saved[name]),
         )

@@ -47,7 +47,7 @@ def define_flags() -> None:
     shared_flags.define_count(
         "seed", 12345, "Of the vectors of extra tokens.", **shared_flags.SEEDS
     )
-    flags.mark_flag_as_required("from")
+    shared_flags.mark_required("from")
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -38,7 +38,9 @@ SENTENCES = (
 def define_flags() -> None:
     """The flags of this command."""
     flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-    shared_flags.define_count("num_train_steps", 7500, "Training steps; more guess better.")
+    shared_flags.define_count(
+        "num_train_steps", 7500, "Training steps; with more, the model predicts better."
+    )
 
 
 def main(_: Sequence[str]) -> None:

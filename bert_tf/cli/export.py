@@ -67,7 +67,7 @@ def define_flags() -> None:
         None,
         "No answer if its score is above the best one's by more; default: as stored, else 0.",
     )
-    flags.mark_flag_as_required("export_dir")
+    shared_flags.mark_required("export_dir")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,12 @@ def run_settings() -> dict[str, Any]:
     return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "is_recorded", False)}
 
 
+def mark_required(*names: str) -> None:
+    """Refuses a command without these flags, or with empty ones as in --output_dir=$UNSET."""
+    for name in names:
+        flags.register_validator(name, bool, message=f"it is required: write --{name}=VALUE")
+
+
 MOST = 10**9  # of what flags count: far beyond any use, and an int32
 LONGEST = 10**6  # tokens of a sequence
 SEEDS = {"least": 0, "most": 2**32 - 1}
@@ -74,8 +80,8 @@ def define_model_files() -> None:
     flags.DEFINE_bool(
         "do_lower_case",
         True,
-        "Lower-case the text, as in the model's training. Default: as its files say, else as its "
-        "vocabulary shows.",
+        "Lower-case the text, as in the model's training. If not given: as its files say, else as "
+        "its vocabulary shows.",
     )
 
 
@@ -88,7 +94,7 @@ def define_pretrained(*, required: bool = True) -> None:
     )
     define_model_files()
     if required:
-        flags.mark_flag_as_required("init_checkpoint")
+        mark_required("init_checkpoint")
 
 
 def define_fine_tuned_model() -> None:
@@ -101,7 +107,7 @@ def define_fine_tuned_model() -> None:
 def define_output_dir() -> None:
     """The folder of a run."""
     flags.DEFINE_string("output_dir", None, "The folder for checkpoints and results.")
-    flags.mark_flag_as_required("output_dir")
+    mark_required("output_dir")
 
 
 def define_export_dir() -> None:
@@ -121,7 +127,7 @@ def define_vocabulary() -> None:
     flags.DEFINE_bool(
         "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
     )
-    flags.mark_flag_as_required("vocab_file")
+    mark_required("vocab_file")
 
 
 def define_training() -> None:
@@ -232,7 +238,7 @@ def define_texts() -> None:
         least=0,
         most=10_000,
     )
-    flags.mark_flags_as_required(["input_file", "output_file"])
+    mark_required("input_file", "output_file")
 
 
 def define_pretraining_data() -> None:

@@ -127,13 +127,13 @@ def report(error: BaseException) -> None:
     if isinstance(error, Interrupted):
         cluster.leave()
         message = f"ended by SIGTERM, with a checkpoint of step {error.step} in {error.output_dir}."
-        end(0, f"\n{sys.argv[0]}: {message} The same command goes on from there.")
+        end(0, f"\n{sys.argv[0]}: {message} The same command resumes from there.")
     if isinstance(error, KeyboardInterrupt):
         end_by(error)
     if cluster and cluster.expects_peers() and isinstance(error, cluster.LOST_PEER):
         if sigterm_came():
             message = "ended by SIGTERM. Another process of this run was lost;"
-            end(0, f"\n{sys.argv[0]}: {message} the same command goes on from the last checkpoint.")
+            end(0, f"\n{sys.argv[0]}: {message} the same command resumes from the last checkpoint.")
         cluster.restart_or_exit(error, max_restarts=flags.FLAGS.max_restarts)
     if isinstance(error, SystemExit):  # of --help
         try:
@@ -181,8 +181,8 @@ def end_by(error: KeyboardInterrupt) -> None:
     """Ends a command that a signal has stopped; says what is kept."""
     stopped = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
     is_training = flags.FLAGS.is_parsed() and getattr(flags.FLAGS, "do_train", False)
-    kept = "The checkpoints are whole, and the same command goes on from the last one."
-    gone = "Files that were not yet whole are removed; the same command starts again."
+    kept = "The checkpoints are complete; the same command resumes from the last one."
+    gone = "Incomplete files were removed; run the same command to start again."
     message = f"ended by {stopped.name}. {kept if is_training else gone}"
     end(stopped.exit_code, f"\n{sys.argv[0]}: {message}")
 

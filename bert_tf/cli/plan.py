@@ -1,9 +1,9 @@
 """What a training will need, before it is started: parameters, memory, FLOPs, time, what fits.
 
-    bert-tf plan --bert_config_file=bert_config.json --max_seq_length=128 --train_batch_size=32 \
+    bert-tf plan --bert_config_file=bert_config.json --max_seq_length=128 --train_batch_size=32 \\
         --memory_gb=16 --device_tflops=15.7 --device_gb_per_s=900
-    bert-tf plan --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \
-        --gradient_accumulation_steps=4 --device_tflops=15.7 --device_gb_per_s=900 \
+    bert-tf plan --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \\
+        --gradient_accumulation_steps=4 --device_tflops=15.7 --device_gb_per_s=900 \\
         --link_gb_per_s=12.5 --num_train_steps=1000000
     bert-tf plan --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
 

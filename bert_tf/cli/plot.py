@@ -21,7 +21,7 @@ def define_flags() -> None:
     """The flags of this script."""
     flags.DEFINE_string("output_dir", None, "The folder of the run.")
     flags.DEFINE_string("picture", None, "Where the picture goes: .png, .svg or .pdf.")
-    flags.mark_flags_as_required(["output_dir", "picture"])
+    shared_flags.mark_required("output_dir", "picture")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def define_flags() -> None:
         None,
         "Answer each line before the next is read. Default: if it is typed into a terminal.",
     )
-    flags.mark_flag_as_required("model")
+    shared_flags.mark_required("model")
 
 
 if __name__ == "__main__":

@@ -121,11 +121,19 @@ def open_model(
         if not versions:
             _refuse_other_formats(path)
     if versions:
-        if not all(one is None for one in (options, bert_config_file, vocab_file, do_lower_case)):
+        given = {
+            **vars(options or ServingOptions()),
+            "bert_config_file": bert_config_file,
+            "vocab_file": vocab_file,
+            "do_lower_case": do_lower_case,
+        }
+        own = vars(ServingOptions())
+        named = [name for name, value in given.items() if value != own.get(name)]
+        if options is not None or named:
             raise InputError(
-                f"options for the export {path}",
-                "none: they were chosen when it was made",
-                "leave them out, or give the folder of the checkpoint",
+                f"{', '.join(named) or 'options'} for the export {path}",
+                "no such options: they were chosen when it was made",
+                "leave them out, or give the folder of the checkpoint in place of the export",
             )
         return open_export(versions[_chosen(path, versions, version)])
     if version is not None:

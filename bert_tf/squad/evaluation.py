@@ -125,7 +125,7 @@ def evaluate(
             ", ..." if len(missing) > MISSING_SHOWN else "",
         )
     if others := len(predictions.keys() - {one.qas_id for one in file.examples}):
-        logging.warning("%d predictions are of no question in %s", others, file.source)
+        logging.warning("%d predictions have ids that are not in %s", others, file.source)
     if file.version_2:
         return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
     exact, f1 = _percentages(

@@ -224,7 +224,9 @@ class Run:
         source = self.model.source
         other = self._other_head() if HEAD_WEIGHTS in source.shapes else None
         if other:
-            logging.warning("The head of %s is for %s: a fresh one is trained.", source.path, other)
+            logging.warning(
+                "The head of %s is for %s: a new head is initialised.", source.path, other
+            )
         skip = HEAD if other else None
         logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
 

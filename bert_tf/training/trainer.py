@@ -390,5 +390,5 @@ class Trainer:
             saved = [name for name in scale.variables if name in reader.shapes]
             scale.restore({name: reader.read(name) for name in saved})
         step = int(reader.read(tf1.GLOBAL_STEP))
-        logging.info("Going on from %s, step %d.", prefix, step)
+        logging.info("Loaded checkpoint %s, step %d.", prefix, step)
         return step

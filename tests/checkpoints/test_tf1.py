@@ -445,7 +445,7 @@ def test_warn_of_changed_settings(caplog):
         assert not caplog.records
         warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Resuming with seed 4; the run was begun with 3.")
+    assert message.startswith("Resuming with seed 4; the run was started with 3.")
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def test_flags_and_defaults_are_those_of_the_first_version(before):
             name: {
                 "choices": sorted(getattr(flag.parser, "enum_values", None) or []) or None,
                 "default": flag.default,
-                "required": any("other than None" in str(v.message) for v in flag.validators),
+                "required": any("required" in str(v.message) for v in flag.validators),
                 "type": flag.flag_type(),
             }
             for name, flag in ((name, absl_flags.FLAGS[name]) for name in names)
@@ -134,6 +134,16 @@ def test_a_misspelt_flag_is_answered_before_tensorflow(command):
     assert ended.returncode == 1
     assert "tensorflow" not in found
     assert "Unknown command line flag" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--output_file="]])
+def test_a_required_flag_that_is_absent_or_empty_is_answered_before_tensorflow(words):
+    given = ["--input_file=x", "--vocab_file=y", *words]
+    ended, found = answer("create_pretraining_data.py", *given)
+    assert ended.returncode == 1
+    assert "tensorflow" not in found
+    assert "write --output_file=VALUE" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -87,7 +87,7 @@ def test_v1_counts_what_is_missing_as_wrong(caplog):
     scores = evaluation.evaluate(file, {"q1": "1386.", "q3": "x z", "other": "?"})
     assert scores == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(150 / 3)}
     assert "1 of 3 questions have no prediction and score 0: q2" in caplog.text
-    assert "1 predictions are of no question in" in caplog.text
+    assert "1 predictions have ids that are not in" in caplog.text
     assert evaluation.evaluate(file, {}) == {"exact_match": 0.0, "f1": 0.0}
 
 

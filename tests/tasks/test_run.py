@@ -324,7 +324,7 @@ def test_a_head_for_other_labels_is_not_trained_on(tokenizer, tmp_path, caplog, 
     with caplog.at_level("WARNING", logger="absl"):
         found = head_that_training_begins_with(task, tokenizer, tmp_path, metadata)
     assert found == (is_taken, True)
-    assert ("a fresh one is trained" in caplog.text) != is_taken
+    assert ("a new head is initialised" in caplog.text) != is_taken
 
 
 def test_a_head_of_another_shape_is_not_trained_on(tokenizer, tmp_path, caplog):
@@ -336,7 +336,7 @@ def test_a_head_of_another_shape_is_not_trained_on(tokenizer, tmp_path, caplog):
     trainer = run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
     with caplog.at_level("WARNING", logger="absl"):
         run.load_pretrained()
-    assert "is for 3 classes: a fresh one is trained" in caplog.text
+    assert "is for 3 classes: a new head is initialised" in caplog.text
     values = {checkpoint_name(v): v.numpy() for v in trainer.model.trainable_variables}
     assert values["output_weights"].shape == (1, CONFIG.hidden_size)
     name = "bert/embeddings/word_embeddings"

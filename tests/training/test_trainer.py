@@ -374,7 +374,7 @@ def test_other_settings_are_logged(at_the_start, caplog):
         step = at_the_start.trainer.restore(CheckpointFolder(at_the_start.folder), {"seed": 4})
     assert step == 0
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Resuming with seed 4; the run was begun with 3.")
+    assert message.startswith("Resuming with seed 4; the run was started with 3.")
 
 
 def test_weights_without_moments(undisturbed, tmp_path, caplog):

@@ -179,7 +179,7 @@ CASES = (
          {"init_checkpoint": "{}/other"}, OTHER),
     Case("half a checkpoint", PRETRAIN, "half", {"init_checkpoint": "{}/half"}, half_a_checkpoint),
     Case(
-        "case of other data", PRETRAIN, "False of the data", {"do_lower_case": True}, described()
+        "case of other data", PRETRAIN, "False in info_*.json", {"do_lower_case": True}, described()
     ),
     Case(
         "data of two cases", PRETRAIN, "do_lower_case",
@@ -190,7 +190,7 @@ CASES = (
         {"input_file": "{}/good.tfrecord,{}/x"}, described("x", vocab_sha256="12"),
     ),
     Case(
-        "some data described", PRETRAIN, "x, with nothing beside it",
+        "some data described", PRETRAIN, "x, without",
         {"input_file": "{}/*.tfrecord,{}/x", "vocab_file": "{}/vocab.txt"},
         lambda folder: (described("x")(folder), (folder / "info_x.json").unlink()),
     ),

@@ -144,7 +144,7 @@ def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
         processes.wait_until_said(0, "train: 20 of")
         processes.signal(1, signal.SIGKILL)
         processes.start_again(1)
-        processes.wait_until_said(0, "Going on from")
+        processes.wait_until_said(0, "Loaded checkpoint")
         assert "another process of this run was lost" in processes.said(0)
         processes.wait_until_said(1, "train: 60 of")
         processes.signal(1, signal.SIGTERM)

@@ -138,7 +138,7 @@ def test_killed_three_times(given, tmp_path):
         step = latest + LOG_STEPS * moments.randint(1, 15)
         seconds = moments.uniform(0, 0.05)
         said = kill_after(train(given, folder, pipesize=SMALL_PIPE), step, seconds)
-        assert ("Going on from" in said) == (kill > 0)
+        assert ("Loaded checkpoint" in said) == (kill > 0)
         before, latest = latest, check_what_is_left(folder)
         print(
             f"killed {seconds * 1000:.0f} ms after step {step}, at {last_step(said)} or later; "
@@ -149,7 +149,7 @@ def test_killed_three_times(given, tmp_path):
         if kill == 1:
             leave_half_written(folder, latest + SAVE_CHECKPOINTS_STEPS)
     said = finish(train(given, folder))
-    assert f"Going on from {folder}/model.ckpt-{latest}, step {latest}." in said
+    assert f"Loaded checkpoint {folder}/model.ckpt-{latest}, step {latest}." in said
     assert "but is no longer the run" not in said
 
     finish(undisturbed)

@@ -193,7 +193,7 @@ def test_killed_and_resumed_ends_the_same(inputs, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert not (killed / "model.ckpt-200.index").exists()
-        assert "Going on from" in finish(inputs, killed)
+        assert "Loaded checkpoint" in finish(inputs, killed)
         finish(inputs, undisturbed)
     finally:
         end_all()
@@ -281,7 +281,7 @@ def test_a_grid_that_was_killed_ends_the_same(inputs, grid, tmp_path):
         end_all()
     assert "Trial: learning rate 0.002" in said
     assert "Trial: learning rate 1e-09" not in said
-    assert "Going on from" in said
+    assert "Loaded checkpoint" in said
     ours, theirs = results_of(tmp_path), results_of(undisturbed)
     assert ours.keys() == theirs.keys()
     assert {"trials.tsv", "trials.png", "eval_results.txt", "dev_predictions.tsv"} <= ours.keys()
@@ -510,7 +510,7 @@ def test_a_trained_head_is_trained_on(inputs, trained, classify, tmp_path, caplo
         assert "Classes, in their order: second, first" in caplog.text
     else:
         assert (found, distance < 1e-6) == (["first", "second"], False)
-        assert "is for the labels ham, spam: a fresh one is trained" in caplog.text
+        assert "is for the labels ham, spam: a new head is initialised" in caplog.text
 
 
 def test_a_label_that_dev_never_has_is_said(inputs, classify, tmp_path, caplog):

@@ -275,16 +275,16 @@ def test_data_of_which_the_case_is_unknown(tmp_path, caplog):
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     caplog.set_level("WARNING")
     with in_process("run_pretraining.py") as main:
-        with pytest.raises(InputError, match="nothing beside it that says") as caught:
+        with pytest.raises(InputError, match=r"without .*info_t\.tfrecord") as caught:
             main(**flags, vocab_file=vocabulary)
         assert "--nodo_lower_case" in caught.value.remedy
         assert not (tmp_path / "run").exists()
         main(**flags)
-        assert "was lower-cased, and so the model will not say it" in caplog.text
+        assert "was lower-cased, so the model will not record it" in caplog.text
         known = json.loads((tmp_path / "run/model_facts.json").read_text())
         assert known == {"architecture": "BertForPreTraining", "max_seq_length": 17}
         main(**flags | {"num_train_steps": 2}, vocab_file=vocabulary, do_lower_case=False)
         known = json.loads((tmp_path / "run/model_facts.json").read_text())
         assert known["do_lower_case"] is False
-        with pytest.raises(InputError, match=r"True of --do_lower_case, False of .*model_facts"):
+        with pytest.raises(InputError, match=r"True in the flags, False in .*model_facts"):
             main(**flags | {"num_train_steps": 3}, do_lower_case=True)
