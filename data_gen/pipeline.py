@@ -20,7 +20,7 @@ import itertools
 import os
 import pathlib
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -40,7 +40,12 @@ from data_gen.corpus import CorpusWriter, DiskCorpus, MemoryCorpus, TokenizedBlo
 from data_gen.documents import Block, Counts, DocumentReader, sentence_splitter
 from data_gen.instances import NUM_SPECIAL_TOKENS, InstanceMaker, Settings
 from data_gen.pairs import Sentence
-from data_gen.report import Statistics, report_path, write_report
+from data_gen.report import (
+    Statistics,
+    read_unchanged_vocabulary,
+    report_path,
+    write_report,
+)
 from data_gen.shuffling import KEY_BITS, collect, number_of_buckets, spread
 from data_gen.workers import Workers, check_paths, choose_num_workers, working_folder, write_in_turn
 
@@ -91,10 +96,16 @@ def create(job: Job) -> dict[str, Any]:
     ):
         records = make_records(make_plan(job, reader, folder), reader, statistics)
         describe = functools.partial(DataDescription, **made_with)
-        written = write_in_turn(output_files, records, describe)
+        written = write_in_turn(output_files, checked(records, job, made_with), describe)
     statistics.counts.update(reader.counts)
     path = report_path(output_files[0])
     return write_report(path, statistics, made_with, written, job.vocab_file)
+
+
+def checked(records: Iterable[bytes], job: Job, made_with: Mapping[str, Any]) -> Iterator[bytes]:
+    """The records; `InputError` after the last one if the vocabulary has changed meanwhile."""
+    yield from records
+    read_unchanged_vocabulary(job.vocab_file, made_with["vocab_sha256"])
 
 
 def check_vocabulary(job: Job) -> tuple[Job, dict[str, Any]]:

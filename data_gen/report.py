@@ -10,8 +10,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import InputError
 from bert_tf.files import write_text
-from bert_tf.tokenization.wordpiece import read_vocabulary
+from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 from data_gen.documents import Counts
 
 # Above these shares something is wrong with the data, or with the vocabulary for them.
@@ -78,12 +79,29 @@ def write_report(
       output_files: the number of records of each.
       vocab_file: the vocabulary of the records.
     """
+    pieces = read_unchanged_vocabulary(vocab_file, made_with["vocab_sha256"])
     report = make_report(statistics, made_with, output_files)
     write_text(path, json.dumps(report, indent=2) + "\n")
-    log_examples(output_files, read_vocabulary(vocab_file))
+    log_examples(output_files, pieces)
     log_report(report)
     logging.info("wrote %d files of records and %s", len(output_files), path)
     return report
+
+
+def read_unchanged_vocabulary(vocab_file: str, sha256: str) -> list[str]:
+    """Reads the vocabulary again, which the descriptions of the records name by its checksum.
+
+    Raises:
+      InputError: it has changed since.
+    """
+    pieces = read_vocabulary(vocab_file)
+    if vocabulary_sha256(pieces) != sha256:
+        raise InputError(
+            f"{vocab_file}, which has changed since the command began",
+            "one vocabulary for all records",
+            "give the same command again",
+        )
+    return pieces
 
 
 def make_report(

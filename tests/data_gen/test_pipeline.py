@@ -19,7 +19,7 @@ from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names
 import bert_tf
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
-from data_gen import shuffling
+from data_gen import pipeline, shuffling
 from data_gen.documents import DocumentReader
 from data_gen.pipeline import Job, create, make_plan, make_records
 from data_gen.report import Statistics
@@ -498,3 +498,17 @@ def test_a_text_that_vanishes_meanwhile(tmp_path, vocab_file):
     records = make_records(make_plan(job, reader, tmp_path), reader, Statistics())
     with pytest.raises(InputError, match="text, which cannot be read"):
         list(records)
+
+
+def test_a_vocabulary_that_changes_while_records_are_made(tmp_path, vocab_file, monkeypatch):
+    changing = tmp_path / "changing.txt"
+    changing.write_bytes(pathlib.Path(vocab_file).read_bytes())
+
+    def then_change(*given):
+        yield from make_records(*given)
+        changing.write_bytes(changing.read_bytes()[:100])
+
+    monkeypatch.setattr(pipeline, "make_records", then_change)
+    with pytest.raises(InputError, match="has changed since the command began"):
+        create(make_job(tmp_path, str(changing)))
+    assert names(tmp_path) == ["changing.txt"]

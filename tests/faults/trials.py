@@ -32,6 +32,7 @@ Spec = Mapping[str, Any]
 NEVER_SAID = ("Traceback", "Exception ignored", "Fatal Python error", "terminate called",
               "Segmentation fault", "*** ")  # fmt: skip
 CHECKSUMMED = (".tfrecord", ".tf_record", ".index", ".data-00000-of-00001")
+ROOM = "size=256m"  # of a file system in memory, for all that a command writes
 HERE, OUTPUTS = ("in",), ("out", "tmp")  # folders in which calls are counted apart
 
 
@@ -223,14 +224,14 @@ class Trial:
 
     def _disk(self) -> tuple[bool, list[Ended]]:
         """A file system of its own for the output, which is full soon, or cannot be written."""
-        options = f"size={self._spec['bytes']}"
-        old = tree(self._out)
-        mount(self._out, options)
-        write_tree(self._out, old if self._spec["read_only"] else {})
         if self._spec["read_only"]:
+            mount(self._out, ROOM)
+            write_tree(self._out, self.old)
             mount(self._out, "remount,ro")
+        else:
+            mount(self._out, f"size={self._spec['bytes']}")
         ended = self._start().wait()
-        mount(self._out, "remount,rw,size=256m")
+        mount(self._out, f"remount,rw,{ROOM}")
         return ended.code != 0, [ended]
 
     def _streams(self) -> tuple[bool, list[Ended]]:
@@ -253,6 +254,7 @@ class Trial:
         found = ["it hangs"] * ended.hung + [f"{line!r} outlives it" for line in ended.orphans]
         found += [f"it says {text!r}" for text in NEVER_SAID if text in ended.stderr]
         signals = [self._spec["signal"]] if "signal" in self._spec else []
+        signals += [signal.SIGPIPE] if "|" in self._spec.get("streams", {}).values() else []
         if ended.code < 0 and -ended.code not in signals:
             found.append(f"it ends by signal {-ended.code}")
         elif ended.code > 128 and ended.code - 128 not in signals:
