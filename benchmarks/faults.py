@@ -110,7 +110,7 @@ class Campaign:
         commands, chosen = self._args.commands.split(","), self._args.kinds.split(",")
         (name,) = rng.choices(commands, [COMMANDS[name].weight for name in commands])
         (kind,) = rng.choices(chosen, [kinds.WEIGHTS[kind] for kind in chosen])
-        spec = kinds.draw(name, kind, slot.clean(name), seed)
+        spec = kinds.draw(name, kind, slot.clean(name), f"{seed}/fault")
         if spec is None:
             return
         outcome = slot.run(spec)

@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import select
+import signal
 import sys
 
 from bert_tf import __main__ as bert_tf_main
@@ -49,8 +50,12 @@ def say(answer: dict) -> None:
 
 
 def become(request: dict) -> None:
-    """Makes this the process of the command: its session, folder, files, limits, faults."""
+    """Makes this the process of the command: its session, folder, files, limits, faults.
+
+    SIGINT has its effect, though a shell ignores it for what it starts in the background.
+    """
     os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL if request["cold"] else signal.default_int_handler)
     os.chdir(request["folder"])
     os.environ.update(request["variables"])
     for number, path in enumerate(request["streams"]):
