@@ -41,6 +41,9 @@ _REMEDIES = {  # of system errors: what is expected, what to do
     errno.EMFILE: ("more open files", f"raise the limit, ulimit -n 4096, {_AGAIN}"),
     errno.ENFILE: ("more open files", f"close other programs, {_AGAIN}"),
     errno.EIO: ("a disk or network that works", f"check it (dmesg names the device), {_AGAIN}"),
+    errno.EISDIR: ("a file, not a folder", "correct the path"),
+    errno.EEXIST: ("a folder, or a path that does not exist yet", "correct the path"),
+    errno.ENOTDIR: ("a path in which only the last name is a file", "correct the path"),
     errno.EBADF: ("open standard streams", "close none; to silence one, use /dev/null"),
 }
 _MEMORY_REMEDY = (

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import errno
 import glob
 import hashlib
 import itertools
@@ -237,7 +238,7 @@ def _blocks(path: str) -> Iterator[bytes]:
     """The bytes of a file, some at a time."""
     with path_errors(path):
         if gfile().isdir(path):  # reads as an empty file
-            raise OSError("it is a folder")
+            raise OSError(errno.EISDIR, "it is a folder")
         with gfile().GFile(path, "rb") as file:
             while block := file.read(READ_BYTES):
                 yield block
@@ -342,7 +343,7 @@ def whole_file(path: str) -> Iterator[str]:
         temporary = hidden_sibling(path, ending)
         with path_errors(path, "written"):
             if gfile().isdir(path):
-                raise OSError("it is a folder")
+                raise OSError(errno.EISDIR, "it is a folder")
             pattern = f"{glob.escape(hidden_sibling(path, 'incomplete'))}*"
             for left in {*glob.glob(pattern)} - _written if is_locked else ():
                 os.unlink(left)  # by a process that was killed

@@ -342,3 +342,13 @@ def test_a_file_that_is_none_is_named(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(InputError, match=str(path)):
             list(files.read_lines(str(path)))
+
+
+def test_a_folder_in_place_of_a_file_and_the_reverse(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(InputError) as caught:
+        list(files.read_lines(str(tmp_path)))
+    assert caught.value.expected == "a file, not a folder"
+    with pytest.raises(InputError) as caught, files.locked(str(tmp_path / "file"), folder=True):
+        pass
+    assert caught.value.expected == "a folder, or a path that does not exist yet"
