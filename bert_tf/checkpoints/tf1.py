@@ -64,7 +64,9 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         if state and tf.io.gfile.exists(state.model_checkpoint_path + INDEX):
             return state.model_checkpoint_path
     found = [p.removesuffix(INDEX) for p in tf.io.gfile.glob(os.path.join(path, f"*{INDEX}"))]
-    if len(found) != 1:
+    if not found:
+        raise _no_checkpoint(path)
+    if len(found) > 1:
         raise InputError(
             f"{path}, a folder with {len(found)} checkpoints",
             "one, or a `checkpoint` file that names the latest",
@@ -74,7 +76,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
 
 
 def _no_checkpoint(path: str) -> InputError:
-    if tf.io.gfile.exists(path):
+    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
         check_regular(path)
         with tf.io.gfile.GFile(path, "rb") as file:
             start = file.read(2)

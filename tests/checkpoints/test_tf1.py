@@ -152,7 +152,7 @@ def test_find_checkpoint_in_a_folder_of_several(tmp_path):
 
 
 def test_find_no_checkpoint(tmp_path):
-    with pytest.raises(InputError, match="a folder with 0 checkpoints"):
+    with pytest.raises(InputError, match="where there is no checkpoint"):
         find_checkpoint(tmp_path)
     for path in (tmp_path / "bert_model.ckpt", "bert-base-uncased"):
         with pytest.raises(InputError, match="where there is no checkpoint") as caught:

@@ -206,7 +206,7 @@ CASES = (
     Case("truncated data", "cannot be read", copied(truncate(DATA))),
     Case("truncated index", "cannot be read", copied(truncate("bert_model.ckpt.index"))),
     Case("index without data", "cannot be read", copied(lambda s: (s / DATA).unlink())),
-    Case("data without index", "no checkpoint|0 checkpoints",
+    Case("data without index", "no checkpoint",
          copied(lambda s: (s / "bert_model.ckpt.index").unlink())),
     Case("another shape", f"{BIAS} has the shape \\(13,\\)",
          copied(other_tensors(**{BIAS.replace("/", "__"): np.zeros(13, np.float32)}))),
