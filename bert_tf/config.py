@@ -245,9 +245,9 @@ class BertConfig:
         """
         if isinstance(values, Mapping):
             values = {key: value for key, value in values.items() if key not in UNUSED_KEYS}
-            act = values.get("hidden_act", "gelu")  # null and capitals: as in the original
+            act = values.get("hidden_act", "gelu")  # null, "" and capitals: as in the original
             values["hidden_act"] = (
-                "linear" if act is None else act.lower() if isinstance(act, str) else act
+                "linear" if act in (None, "") else act.lower() if isinstance(act, str) else act
             )
         return typed(cls, values, source=source)
 

@@ -22,7 +22,7 @@ from bert_tf.runtime import NOT_SUPPORTED, host_name, take_lock
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
-LONGEST_LINE = 4 << 20  # bytes; a long novel has 3 MB
+LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
 
 
@@ -258,31 +258,31 @@ def hidden_sibling(path: str, ending: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: str, *, folder: bool = False) -> Iterator[bool]:
+def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[bool]:
     """Keeps other processes from writing an output; gives whether there is a lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
     ends with its process, however that ends. Whoever holds it may call what takes it again. Remote
-    outputs have none; of several processes of a run only the chief takes it.
+    outputs, devices and streams have none; of several processes of a run only the chief takes it.
 
     Args:
       path: what this process writes.
       folder: whether that is the folder of a run rather than a file or a folder yet to appear.
+      parents: whether the folder that it is to appear in is made if need be.
 
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    if is_remote(path) or not writes_here:
+    if is_remote(path) or not writes_here or _is_stream(path):
         yield False
         return
+    home = path if folder else os.path.dirname(path.rstrip("/")) or "."
     with contextlib.ExitStack() as at_end:
         with path_errors(path, "written"):
-            if folder and not os.path.isdir(path):
-                os.makedirs(path, exist_ok=True)
-                at_end.callback(_remove_if_empty, path)
-            name = (
-                os.path.join(path, ".lock") if folder else hidden_sibling(path.rstrip("/"), "lock")
-            )
+            if (folder or parents) and not os.path.isdir(home):
+                os.makedirs(home, exist_ok=True)
+                at_end.callback(_remove_if_empty, home)
+            name = f"{path}/.lock" if folder else hidden_sibling(path.rstrip("/"), "lock")
             name, thread = os.path.abspath(name), threading.get_ident()
             is_ours = _locked.get(name) == thread
             lock = None if is_ours else take_lock(name, path)

@@ -242,7 +242,7 @@ def working_folder(output_file: str, temp_dir: str | None) -> Iterator[pathlib.P
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
-    with locked(output_file), locked(str(folder), folder=True):
+    with locked(output_file, parents=True), locked(str(folder), folder=True):
         for left_over in set(folder.iterdir()) - {folder / ".lock"}:
             shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         try:

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import errno
+import glob
 import json
 import os
 import pathlib
@@ -241,6 +242,24 @@ def test_a_lock_file_with_anything_in_it(tmp_path):
             (tmp_path / ".out.lock").write_bytes(content)
             with pytest.raises(InputError, match="out, which another process is writing"):
                 in_another_thread(files.write_text, str(tmp_path / "out"), "")
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/null", "/dev/fd/1"])
+def test_streams_and_devices_have_no_lock(path):
+    """Nothing can be made in their folder."""
+    with files.locked(path) as is_locked:
+        assert not is_locked
+        assert not glob.glob(f"{os.path.dirname(path)}/.*lock")
+
+
+def test_the_folder_of_what_is_to_appear_is_made(tmp_path):
+    path = tmp_path / "new" / "model"
+    with files.locked(str(path), parents=True), files.locked(str(path)) as is_locked:
+        assert is_locked
+    assert not path.parent.exists()  # as nothing was written
+    with files.locked(str(path), parents=True):
+        path.mkdir()
+    assert names(path.parent) == {"model"}
 
 
 def test_two_writers_of_one_file(tmp_path):

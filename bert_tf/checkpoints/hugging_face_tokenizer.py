@@ -21,9 +21,11 @@ SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
 _NAMES = ("unk", "sep", "pad", "cls", "mask")
 SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in _NAMES}
-# Classes of transformers. Those of the second line do what tokenizer.json says, whatever else is
-# in tokenizer_config.json; the others the reverse.
-_BERTS = ("BertTokenizer", "BertTokenizerFast")
+# Classes of transformers; DistilBERT's and ELECTRA's do the same as BERT's. The generic ones do
+# what tokenizer.json says, whatever else is in tokenizer_config.json; the others the reverse.
+_BERTS = tuple(
+    f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
+)
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CHINESE = "Chinese characters apart, as BERT has them"
 LEAST_LONGEST_WORD = 100  # characters; transformers' limit, where the original has 200

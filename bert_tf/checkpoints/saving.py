@@ -64,7 +64,7 @@ def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -
     writer = importlib.import_module(module)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
     temporary = f"{path}.incomplete"
-    with locked(path), path_errors(path, "written"):
+    with locked(path, parents=True), path_errors(path, "written"):
         try:
             _remove(temporary)  # of a process that was killed
             tf.io.gfile.makedirs(temporary)

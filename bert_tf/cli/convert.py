@@ -82,7 +82,7 @@ from bert_tf.tokenization.wordpiece import read_vocabulary
 def main(argv: Sequence[str]) -> None:
     """Flags -> weights -> changed as the verb says -> saved -> compared."""
     verb = argv[1] if argv[1:] else "convert"
-    with locked(FLAGS.to) if verb != "inspect" else contextlib.nullcontext():
+    with locked(FLAGS.to, parents=True) if verb != "inspect" else contextlib.nullcontext():
         convert(verb)
 
 

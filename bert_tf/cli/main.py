@@ -225,8 +225,10 @@ def open_standard_streams() -> None:
                 os.close(opened)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
-    sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stderr = _Messages(sys.stderr.buffer, errors="backslashreplace", line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Messages(sys.stderr.buffer, errors="backslashreplace", line_buffering=True)
 
 
 class _Messages(io.TextIOWrapper):

@@ -110,7 +110,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     examples, decided, has_golds, unsaid, num_empty = [], False, False, 0, 0
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
-        title = str(_get(article, "title", place, "", kind=(str, int)))
+        title = str(_get(article, "title", place, None, kind=(str, int, _OPTIONAL)) or "")
         for p, paragraph in enumerate(_get(article, "paragraphs", place, kind=list)):
             place = f"{source}, data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", place, kind=str)

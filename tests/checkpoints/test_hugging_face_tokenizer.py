@@ -46,7 +46,9 @@ def test_case(tmp_path, tensors, files, lower):
 def test_a_generic_class_takes_its_case_from_tokenizer_json(tmp_path, tensors):
     """BERT's own classes take it from tokenizer_config.json, as transformers does it."""
     files = {"tokenizer.json": fast_tokenizer(lowercase=False)}
-    for name, lower in (("PreTrainedTokenizerFast", False), ("BertTokenizerFast", True)):
+    classes = {"PreTrainedTokenizerFast": False}
+    classes |= dict.fromkeys(("BertTokenizerFast", "DistilBertTokenizer", "ElectraTokenizer"), True)
+    for name, lower in classes.items():
         files[CONFIG_FILE] = {"tokenizer_class": name, "do_lower_case": True}
         found = open_weights(write(tmp_path / name, tensors, files=files)).metadata
         assert found.do_lower_case is lower

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import io
 import os
 import pathlib
 import signal
@@ -19,6 +20,14 @@ from bert_tf.cli import main as command
 from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_streams_of_a_notebook_are_left_as_they_are(monkeypatch):
+    streams = {name: io.StringIO() for name in ("stdin", "stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    command.open_standard_streams()
+    assert all(getattr(sys, name) is stream for name, stream in streams.items())
 
 
 class Ended(BaseException):

@@ -128,7 +128,7 @@ def test_ids_that_are_numbers_become_text():
         (content_of(question(answers=[answer("a", True)])), "'answer_start' that is True"),
         (content_of(question(answers=[answer("a", 7.0)])), "'answer_start' that is 7.0"),
         (content_of(question(True)), "data[0].paragraphs[0].qas[0]: 'id' that is True"),
-        ({"data": [{"title": None, "paragraphs": []}]}, "data[0]: 'title' that is None"),
+        ({"data": [{"title": ["t"], "paragraphs": []}]}, "data[0]: 'title' that is ['t']"),
     ],
 )
 def test_what_is_not_as_expected_is_named(content, expected):
@@ -136,6 +136,12 @@ def test_what_is_not_as_expected_is_named(content, expected):
         data.parse_squad(content, "dev.json")
     assert expected in error.value.received
     assert "dev.json" in error.value.received
+
+
+def test_an_article_need_not_have_a_title():
+    content = content_of(question())
+    content["data"][0]["title"] = None
+    assert data.parse_squad(content, "dev.json").examples[0].title == ""
 
 
 @pytest.mark.parametrize("raw", [b"{", b'{"data": "\xff"}', b""])
