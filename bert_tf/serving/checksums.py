@@ -14,12 +14,12 @@ from absl import logging
 from bert_tf import files
 from bert_tf.errors import InputError
 
-CHECKSUMS = "SHA256SUMS"
+CHECKSUMS, MODEL_CARD = "SHA256SUMS", "README.md"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def write_checksums(folder: str) -> None:
-    """Writes the list of all files in a folder, in the format of sha256sum.
+    """Writes the list of the files in a folder, in the format of sha256sum.
 
     Raises:
       InputError: a file cannot be read, or the list not written.
@@ -44,7 +44,7 @@ def check_files(folder: str) -> None:
         logging.info("%s has no %s, so its files are not checked for damage", folder, CHECKSUMS)
         return
     listed, found = _read(path), _names(folder)
-    for name in sorted(listed.keys() | found):
+    for name in sorted((listed.keys() | found) - {MODEL_CARD}):
         if name not in found:
             problem = "which is missing"
         elif name not in listed:
@@ -78,13 +78,16 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _names(folder: str) -> set[str]:
-    """The files in a folder and its folders, relative to it, without the list itself."""
+    """The files in a folder and its folders, relative to it.
+
+    Without the list itself and the model card, which people may edit.
+    """
     with files.path_errors(folder):
         return {
             tf.io.gfile.join(inside, name).removeprefix(folder).lstrip("/")
             for inside, _, found in tf.io.gfile.walk(folder)
             for name in found
-        } - {CHECKSUMS}
+        } - {CHECKSUMS, MODEL_CARD}
 
 
 def _sha256(folder: str, name: str) -> str:

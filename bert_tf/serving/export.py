@@ -5,7 +5,7 @@
                  assets/vocab.txt                            the vocabulary
                  assets.extra/tf_serving_warmup_requests     run when TF Serving loads the model
                  README.md, export.json                      for people and for programs
-                 SHA256SUMS                                  checksums of all these files
+                 SHA256SUMS                                  checksums of the files but README.md
 
 EXPORT_DIR/<number> appears only when it is complete: TF Serving loads what it finds. (Remote file
 systems move folders file by file: there saved_model.pb comes last, and only one process may
@@ -31,7 +31,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.runtime import command_line
 from bert_tf.serving import model_card, portable
-from bert_tf.serving.checksums import write_checksums
+from bert_tf.serving.checksums import MODEL_CARD, write_checksums
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.registry import make_task
@@ -39,7 +39,7 @@ from bert_tf.serving.signatures import ServingTask, refuse_not_finite
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
-MODEL_CARD, METADATA_FILE = "README.md", "export.json"
+METADATA_FILE = "export.json"
 INCOMPLETE = "incomplete-"  # begins the name of a folder that is being written
 # The file that makes a folder a model of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {

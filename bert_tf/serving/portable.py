@@ -3,7 +3,7 @@
     EXPORT_DIR/1/model.tflite or model.onnx     ids in, numbers out
                  assets/vocab.txt               the vocabulary
                  README.md, export.json         its description, for people and programs
-                 SHA256SUMS                     checksums of all these files
+                 SHA256SUMS                     checksums of the files but README.md
 
 The `ids` signature without strings: features in, every numeric answer out. The caller tokenizes.
 Before a file is published it is compared with the model it was converted from; only floating-point
