@@ -12,6 +12,8 @@ needs Python's standard library alone, gRPC the package tensorflow-serving-api.
 
 import argparse
 import base64
+import concurrent.futures
+import contextlib
 import http.client
 import itertools
 import json
@@ -19,7 +21,6 @@ import math
 import os
 import re
 import sys
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NoReturn
@@ -28,6 +29,7 @@ Columns = dict[str, list]  # values by name, one for each row
 Row = dict[str, Any]
 Ask = Callable[[Columns], Columns]
 PORTS = {"grpc": 8500, "rest": 8501}
+RANGES = {"batch_size": (1, 1 << 20), "timeout": (1e-3, 1e6), "version": (0, 1 << 62)}
 MOST_BYTES = 128 << 20  # of an answer
 LONGEST_LINE = 16 << 20  # bytes
 MOST_SHOWN = 500  # characters of what the server says
@@ -54,36 +56,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse(argv)
         ask = {"grpc": by_grpc, "rest": by_rest}[args.protocol](args)
-        with open_input(args.input_file) as file:
+        if sys.stdout is None or (sys.stdin is None and not args.input_file):
+            raise Failed("a closed stream", "standard input and output", "redirect them elsewhere")
+        with open(args.input_file, "rb") if args.input_file else sys.stdin.buffer as file:
             for rows in batches(read_rows(file), args.batch_size):
-                for row in rows_of(ask(columns_of(rows)), len(rows)):
+                columns = {name: [row[name] for row in rows] for name in rows[0]}
+                for row in rows_of(ask(columns), len(rows)):
                     sys.stdout.buffer.write(line_of(row))
                     sys.stdout.buffer.flush()
-    except Failed as error:
-        print(f"{sys.argv[0]}: failed.\n{error}", file=sys.stderr)
+        return 0
     except BrokenPipeError:  # nobody reads any more
         return 0
-    except OSError as error:
-        failed = Failed(str(error), "lines to read, and room for the answers", "check the paths")
-        print(f"{sys.argv[0]}: failed.\n{failed}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
-    else:
-        return 0
+    except Failed as error:
+        failed = error
+    except OSError as error:
+        failed = Failed(str(error), "lines to read, and room for the answers", "check the paths")
+    print(f"{sys.argv[0]}: failed.\n{failed}", file=sys.stderr)
     return 1
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports mistakes as all others are."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises `Failed`."""
-        raise Failed(message, "the flags that --help lists", "correct the command")
+def refuse(message: str) -> NoReturn:
+    """Reports a mistake in the command."""
+    raise Failed(message, "the flags that --help lists", "correct the command")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.error = refuse
     parser.add_argument("--protocol", choices=tuple(PORTS), default="rest")
     parser.add_argument("--address", help="host:port; default localhost:8500 or localhost:8501")
     parser.add_argument("--model", required=True, help="as the server calls it")
@@ -94,30 +97,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a request")
     args = parser.parse_args(argv)
     args.address = args.address or f"localhost:{PORTS[args.protocol]}"
-    host, _, port = args.address.rpartition(":")
     is_socket = args.protocol == "grpc" and args.address.startswith("unix:")
-    is_port = re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536
-    if not (is_socket or (re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.%]+\]", host, re.A) and is_port)):
-        parser.error(f"--address={args.address}, which is not host:port")
-    for name, low, high in (
-        ("batch_size", 1, 1 << 20),
-        ("timeout", 1e-3, 1e6),
-        ("version", 0, 1 << 62),
-    ):
-        value = getattr(args, name)
-        if value is not None and not low <= value <= high:
-            parser.error(f"--{name}={value}, which is not from {low} to {high}")
+    place = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.%]+\]):(\d{1,5})", args.address, re.ASCII)
+    if not is_socket and not (place and 0 < int(place[2]) < 65536):
+        refuse(f"--address={args.address}, which is not host:port")
+    for name, (low, high) in RANGES.items():
+        if (value := getattr(args, name)) is not None and not low <= value <= high:
+            refuse(f"--{name}={value}, which is not from {low} to {high}")
     for name in ("model", "signature_name"):
         if not getattr(args, name).isprintable():
-            parser.error(f"--{name}={getattr(args, name)}, which is not printable text")
+            refuse(f"--{name}={getattr(args, name)}, which is not printable text")
     return args
-
-
-def open_input(path: str | None) -> BinaryIO:
-    """The file, or standard input."""
-    if sys.stdout is None or (sys.stdin is None and not path):
-        raise Failed("a closed stream", "standard input and output", "redirect them elsewhere")
-    return open(path, "rb") if path else sys.stdin.buffer
 
 
 # ---------------------------------------------------------------------------- lines and columns
@@ -170,19 +160,13 @@ def line_of(row: Row) -> bytes:
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     """Batches of consecutive rows whose values have the same names and lengths."""
-    for _, alike in itertools.groupby(rows, key=shape_of):
+
+    def lengths(row: Row) -> dict[str, int | None]:
+        return {name: len(v) if isinstance(v, list) else None for name, v in row.items()}
+
+    for _, alike in itertools.groupby(rows, key=lengths):
         while batch := list(itertools.islice(alike, size)):
             yield batch
-
-
-def shape_of(row: Row) -> dict[str, int | None]:
-    """The length of each list of a row."""
-    return {name: len(v) if isinstance(v, list) else None for name, v in row.items()}
-
-
-def columns_of(rows: Sequence[Row]) -> Columns:
-    """Rows with the same names -> a list for each name."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def rows_of(columns: Columns, count: int) -> list[Row]:
@@ -198,33 +182,8 @@ def answer_error(received: str) -> Failed:
     return Failed(
         received,
         "the answer of TensorFlow Serving to a model of `bert-tf export`",
-        "check that the server is running, --address and --model; its log may say more",
+        "check that the server is running, --address, --model and --timeout; see also its log",
     )
-
-
-def within(seconds: float, call: Callable[[], Any], place: str) -> Any:
-    """The value of a call, of which nothing may take longer altogether: no pause, no trickle."""
-    found: list[Any] = []
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(call())
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if raised:
-        raise raised[0]
-    if not found:
-        raise Failed(
-            f"{place}: no whole answer in {seconds:g} seconds",
-            "an answer in time",
-            "try again, or give a longer --timeout or a smaller --batch_size",
-        )
-    return found[0]
 
 
 # ---------------------------------------------------------------------------- REST
@@ -235,18 +194,20 @@ def by_rest(args: argparse.Namespace) -> Ask:
     version = f"/versions/{args.version}" if args.version is not None else ""
     path = f"/v1/models/{urllib.parse.quote(args.model, safe='')}{version}"
     url = f"http://{args.address}{path}"
+    pool = concurrent.futures.ThreadPoolExecutor(1)  # so that the timeout is for a whole answer
 
-    def fetch(suffix: str, body: Any = None) -> Any:
+    def fetch(suffix: str, *body: Any) -> Any:
         try:
-            content = None if body is None else json.dumps(body).encode()
-            status, answer = within(
-                args.timeout, lambda: exchange(args, path + suffix, content), url
-            )
+            running = pool.submit(exchange, args, path + suffix, *map(json.dumps, body))
+            status, content = running.result(args.timeout)
             if status == http.client.OK:
-                return parse_json(answer)
+                return parse_json(content)
+            message = f"{status} {_message(content)}"
+        except TimeoutError:
+            message = f"no whole answer in {args.timeout:g} seconds"
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-            raise answer_error(f"{url}: {error or type(error).__name__}") from None
-        raise answer_error(f"{url}: {status} {_message(answer)}")
+            message = str(error) or type(error).__name__
+        raise answer_error(f"{url}: {message}")
 
     def ask(columns: Columns) -> Columns:
         answer = fetch(":predict", {"signature_name": args.signature_name, "inputs": columns})
@@ -268,35 +229,31 @@ def by_rest(args: argparse.Namespace) -> Ask:
     return ask
 
 
-def exchange(args: argparse.Namespace, path: str, body: bytes | None) -> tuple[int, bytes]:
-    """Sends a request, and follows no redirection; returns status and content."""
+def exchange(args: argparse.Namespace, path: str, body: str | None = None) -> tuple[int, bytes]:
+    """Sends a request and follows no redirection; returns status and content."""
     connection = http.client.HTTPConnection(args.address, timeout=args.timeout)
-    try:
-        headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
+    with contextlib.closing(connection):
         connection.request("GET" if body is None else "POST", path, body, headers)
         with connection.getresponse() as response:
             if (coding := response.getheader("Content-Encoding", "identity")) != "identity":
                 raise ValueError(f"an answer in the encoding {coding}, which was not asked for")
             expected, content = response.length, bytearray()
-            # Of a chunk `read` takes as much as the server says.
-            read = response.read1 if response.chunked else response.read
-            while part := read(1 << 16):
+            while part := response.read1(1 << 16):  # `read` takes whole chunks of any length
                 content += part
                 if len(content) > MOST_BYTES:
                     raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
             if expected is not None and len(content) < expected:
                 raise ValueError(f"{len(content)} bytes of {expected}, then the connection ended")
             return response.status, bytes(content)
-    finally:
-        connection.close()
 
 
-def _message(body: bytes) -> str:
+def _message(content: bytes) -> str:
     """The message of an error response."""
     try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return body[: 4 * MOST_SHOWN].decode(errors="replace")
+        return str(parse_json(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        return content[: 4 * MOST_SHOWN].decode(errors="replace")
 
 
 # ---------------------------------------------------------------------------- gRPC
@@ -314,9 +271,8 @@ def by_grpc(args: argparse.Namespace) -> Ask:
         raise Failed(
             str(error), "the package", "pip install tensorflow-serving-api, or use --protocol=rest"
         ) from None
-    limits = {"send": -1, "receive": MOST_BYTES}
-    options = [(f"grpc.max_{way}_message_length", limit) for way, limit in limits.items()]
-    channel = grpc.insecure_channel(args.address, options=options)
+    limits = {"grpc.max_send_message_length": -1, "grpc.max_receive_message_length": MOST_BYTES}
+    channel = grpc.insecure_channel(args.address, options=tuple(limits.items()))
     service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def tensor(values: list) -> Any:
@@ -330,15 +286,6 @@ def by_grpc(args: argparse.Namespace) -> Ask:
         if not np.isfinite(sent).all() or (array.dtype.kind == "i" and (sent != array).any()):
             raise ValueError("a number outside int32 or float32")
         return tf.make_tensor_proto(sent)
-
-    def values_of(name: str, proto: Any) -> Any:
-        shape = [dim.size for dim in proto.tensor_shape.dim]
-        try:
-            if math.prod(shape) > MOST_BYTES:
-                raise ValueError(f"the shape {shape}")
-            return _to_json(tf.make_ndarray(proto).tolist())
-        except (ValueError, TypeError) as error:
-            raise answer_error(f"{args.address}: {name}: {error}") from None
 
     def ask(columns: Columns) -> Columns:
         request = predict_pb2.PredictRequest()
@@ -359,7 +306,15 @@ def by_grpc(args: argparse.Namespace) -> Ask:
             response = service.Predict(request, timeout=args.timeout)
         except grpc.RpcError as error:
             raise answer_error(f"{args.address}: {error.code().name} {error.details()}") from None
-        return {name: values_of(name, proto) for name, proto in sorted(response.outputs.items())}
+        answers = {}
+        for name, proto in sorted(response.outputs.items()):
+            try:
+                if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_BYTES:
+                    raise ValueError("too large")
+                answers[name] = _to_json(tf.make_ndarray(proto).tolist())
+            except (ValueError, TypeError) as error:
+                raise answer_error(f"{args.address}: {name}: {error}") from None
+        return answers
 
     return ask
 

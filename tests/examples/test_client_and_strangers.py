@@ -72,7 +72,7 @@ def endless_chunk(connection):
 def dripping(before):
     def answer(connection):
         connection.sendall(before)
-        for _ in range(200):
+        for _ in range(60):
             connection.sendall(b"x")
             time.sleep(0.05)
 
