@@ -7,6 +7,7 @@ What is set in the environment already is left as it is. If TensorFlow was impor
 import contextlib
 import ctypes
 import errno
+import fcntl
 import importlib
 import json
 import os
@@ -26,11 +27,6 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # on Windows nothing is locked
-    fcntl = None
 
 
 def choose_cpu_kernels() -> None:
@@ -286,7 +282,7 @@ def take_lock(name: str, path: str) -> int | None:
       InputError: another process holds the lock; the file tells which.
       OSError: the file cannot be made.
     """
-    while fcntl is not None:
+    while True:
         lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
         with contextlib.ExitStack() as on_error:
             on_error.callback(os.close, lock)
@@ -306,7 +302,6 @@ def take_lock(name: str, path: str) -> int | None:
                 os.pwrite(lock, json.dumps(holder).encode(), 0)
                 on_error.pop_all()
                 return lock
-    return None
 
 
 def _is_same_file(opened: int, name: str) -> bool:
