@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import size
 from bert_tf.errors import InputError
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
@@ -170,8 +171,8 @@ def input_features(
 
     def feature(name: str, below: int | None, model_size: str = "") -> Feature:
         bounds = {"most": below - 1, "model_size": model_size} if below else {}
-        size = sequences * max_seq_length
-        return Feature(name, tf.int64, size, "max_seq_length", sequences, **bounds)
+        length = sequences * max_seq_length
+        return Feature(name, tf.int64, length, "max_seq_length", sequences, **bounds)
 
     return (
         feature("input_ids", vocab_size, "vocab_size"),
@@ -185,19 +186,18 @@ def pretraining_record(
     max_seq_length: int,
     max_predictions_per_seq: int,
     next_sentence: bool = True,
-    vocab_size: int | None = None,
-    type_vocab_size: int | None = None,
+    **model_sizes: int,
 ) -> Record:
     """The record of masked-LM and next-sentence pre-training (original: `input_fn_builder`).
 
     Features: input_ids, input_mask, segment_ids int64 [S]; masked_lm_positions, masked_lm_ids
     int64 [P]; masked_lm_weights float32 [P]; unless `next_sentence` is false,
-    next_sentence_labels int64 [1], 1 = random.
+    next_sentence_labels int64 [1], 1 = random. `model_sizes`: as for `input_features`.
 
     A weight may stand at a position that is padding: a model can be trained with it, and it need
     not be damage.
     """
-    inputs = input_features(max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size)
+    inputs = input_features(max_seq_length, **model_sizes)
 
     def prediction(name: str, dtype: tf.DType, **options: Any) -> Feature:
         return Feature(name, dtype, max_predictions_per_seq, "max_predictions_per_seq", **options)
@@ -223,16 +223,16 @@ class DataDescription:
     do_lower_case: bool
     vocab_file: str  # its name, without its folder
     vocab_sha256: str  # see tokenization.wordpiece.vocabulary_sha256
-    vocab_size: int = dataclasses.field(metadata={"low": 1})
-    max_seq_length: int = dataclasses.field(metadata={"low": 1})
-    max_predictions_per_seq: int = dataclasses.field(metadata={"low": 1})
+    vocab_size: int = size()
+    max_seq_length: int = size()
+    max_predictions_per_seq: int = size()
     masked_lm_prob: float = dataclasses.field(metadata={"low": 0, "high": 1})
     short_seq_prob: float = dataclasses.field(metadata={"low": 0, "high": 1})
     do_whole_word_mask: bool
-    dupe_factor: int = dataclasses.field(metadata={"low": 1})
+    dupe_factor: int = size()
     random_seed: int
-    shard: int = dataclasses.field(metadata={"low": 1})  # which of the files, from 1
-    num_shards: int = dataclasses.field(metadata={"low": 1})
+    shard: int = size()  # which of the files, from 1
+    num_shards: int = size()
     num_records: int = dataclasses.field(metadata={"low": 0})
     num_bytes: int = dataclasses.field(metadata={"low": 0})
 

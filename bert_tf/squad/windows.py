@@ -16,7 +16,7 @@ Source: `convert_examples_to_features` of the original's run_squad.py.
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -353,28 +353,18 @@ def training_windows(
 # ---------------------------------------------------------------------------- records
 
 
-def squad_record(
-    *,
-    max_seq_length: int,
-    is_training: bool,
-    vocab_size: int | None = None,
-    type_vocab_size: int | None = None,
-) -> Record:
+def squad_record(*, max_seq_length: int, is_training: bool, **model_sizes: int) -> Record:
     """The record of a window (original: `FeatureWriter` of run_squad.py).
 
     Features: unique_ids int64 [1]; input_ids, input_mask, segment_ids int64 [S]; in training also
-    start_positions, end_positions, is_impossible int64 [1]. The sizes are those of the model that
-    reads them, if one does.
+    start_positions, end_positions, is_impossible int64 [1]. `model_sizes`: as for
+    `input_features`.
     """
-    sizes = {"vocab_size": vocab_size, "type_vocab_size": type_vocab_size}
-    features = [Feature("unique_ids", tf.int64, 1), *input_features(max_seq_length, **sizes)]
+    features = [Feature("unique_ids", tf.int64, 1), *input_features(max_seq_length, **model_sizes)]
     if is_training:
         last = max_seq_length - 1
-        features += [
-            Feature("start_positions", tf.int64, 1, most=last),
-            Feature("end_positions", tf.int64, 1, most=last),
-            Feature("is_impossible", tf.int64, 1, most=1),
-        ]
+        most = {"start_positions": last, "end_positions": last, "is_impossible": 1}
+        features += (Feature(name, tf.int64, 1, most=value) for name, value in most.items())
     return Record("SQuAD", tuple(features))
 
 
@@ -394,28 +384,20 @@ def record_values(
 
 
 def write_windows(
-    path: str,
-    windows: Iterable[Window],
-    *,
-    max_seq_length: int,
-    is_training: bool,
-    config: BertConfig,
+    path: str, windows: Iterable[Window], *, config: BertConfig, **kind: Any
 ) -> RecordFiles:
     """Writes a file of records, whole or not at all: train.tf_record or eval.tf_record.
 
     Args:
       path: of the file.
-      windows: to write.
-      max_seq_length: S.
-      is_training: whether the windows have answers.
+      windows: to write, in training with answers.
       config: of the model that reads them.
+      **kind: max_seq_length and is_training.
 
     Raises:
       InputError: it cannot be written there.
     """
-    kind = {"max_seq_length": max_seq_length, "is_training": is_training}
-    record = squad_record(
-        **kind, vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size
-    )
+    sizes = {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
+    record = squad_record(**kind, **sizes)
     write_records(path, record, (record_values(window, **kind) for window in windows))
     return RecordFiles(path, record)

@@ -71,17 +71,15 @@ def classifier_record(
     head: str = "classification",
     num_labels: int = 2,
     num_choices: int = 1,
-    vocab_size: int | None = None,
-    type_vocab_size: int | None = None,
+    **model_sizes: int,
 ) -> Record:
     """The record of a task (original: `file_based_convert_examples_to_features`).
 
     Features: input_ids, input_mask, segment_ids int64 [C * S]; label_ids int64 [1], of regression
     float32 [1], of multi_label int64 [L] zeros and ones, of token_labels int64 [S];
-    is_real_example int64 [1]. The sizes are those of the model that reads them, if one does.
+    is_real_example int64 [1]. `model_sizes`: as for `input_features`.
     """
-    sizes = {"vocab_size": vocab_size, "type_vocab_size": type_vocab_size}
-    inputs = input_features(max_seq_length, sequences=num_choices, **sizes)
+    inputs = input_features(max_seq_length, sequences=num_choices, **model_sizes)
     if head == "token_labels":
         labels = dataclasses.replace(
             inputs[0], name="label_ids", least=IGNORED, most=num_labels - 1, model_size=""
