@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import difflib
+import functools
 import json
 import operator
 import pathlib
@@ -24,6 +25,7 @@ _KINDS = {  # of an annotation: the values that it takes, and how messages call 
     float: (int | float, "a finite number"),
     str: (str, "a text"),
 }
+_hints = functools.cache(typing.get_type_hints)
 _BOUNDS = {
     "low": (operator.ge, "at least {}"),
     "high": (operator.le, "at most {}"),
@@ -35,11 +37,11 @@ class OtherKeys:
     """A base of dataclasses for objects that other programs write: they may have any other keys."""
 
 
-def typed(cls: type[Declared], values: Any, *, source: str) -> Declared:
-    """A dataclass from the object of a JSON file, checked against the declarations of its fields.
+def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
+    """The content of a JSON file as a dataclass or another kind, checked against its declaration.
 
-    A field is annotated with int, float, bool, str, Any, another dataclass, `tuple[KIND, ...]` (a
-    list in JSON) or `dict[str, KIND]`, each also `| None`. Its metadata may hold
+    A kind is int, float, bool, str, Any, a dataclass, `tuple[KIND, ...]` (a list in JSON) or
+    `dict[str, KIND]`, each also `| None`. The metadata of a dataclass's field may hold
 
         low, high, below    bounds of every number in it
         choices             the only values
@@ -50,15 +52,15 @@ def typed(cls: type[Declared], values: Any, *, source: str) -> Declared:
     infinity are never taken. A subclass of `OtherKeys` leaves unknown keys alone.
 
     Args:
-      cls: the dataclass.
+      kind: the dataclass, or for instance dict[str, float].
       values: what the file holds.
       source: names the file in messages.
 
     Raises:
-      InputError: it is no object, a key is unknown or missing, or a value is not as declared.
+      InputError: it is of another kind, a key is unknown or missing, or a value is not as declared.
     """
     try:
-        return _built(cls, values, "")
+        return _taken(kind, values, "", {})
     except InputError as error:
         received = f"{source} with {error.received}"
         raise InputError(received, error.expected, f"{error.remedy}, in {source}") from None
@@ -66,7 +68,7 @@ def typed(cls: type[Declared], values: Any, *, source: str) -> Declared:
 
 def check_fields(instance: Any) -> None:
     """Raises `InputError` unless the fields of a dataclass have values that `typed` takes."""
-    kinds = typing.get_type_hints(type(instance))
+    kinds = _hints(type(instance))
     for field in dataclasses.fields(instance):
         _taken(kinds[field.name], getattr(instance, field.name), field.name, field.metadata)
 
@@ -74,8 +76,8 @@ def check_fields(instance: Any) -> None:
 def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     """An instance from an object; `prefix` stands before its keys in messages."""
     if not isinstance(values, Mapping):
-        raise _refused(prefix.rstrip(".") or "the outermost value", values, "a JSON object")
-    kinds, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+        raise _refused(prefix.rstrip("."), values, "a JSON object")
+    kinds, fields = _hints(cls), {f.name: f for f in dataclasses.fields(cls)}
     if issubclass(cls, OtherKeys):
         values = {key: value for key, value in values.items() if key in fields}
     if unknown := sorted(values.keys() - fields.keys(), key=str):
@@ -110,7 +112,7 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
         (kind,) = set(inner) - {types.NoneType}
         inner = typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
-        return value if isinstance(value, kind) else _built(kind, value, f"{name}.")
+        return value if isinstance(value, kind) else _built(kind, value, name and f"{name}.")
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
             raise _refused(name, value, "a list")
@@ -127,7 +129,8 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
         for key in value:
             _check_value(str, key, f"{name} with the key", {})
         return {
-            key: _taken(inner[1], v, f"{name}.{_shown(key)}", bounds) for key, v in value.items()
+            key: _taken(inner[1], v, f"{name}.{_shown(key)}".lstrip("."), bounds)
+            for key, v in value.items()
         }
     if kind is not Any:
         _check_value(kind, value, name, bounds)
@@ -161,6 +164,7 @@ def _shown(key: Any) -> str:
 
 
 def _refused(name: str, value: Any, expected: str) -> InputError:
+    name = name or "the outermost value"
     return InputError(f"{name} {value!r:.80}", expected, f"correct {name}")
 
 

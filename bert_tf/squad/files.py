@@ -8,7 +8,6 @@ null_odds.json           {"q1": -3.0}                   with --version_2_with_ne
 
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +17,26 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
-from bert_tf.errors import InputError
+from bert_tf.config import OtherKeys, typed
 from bert_tf.files import path_errors, read_json, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.thresholds import decided
 
 PREDICTIONS, NBEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
-ENTRY = ("text", "probability", "start_logit", "end_logit")  # keys of an entry of an n-best list
 REMEDY = "give a file that run_squad.py or another system has written in this form"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListedEntry(OtherKeys):
+    """An entry of an n-best list."""
+
+    text: str
+    probability: float
+    start_logit: float
+    end_logit: float
+
+
+ENTRY = tuple(field.name for field in dataclasses.fields(ListedEntry))
 
 
 def prediction_files(
@@ -107,7 +118,7 @@ def read_predictions(path: str) -> dict[str, str]:
     Raises:
       InputError: the file is not a JSON object of texts.
     """
-    return _read(path, str, 'answers by id, {"q1": "Ruprecht", "q2": ""}')
+    return _read(path, dict[str, str], 'answers by id, {"q1": "Ruprecht", "q2": ""}')
 
 
 def read_na_probs(path: str) -> dict[str, float]:
@@ -116,7 +127,7 @@ def read_na_probs(path: str) -> dict[str, float]:
     Raises:
       InputError: the file is not a JSON object of numbers.
     """
-    return _read(path, float, 'numbers by id, {"q1": -3.0}')
+    return _read(path, dict[str, float], 'numbers by id, {"q1": -3.0}')
 
 
 def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
@@ -126,28 +137,12 @@ def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
       InputError: the file is not a JSON object of such lists.
     """
     expected = 'n-best lists by id, {"q1": [{"text": "Ruprecht", "probability": 0.9, ...}]}'
-    lists = _read(path, list, expected)
-    for qas_id, entries in lists.items():
-        for number, entry in enumerate(entries):
-            values = [entry.get(name) if isinstance(entry, dict) else None for name in ENTRY]
-            if not all(map(_is_of, values, (str, float, float, float))):
-                received = f"{path}: question {qas_id!r:.80}, entry {number}: {entry!r:.80}"
-                raise InputError(received, expected, REMEDY)
-            entries[number] = NbestEntry(*values)
-    return lists
+    lists = _read(path, dict[str, tuple[ListedEntry, ...]], expected)
+    return {
+        qas_id: [NbestEntry(*(getattr(entry, name) for name in ENTRY)) for entry in entries]
+        for qas_id, entries in lists.items()
+    }
 
 
-def _read(path: str, kind: type, expected: str) -> dict[str, Any]:
-    """The values by id in a file, each of that kind."""
-    values = read_json(path, expected=expected, remedy=REMEDY)
-    for key, value in values.items():
-        if not _is_of(value, kind):
-            raise InputError(f"{path}: question {key!r:.80}: {value!r:.80}", expected, REMEDY)
-    return values
-
-
-def _is_of(value: Any, kind: type) -> bool:
-    if kind is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and abs(value) <= sys.float_info.max
-    return isinstance(value, kind)
+def _read(path: str, kind: Any, expected: str) -> Any:
+    return typed(kind, read_json(path, expected=expected, remedy=REMEDY), source=path)

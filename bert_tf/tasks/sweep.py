@@ -306,20 +306,13 @@ class TrialFile:
     results: dict[str, float]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluations:
-    """What an evaluations.json holds."""
-
-    values: dict[str, float]  # of the metric, by step
-
-
 def _read_trial(path: str) -> TrialFile:
     return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
 
 
 def _read_evaluations(path: str) -> dict[int, float]:
     """The metric by step, from an evaluations.json."""
-    values = typed(Evaluations, {"values": read_json(path, remedy=REMEDY)}, source=path).values
+    values = typed(dict[str, float], read_json(path, remedy=REMEDY), source=path)
     for step in values:
         if not re.fullmatch("[0-9]{1,18}", step):
             received = f"{path} with {step!r:.80}"
