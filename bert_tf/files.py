@@ -89,42 +89,6 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
         raise InputError(received, *remedy_of(error)) from None
 
 
-def read_text(
-    path: str, *, expected: str = "a text file in UTF-8", remedy: str = "check the path"
-) -> str:
-    """The text of a file in UTF-8, with its byte order mark if it has one.
-
-    Args:
-      path: local or remote.
-      expected: what the file should be, for messages.
-      remedy: what to do where there is no such file.
-
-    Raises:
-      InputError: it cannot be read, or is not UTF-8; then the line is named.
-    """
-    import tensorflow as tf
-
-    check_regular(path)
-    try:
-        with gfile().GFile(path, "rb") as file:
-            content = file.read()
-        return content.decode("utf-8")
-    except tf.errors.OpError as error:
-        raise InputError(
-            received=f"{path}, which cannot be read ({error.message})",
-            expected=expected,
-            remedy=remedy,
-        ) from None
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            received=f"{path}, line {line}: bytes that are not UTF-8 "
-            f"({content[error.start : error.start + 8]!r})",
-            expected=expected,
-            remedy="save the file as UTF-8, or give another one",
-        ) from None
-
-
 def read_json(
     path: str,
     *,
@@ -191,6 +155,28 @@ def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     return lines_of(_blocks(path), path, limit=limit)
 
 
+def read_text_lines(path: str) -> Iterator[str]:
+    """The lines of a file in UTF-8, as `read_lines`.
+
+    Raises:
+      InputError: likewise, or a line is not UTF-8.
+    """
+    return (decoded(line, path, number) for number, line in enumerate(read_lines(path), 1))
+
+
+def decoded(line: bytes, name: str, number: int) -> str:
+    """A line of a file in UTF-8 as text; raises `InputError` with its place if it is none."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}, line {number}: bytes that are not UTF-8 "
+            f"({line[error.start : error.start + 8]!r})",
+            "text in UTF-8",
+            "give another file, or convert this one: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
+        ) from None
+
+
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines in a stream of blocks, with their ends; no more than a line is held in memory.
 
@@ -222,13 +208,14 @@ def _check_length(length: int, limit: int, name: str, number: int) -> None:
         )
 
 
-def digest_of(path: str) -> str:
-    """A hash of a file's bytes.
+def digest_of(path: str, *, sha256: bool = False) -> str:
+    """A hash of a file's bytes, of 128 bits or SHA-256.
 
     Raises:
       InputError: it cannot be read.
     """
-    found = hashlib.blake2b(digest_size=16)
+    check_regular(path)
+    found = hashlib.sha256() if sha256 else hashlib.blake2b(digest_size=16)
     for block in _blocks(path):
         found.update(block)
     return found.hexdigest()

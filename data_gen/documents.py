@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, path_errors, read_lines
+from bert_tf.files import decoded, gfile, path_errors, read_lines
 from bert_tf.runtime import import_extra
 
 # A longer document is cut, so that a corpus without blank lines need not fit into memory.
@@ -83,7 +83,8 @@ class DocumentReader:
         """The lines of a file, without a byte-order mark; only the line feed ends a line."""
         for number, line in enumerate(read_lines(path), start=1):
             self.bytes_read += len(line)
-            yield _decode(line, path, number)
+            text = decoded(line, path, number)
+            yield text.removeprefix("\ufeff") if number == 1 else text
 
 
 def size_of(path: str) -> int:
@@ -99,18 +100,6 @@ def changed_text(path: str, how: str) -> InputError:
         "texts that stay as they are until all records are written",
         "wait for the program that writes the file, then run the command again",
     )
-
-
-def _decode(line: bytes, path: str, number: int) -> str:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}, line {number}: the byte 0x{line[error.start]:02x} is not UTF-8",
-            "text in UTF-8",
-            "convert the file, for example: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
-        ) from None
-    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:

@@ -5,7 +5,6 @@
 It shows damage and files of another export, not intent: who can change a file can change the list.
 """
 
-import hashlib
 import re
 
 import tensorflow as tf
@@ -24,7 +23,7 @@ def write_checksums(folder: str) -> None:
     Raises:
       InputError: a file cannot be read, or the list not written.
     """
-    lines = [f"{_sha256(folder, name)}  {name}\n" for name in sorted(_names(folder))]
+    lines = [f"{_digest(folder, name)}  {name}\n" for name in sorted(_names(folder))]
     with files.path_errors(folder, "written"):
         files.write_text(tf.io.gfile.join(folder, CHECKSUMS), "".join(lines))
 
@@ -51,7 +50,7 @@ def check_files(folder: str) -> None:
             if "/." in f"/{name}":  # hidden
                 continue
             problem = f"which {CHECKSUMS} does not list"
-        elif _sha256(folder, name) != listed[name]:
+        elif _digest(folder, name) != listed[name]:
             problem = f"whose checksum is not the one in {CHECKSUMS}"
         else:
             continue
@@ -65,16 +64,18 @@ def check_files(folder: str) -> None:
 
 def _read(path: str) -> dict[str, str]:
     """The checksums by the names of the files."""
-    text = files.read_text(path).removesuffix("\n")
-    lines = [(_LINE.fullmatch(line), line) for line in text.split("\n")]
-    for number, (match, line) in enumerate(lines, 1):
+    files.check_regular(path)
+    checksums = {}
+    for number, line in enumerate(files.read_text_lines(path), 1):
+        match = _LINE.fullmatch(line.removesuffix("\n"))
         if not match:
             raise InputError(
                 f"{path}, line {number}: {line[:80]!r}",
                 "a checksum, two spaces and the name of a file, as sha256sum prints them",
                 "copy the export again, or export the model again",
             )
-    return {match[2]: match[1] for match, _ in lines}
+        checksums[match[2]] = match[1]
+    return checksums
 
 
 def _names(folder: str) -> set[str]:
@@ -90,9 +91,5 @@ def _names(folder: str) -> set[str]:
         } - {CHECKSUMS, MODEL_CARD}
 
 
-def _sha256(folder: str, name: str) -> str:
-    path, found = tf.io.gfile.join(folder, name), hashlib.sha256()
-    with files.path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(files.READ_BYTES):
-            found.update(block)
-    return found.hexdigest()
+def _digest(folder: str, name: str) -> str:
+    return files.digest_of(tf.io.gfile.join(folder, name), sha256=True)

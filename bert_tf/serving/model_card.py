@@ -78,7 +78,8 @@ def _metrics_in(folder: str) -> dict[str, str]:
     path = os.path.join(folder, files.EVAL_RESULTS)
     if not tf.io.gfile.exists(path):
         return {}
-    pairs = (line.partition(" = ") for line in files.read_text(path).splitlines())
+    files.check_regular(path)
+    pairs = (line.rstrip("\r\n").partition(" = ") for line in files.read_text_lines(path))
     return {name: value for name, separator, value in pairs if separator}
 
 

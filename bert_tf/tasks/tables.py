@@ -125,16 +125,7 @@ def _raw_lines(path: str) -> Iterator[str]:
     Only the line feed ends one: U+2028 and others are text. Empty lines at the end are left out.
     """
     empty, is_all_empty = [], True  # lines kept until one follows that is not empty
-    for number, raw in enumerate(files.read_lines(path), 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path}, line {number}: bytes that are not UTF-8 "
-                f"({raw[error.start : error.start + 8]!r})",
-                "a file of the task, in UTF-8",
-                "save the file as UTF-8, or check --data_dir and its files",
-            ) from None
+    for number, line in enumerate(files.read_text_lines(path), 1):
         line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
         empty.append(line)
         if line.strip("\r\n"):

@@ -24,7 +24,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.errors import InputError
-from bert_tf.files import check_regular, read_lines
+from bert_tf.files import check_regular, read_text_lines
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
@@ -217,19 +217,10 @@ def read_vocabulary(vocab_file: str) -> list[str]:
     """
     expected, remedy = "a text file in UTF-8, one word piece a line", "give another --vocab_file"
     check_regular(vocab_file)
-    pieces: list[str] = []
-    for line in read_lines(vocab_file):
-        try:
-            pieces.append(line.decode("utf-8").strip())
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{vocab_file}, line {len(pieces) + 1}: bytes that are not UTF-8 "
-                f"({line[error.start : error.start + 8]!r})",
-                expected,
-                "save the file as UTF-8, or give another one",
-            ) from None
-        if len(pieces) > MOST_PIECES:
-            raise InputError(f"{vocab_file} with over {MOST_PIECES:,} lines", expected, remedy)
+    lines = itertools.islice(read_text_lines(vocab_file), MOST_PIECES + 1)
+    pieces = [line.strip() for line in lines]
+    if len(pieces) > MOST_PIECES:
+        raise InputError(f"{vocab_file} with over {MOST_PIECES:,} lines", expected, remedy)
     if not any(pieces):
         raise InputError(f"{vocab_file}, which is empty", expected, remedy)
     return pieces

@@ -125,7 +125,7 @@ def test_what_is_not_utf8_is_named_with_its_line(
 ):
     monkeypatch.setattr(files, "READ_BYTES", read_bytes)
     path = write(tmp_path / "a.txt", content)
-    assert_refused(f"line {line}: the byte 0x{byte}", path)
+    assert_refused(rf"line {line}: bytes that are not UTF-8 \(b.\\x{byte}", path)
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
