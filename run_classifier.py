@@ -128,7 +128,6 @@ def check_task_flags(task_name: str) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import loading, tf1
@@ -148,36 +147,35 @@ def main(_: Sequence[str]) -> None:
     """
     strategy = from_flags.make_strategy()
     with locked(FLAGS.output_dir, folder=True):
-        run_alone(strategy)
-
-
-def run_alone(strategy: tf.distribute.Strategy) -> None:
-    """What `main` does once no other process can write into --output_dir."""
-    model = from_flags.open_pretrained(strategy)
-    task = make_task()
-    train_examples = read(task, task.split("train")) if FLAGS.do_train else []
-    task = with_labels(task, train_examples, model)
-    logging.info("Classes, in their order: %s", ", ".join(task.labels.names) or "none (regression)")
-    dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
-    test = [SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)]
-    run = Run(
-        task,
-        model,
-        strategy,
-        from_flags.batching_config(),
-        output_dir=FLAGS.output_dir,
-        step_config=from_flags.step_config(),
-    )
-    tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
-    if FLAGS.do_train:
-        train(run, train_examples, dev)
-    else:
-        run.restore()
-    if dev:
-        evaluate(run, dev)
-    for data in test:
-        predict(run, data)
-    export(run)
+        model = from_flags.open_pretrained(strategy)
+        task = make_task()
+        train_examples = read(task, task.split("train")) if FLAGS.do_train else []
+        task = with_labels(task, train_examples, model)
+        logging.info(
+            "Classes, in their order: %s", ", ".join(task.labels.names) or "none (regression)"
+        )
+        dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
+        test = [
+            SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)
+        ]
+        run = Run(
+            task,
+            model,
+            strategy,
+            from_flags.batching_config(),
+            output_dir=FLAGS.output_dir,
+            step_config=from_flags.step_config(),
+        )
+        tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
+        if FLAGS.do_train:
+            train(run, train_examples, dev)
+        else:
+            run.restore()
+        if dev:
+            evaluate(run, dev)
+        for data in test:
+            predict(run, data)
+        export(run)
 
 
 # ---------------------------------------------------------------------------- data

@@ -126,32 +126,27 @@ def main(_: Sequence[str]) -> None:
     # Evaluating alone writes one file; a training may go on meanwhile.
     is_run = FLAGS.do_train or FLAGS.export_dir
     with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
-        run(strategy)
-
-
-def run(strategy: tf.distribute.Strategy) -> None:
-    """What `main` does once no other process can write into --output_dir."""
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    config.check_sequence_length(FLAGS.max_seq_length)
-    from_flags.check_memory(
-        config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
-    )
-    data, undescribed = describe_data(config)
-    metadata = make_metadata(data, undescribed)
-    tokenizer = make_tokenizer(config, metadata)
-    folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-    train_batches = make_train_batches(config) if FLAGS.do_train else None
-    eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
-    trainer = make_trainer(config, strategy)
-    load_first_weights(trainer, folder, data, metadata.do_lower_case)
-    if FLAGS.do_train:
-        settings = make_run_settings(config, strategy, train_batches)
-        files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
-        train(trainer, train_batches, eval_batches, folder, settings, files)
-    if FLAGS.do_eval:
-        evaluate(trainer, eval_batches, folder)
-    if FLAGS.export_dir:
-        export(config, tokenizer, folder)
+        config = BertConfig.from_json_file(FLAGS.bert_config_file)
+        config.check_sequence_length(FLAGS.max_seq_length)
+        from_flags.check_memory(
+            config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
+        )
+        data, undescribed = describe_data(config)
+        metadata = make_metadata(data, undescribed)
+        tokenizer = make_tokenizer(config, metadata)
+        folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
+        train_batches = make_train_batches(config) if FLAGS.do_train else None
+        eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
+        trainer = make_trainer(config, strategy)
+        load_first_weights(trainer, folder, data, metadata.do_lower_case)
+        if FLAGS.do_train:
+            settings = make_run_settings(config, strategy, train_batches)
+            files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
+            train(trainer, train_batches, eval_batches, folder, settings, files)
+        if FLAGS.do_eval:
+            evaluate(trainer, eval_batches, folder)
+        if FLAGS.export_dir:
+            export(config, tokenizer, folder)
 
 
 # ---------------------------------------------------------------------------- config, tokenizer

@@ -71,16 +71,14 @@ def check_flags(words: Sequence[str]) -> None:
     evaluate = "add --do_predict, or give a file of answers to bert-tf evaluate-squad"
     shared_flags.require("do_eval", "do_predict", remedy=evaluate)
     shared_flags.require("report", "do_predict", remedy=evaluate)
-    files_given = {"do_train": FLAGS.train_file, "do_predict": FLAGS.predict_file}
-    missing = [do for do, path in files_given.items() if FLAGS[do].value and not path]
-    for do in missing:
-        if not FLAGS.tfds_name:
-            shared_flags.require(do, do.replace("do_", "") + "_file")
-    # A flag of the original that it ignores itself is accepted.
-    if FLAGS.tfds_name and not missing:
-        shared_flags.refuse_without_effect("tfds_name", "with the files themselves")
+    files_of = {"do_train": "train_file", "do_predict": "predict_file"}
     if not FLAGS.tfds_name:
+        for do, file in files_of.items():
+            shared_flags.require(do, file)
         shared_flags.refuse_without_effect("tfds_data_dir", "without --tfds_name")
+    elif all(FLAGS[file].value for do, file in files_of.items() if FLAGS[do].value):
+        shared_flags.refuse_without_effect("tfds_name", "with the files themselves")
+    # A flag of the original that it ignores itself is accepted.
     if FLAGS["null_score_diff_threshold"].present and not FLAGS.version_2_with_negative:
         logging.warning(
             "--null_score_diff_threshold has no effect without --version_2_with_negative: every "
@@ -136,35 +134,35 @@ class TrainingData(NamedTuple):
 
 def main(_: Sequence[str]) -> None:
     """Flags -> model -> data -> trainer -> first weights -> train -> predict -> score -> export."""
-    window_sizes()  # refuses sizes that leave no room for the context
+    sizes = from_flags.of_flags(WindowSizes)  # refuses sizes that leave no room for the context
     strategy = from_flags.make_strategy()
     with locked(FLAGS.output_dir, folder=True):
-        run(strategy)
-
-
-def run(strategy: tf.distribute.Strategy) -> None:
-    """What `main` does once no other process can write into --output_dir."""
-    model = from_flags.open_pretrained(strategy)
-    folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-    questions = read_questions(FLAGS.predict_file, TFDS_PREDICT) if FLAGS.do_predict else None
-    if FLAGS.do_eval:
-        check_golds(questions)
-    data = make_training_data(model, folder) if FLAGS.do_train else None
-    trainer = make_trainer(model, strategy, data)
-    settings = make_run_settings(model, strategy, data)
-    load_first_weights(trainer, model, folder, settings)
-    if FLAGS.do_train:
-        train(trainer, model, data, folder, settings)
-    if FLAGS.do_predict:
-        predictions = predict(trainer, model, questions)
-        threshold = null_threshold(model.source)
-        write_predictions(predictions, threshold)
-        answering = folder.latest() if FLAGS.do_train else model.source.path
-        step = tf1.step_of(answering)
-        scores = evaluate(questions, predictions, threshold, step) if FLAGS.do_eval else {}
-        if FLAGS.report:
-            write_report(questions, predictions, threshold, scores)
-    export(model)
+        model = from_flags.open_pretrained(strategy)
+        folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
+        questions = read_questions(FLAGS.predict_file, TFDS_PREDICT) if FLAGS.do_predict else None
+        if FLAGS.do_eval:
+            check_golds(questions)
+        data = make_training_data(model, folder, sizes) if FLAGS.do_train else None
+        trainer = make_trainer(model, strategy, data)
+        settings = make_run_settings(model, strategy, data)
+        load_first_weights(trainer, model, folder, settings)
+        if FLAGS.do_train:
+            train(trainer, model, data, folder, settings)
+        if FLAGS.do_predict:
+            predictions = predict(trainer, model, questions, sizes)
+            threshold = null_threshold(model.source)
+            files.write_prediction_files(
+                FLAGS.output_dir,
+                predictions,
+                version_2_with_negative=FLAGS.version_2_with_negative,
+                null_score_diff_threshold=threshold,
+            )
+            answering = folder.latest() if FLAGS.do_train else model.source.path
+            step = tf1.step_of(answering)
+            scores = evaluate(questions, predictions, threshold, step) if FLAGS.do_eval else {}
+            if FLAGS.report:
+                write_report(questions, predictions, threshold, scores)
+        export(model)
 
 
 # ---------------------------------------------------------------------------- data
@@ -177,16 +175,9 @@ def read_questions(path: str | None, split: str) -> SquadFile:
     return squad_data.read_squad_tfds(FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
 
 
-def window_sizes() -> WindowSizes:
-    """How contexts are cut into windows."""
-    return WindowSizes(
-        max_seq_length=FLAGS.max_seq_length,
-        doc_stride=FLAGS.doc_stride,
-        max_query_length=FLAGS.max_query_length,
-    )
-
-
-def make_training_data(model: PretrainedModel, folder: tf1.CheckpointFolder) -> TrainingData:
+def make_training_data(
+    model: PretrainedModel, folder: tf1.CheckpointFolder, sizes: WindowSizes
+) -> TrainingData:
     """Questions -> windows -> train.tf_record, in the original's order."""
     loading.refuse_other_model(folder, model, metadata_of(model))
     questions = read_questions(FLAGS.train_file, TFDS_TRAIN)
@@ -195,7 +186,7 @@ def make_training_data(model: PretrainedModel, folder: tf1.CheckpointFolder) -> 
     )
     examples = squad_data.original_order(examples)
     num_train_steps = from_flags.schedule().num_train_steps(len(examples))
-    windows = training_windows(examples, model.tokenizer, window_sizes())
+    windows = training_windows(examples, model.tokenizer, sizes)
     records = write_records("train", windows, questions, len(examples), model.config)
     return TrainingData(records, num_train_steps)
 
@@ -314,9 +305,11 @@ def metadata_of(model: PretrainedModel) -> ModelMetadata:
 # ---------------------------------------------------------------------------- answers
 
 
-def predict(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> list[Prediction]:
+def predict(
+    trainer: Trainer, model: PretrainedModel, questions: SquadFile, sizes: WindowSizes
+) -> list[Prediction]:
     """Questions -> windows -> eval.tf_record -> logits -> the answers, in order."""
-    windows = prediction_windows(questions.examples, model.tokenizer, window_sizes())
+    windows = prediction_windows(questions.examples, model.tokenizer, sizes)
     start_logits, end_logits = [], []
     if windows:
         count = len(questions.examples)
@@ -339,7 +332,7 @@ def predict(trainer: Trainer, model: PretrainedModel, questions: SquadFile) -> l
         start_logits,
         end_logits,
         align,
-        sizes=AnswerSizes(n_best_size=FLAGS.n_best_size, max_answer_length=FLAGS.max_answer_length),
+        sizes=from_flags.of_flags(AnswerSizes),
         version_2_with_negative=FLAGS.version_2_with_negative,
     )
 
@@ -358,17 +351,6 @@ def null_threshold(source: Weights) -> float:
         origin = "as given" if given.present else default
         logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
     return threshold
-
-
-def write_predictions(predictions: Sequence[Prediction], threshold: float) -> None:
-    """Writes predictions.json, nbest_predictions.json and, of v2.0, null_odds.json."""
-    paths = files.write_prediction_files(
-        FLAGS.output_dir,
-        predictions,
-        version_2_with_negative=FLAGS.version_2_with_negative,
-        null_score_diff_threshold=threshold,
-    )
-    logging.info("Wrote %s", ", ".join(paths))
 
 
 # ---------------------------------------------------------------------------- scores, report

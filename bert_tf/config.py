@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from bert_tf.errors import InputError
-from bert_tf.files import read_json
+from bert_tf.files import LONE_SURROGATE, read_json
 
 # ---------------------------------------------------------------------------- typed JSON
 
@@ -127,7 +127,7 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
         if not isinstance(value, Mapping):
             raise _refused(name, value, "a JSON object")
         for key in value:
-            _check_value(str, key, f"{name} with the key", {})
+            _check_value(str, key, f"{name} with the key" if name else "the key", {})
         return {
             key: _taken(inner[1], v, f"{name}.{_shown(key)}".lstrip("."), bounds)
             for key, v in value.items()
@@ -143,8 +143,8 @@ def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -
     fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool)
     if kind is float:  # greater ones, infinity and NaN are not finite
         fits = fits and abs(value) <= sys.float_info.max
-    elif kind is str:  # "\ud800" in JSON is half a character, which no file can hold
-        fits = fits and not any("\ud800" <= character <= "\udfff" for character in value)
+    elif kind is str:
+        fits = fits and not LONE_SURROGATE.search(value)
         if bounds.get("filled"):
             expected += ", not empty"
             fits = fits and value != ""

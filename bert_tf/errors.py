@@ -12,7 +12,12 @@ def _readable(text: str) -> str:
     if len(text) > MOST_CHARACTERS:
         half = MOST_CHARACTERS // 2 - 3
         text = f"{text[:half]} ... {text[-half:]}"
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    return printable(text, besides="\n\t")
+
+
+def printable(text: str, *, besides: str = "") -> str:
+    """A text with escapes for what is not visible, or a terminal would obey."""
+    return "".join(c if c.isprintable() or c in besides else ascii(c)[1:-1] for c in text)
 
 
 class InputError(ValueError):

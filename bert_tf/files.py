@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON has it, UTF-8 has not
 writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
 
 

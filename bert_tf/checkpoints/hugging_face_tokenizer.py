@@ -7,7 +7,7 @@ give other ids for the same text without an error.
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -99,18 +99,11 @@ class Fast(OtherKeys):
     added_tokens: tuple[AddedToken, ...] | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tokenizer:
-    """What is read from the files.
+class Tokenizer(NamedTuple):
+    """What is read from the files."""
 
-    Attributes:
-      pieces: the vocabulary in the order of its ids, if there is one.
-      vocab_file: where that is.
-      do_lower_case: if the files say it.
-    """
-
-    pieces: tuple[str, ...] | None
-    vocab_file: str | None
+    pieces: tuple[str, ...] | None  # the vocabulary in the order of its ids
+    vocab_file: str | None  # where that is
     do_lower_case: bool | None
 
 
@@ -152,8 +145,7 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
             f"strip_accents {strip} and do_lower_case {lower}",
             "both true or both false, as BERT's tokenizer has them",
         )
-    pieces, vocab_file = _read_pieces(folder, settings, fast)
-    return Tokenizer(pieces=pieces, vocab_file=vocab_file, do_lower_case=lower)
+    return Tokenizer(*_read_pieces(folder, settings, fast), lower)
 
 
 def _read(cls: type[Files], folder: str, name: str) -> tuple[str, Files | None]:

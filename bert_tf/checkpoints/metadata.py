@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.config import HEADS, BertConfig, check_fields, size, typed
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
 
 if TYPE_CHECKING:
@@ -162,10 +162,8 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        says = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"{path}, which cannot be read ({says})", expected, "copy it again, or give another one"
-        ) from None
+        received = f"{path}, which cannot be read ({first_line(error)})"
+        raise InputError(received, expected, "copy it again, or give another one") from None
 
 
 def refused_model(source: str, received: str, expected: str) -> InputError:

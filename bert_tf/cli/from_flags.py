@@ -19,7 +19,6 @@ from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
 FLAGS = flags.FLAGS
-# What a run reads again and again or leaves behind.
 LARGEST_DEVICE = 1 << 40  # bytes; of a GPU or TPU, whose memory TensorFlow does not tell
 _BATCHES = {  # the flag of a batch: that of its purpose
     "train_batch_size": "do_train",
@@ -27,6 +26,7 @@ _BATCHES = {  # the flag of a batch: that of its purpose
     "predict_batch_size": "do_predict",
     "batch_size": None,
 }
+# What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
 # ---------------------------------------------------------------------------- devices
@@ -174,30 +174,26 @@ def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> N
 
 def batching_config() -> BatchingConfig:
     """How records become batches in fine-tuning."""
-    return BatchingConfig(
-        max_seq_length=FLAGS.max_seq_length,
-        bucket_by_length=FLAGS.bucket_by_length,
-        legacy_shuffle=FLAGS.legacy_shuffle,
-    )
+    return of_flags(BatchingConfig)
 
 
 def schedule() -> FineTuningSchedule:
     """How long, how fast and with which optimizer a model is fine-tuned."""
     rate = shared_flags.learning_rates()[0]  # of a grid each trial puts in its own
-    return _of_flags(FineTuningSchedule, learning_rate=rate)
+    return of_flags(FineTuningSchedule, learning_rate=rate)
 
 
 def step_config() -> StepConfig:
     """How a step is computed."""
-    return _of_flags(StepConfig)
+    return of_flags(StepConfig)
 
 
 def intervals() -> Intervals:
     """How often training logs, saves and, where the script has the flag, evaluates."""
-    return _of_flags(Intervals)
+    return of_flags(Intervals)
 
 
-def _of_flags(kind: type, **values: Any) -> Any:
+def of_flags(kind: type, **values: Any) -> Any:
     """A dataclass whose fields are named as flags; one without a flag keeps its default."""
     names = {field.name for field in dataclasses.fields(kind)} - values.keys()
     return kind(**values, **{name: FLAGS[name].value for name in names if name in FLAGS})

@@ -196,7 +196,7 @@ def open_export(folder: str) -> ServedModel:
         expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
         remedy="export the model again; SavedModels of other programs cannot be used here",
     )
-    typed(model_card.ExportMetadata, metadata, source=path)
+    config = typed(model_card.ExportMetadata, metadata, source=path).config
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
         with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
             tf.saved_model.experimental.read_fingerprint(folder)
@@ -207,9 +207,7 @@ def open_export(folder: str) -> ServedModel:
     _check_description(path, metadata, inputs, answers)
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     num_pieces = len(read_vocabulary(vocab_file))
-    BertConfig.from_dict(metadata["config"]).check_vocabulary_size(
-        num_pieces, vocab_file=vocab_file
-    )
+    config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
 
     @functools.cache
     def tokenizer() -> FullTokenizer:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import files
 from bert_tf.checkpoints import tf1
 from bert_tf.config import BertConfig, size
+from bert_tf.errors import printable
 from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, TASKS, ServingOptions
 from bert_tf.serving.signatures import ServingTask
 
@@ -271,7 +272,7 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
         metrics="\n".join(f"- {_code(f'{name}: {value}')}" for name, value in metrics.items())
         or "None were found beside the checkpoint.",
         threshold=_other_threshold(metadata),
-        commands="".join(f"    {_printable(command)}\n" for command in metadata["commands"]),
+        commands="".join(f"    {printable(command)}\n" for command in metadata["commands"]),
         versions=_listed(metadata["versions"], "{} {}"),
     )
     return f"# {metadata['task']}\n\n{body(metadata, title)}{common}"
@@ -330,15 +331,10 @@ def _code(text: str) -> str:
     >>> print(_code("<b>"), _code("a`b"))
     `<b>` `` a`b ``
     """
-    text = _printable(text)
+    text = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if "`" in text or not text.strip() else ""
     return f"{fence}{space}{text}{space}{fence}"
-
-
-def _printable(text: str) -> str:
-    """A text on one line, with escapes for what is not visible."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _other_threshold(metadata: Mapping[str, Any]) -> str:

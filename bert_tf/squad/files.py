@@ -80,6 +80,7 @@ def write_prediction_files(
             tf.io.gfile.makedirs(output_dir)
         for path, content in zip(paths, contents.values(), strict=True):
             write_text(path, json.dumps(content, indent=4) + "\n")
+    logging.info("Wrote %s", ", ".join(paths))
     return paths
 
 

@@ -26,6 +26,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_tf.files import LONE_SURROGATE
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample, SquadFile
 from bert_tf.squad.evaluation import score_question
@@ -33,7 +34,6 @@ from bert_tf.squad.evaluation import score_question
 NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
 TEMPLATE = "report.html"
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # which UTF-8 cannot hold
 
 
 def report_html(
@@ -55,7 +55,7 @@ def report_html(
     Raises:
       ValueError: there are not as many predictions as questions.
     """
-    name = _LONE_SURROGATE.sub("?", file.source.rsplit("/", 1)[-1])
+    name = LONE_SURROGATE.sub("?", file.source.rsplit("/", 1)[-1])
     figures = {
         key: f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
         for key, value in {"questions": len(file.examples), **totals}.items()
@@ -82,7 +82,7 @@ def script_json(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")
-    return _LONE_SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
+    return LONE_SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
 
 
 def report_data(

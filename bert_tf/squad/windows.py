@@ -388,11 +388,7 @@ def write_windows(
 ) -> RecordFiles:
     """Writes a file of records, whole or not at all: train.tf_record or eval.tf_record.
 
-    Args:
-      path: of the file.
-      windows: to write, in training with answers.
-      config: of the model that reads them.
-      **kind: max_seq_length and is_training.
+    `config` is of the model that reads them; `kind` holds max_seq_length and is_training.
 
     Raises:
       InputError: it cannot be written there.

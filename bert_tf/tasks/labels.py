@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bert_tf.config import HEADS
+from bert_tf.files import LONE_SURROGATE
 
 IGNORED = -1  # the label id of a position that has no label
 OUTSIDE = "O"  # the tag of a word that is in no entity
@@ -41,7 +42,6 @@ NO_NAME = re.compile(
     r"|[01](?:\W+[01]){2,}",
     re.DOTALL | re.IGNORECASE,
 )
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # of JSON
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
 BINARY = {"0", "1", "0.0", "1.0", "false", "true"}
 

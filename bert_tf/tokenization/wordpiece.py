@@ -24,7 +24,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.errors import InputError
-from bert_tf.files import check_regular, read_text_lines
+from bert_tf.files import LONE_SURROGATE, check_regular, read_text_lines
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
@@ -35,7 +35,6 @@ MAX_BYTES_PER_PIECE = 256  # a limit of FastWordpieceTokenizer; "##" does not co
 MOST_PIECES = 1 << 24  # of a vocabulary; the largest published have under 2^20
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
 
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # UTF-8 cannot hold a lone surrogate. This replaces it: it too is in no vocabulary, has no case and
 # is no punctuation.
 SURROGATE_STAND_IN = "\U0010ffff"
