@@ -66,6 +66,11 @@ def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
         raise InputError(received, error.expected, f"{error.remedy}, in {source}") from None
 
 
+def declared(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
+    """A field of a dataclass with metadata for `typed`."""
+    return dataclasses.field(default=default, metadata=metadata)
+
+
 def check_fields(instance: Any) -> None:
     """Raises `InputError` unless the fields of a dataclass have values that `typed` takes."""
     kinds = _hints(type(instance))
@@ -199,11 +204,7 @@ ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
     """A field for a number of rows, layers, word pieces or the like: what an int32 can count."""
-    return dataclasses.field(default=default, metadata={"low": 1, "high": most})
-
-
-def _number(default: float, **bounds: float) -> Any:
-    return dataclasses.field(default=default, metadata={"low": 0, "high": 1e6, **bounds})
+    return declared(default, low=1, high=most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,13 +221,17 @@ class BertConfig:
     num_attention_heads: int = size(12)  # N; the head size H is D / N
     intermediate_size: int = size(3072)  # F
     # gelu is the tanh form; gelu_erf the exact one
-    hidden_act: str = dataclasses.field(default="gelu", metadata={"choices": ACTIVATIONS})
-    hidden_dropout_prob: float = _number(0.1, below=1)
-    attention_probs_dropout_prob: float = _number(0.1, below=1)
+    hidden_act: str = declared("gelu", choices=ACTIVATIONS)
+    hidden_dropout_prob: float = declared(0.1, low=0, below=1)
+    attention_probs_dropout_prob: float = declared(0.1, low=0, below=1)
     max_position_embeddings: int = size(512)  # the longest sequence
     type_vocab_size: int = size(16)  # the original's default; released files say 2
-    initializer_range: float = _number(0.02)  # standard deviation of the truncated normal
-    layer_norm_eps: float = _number(1e-12)  # ours; the original has 1e-12 in its code
+    initializer_range: float = declared(
+        0.02, low=0, high=1e6
+    )  # standard deviation of the truncated normal
+    layer_norm_eps: float = declared(
+        1e-12, low=0, high=1e6
+    )  # ours; the original has 1e-12 in its code
 
     def __post_init__(self):
         check_fields(self)

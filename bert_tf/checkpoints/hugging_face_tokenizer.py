@@ -239,23 +239,17 @@ def _read_pieces(
 def _pieces_of_fast(path: str, vocab: Any) -> list[str]:
     """The keys of a vocabulary in the order of their ids."""
     if not isinstance(vocab, dict) or not vocab:
-        raise InputError(
-            f"{path} with the vocabulary {vocab!r:.80}",
-            "an object with an id for each word piece",
-            "copy the file again",
-        )
-    if any(LONE_SURROGATE.search(piece) for piece in vocab):
-        raise InputError(
-            f"{path}, whose vocabulary has half a character", "text", "copy the file again"
-        )
-    whole = all(type(number) is int for number in vocab.values())
-    if not whole or sorted(vocab.values()) != list(range(len(vocab))):
-        raise InputError(
-            f"{path}, whose ids are not 0 to {len(vocab) - 1}",
-            "an id for each word piece, without gaps",
-            "copy the file again",
-        )
-    return sorted(vocab, key=vocab.__getitem__)
+        wrong = f" with the vocabulary {vocab!r:.80}"
+    elif any(map(LONE_SURROGATE.search, vocab)):
+        wrong = ", whose vocabulary has half a character"
+    elif {type(number) for number in vocab.values()} != {int} or (
+        sorted(vocab.values()) != list(range(len(vocab)))
+    ):
+        wrong = f", whose ids are not 0 to {len(vocab) - 1}"
+    else:
+        return sorted(vocab, key=vocab.__getitem__)
+    expected = "an object of word pieces with their ids, without gaps"
+    raise InputError(f"{path}{wrong}", expected, "copy the file again")
 
 
 def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) -> None:

@@ -30,12 +30,7 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
-from bert_tf.tokenization.wordpiece import (
-    FullTokenizer,
-    choose_case,
-    read_vocabulary,
-    refuted_case,
-)
+from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
 HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.config import HEADS, BertConfig, check_fields, size, typed
+from bert_tf.config import HEADS, BertConfig, check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
 
@@ -29,10 +29,6 @@ FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
 
-def _field(**bounds: Any) -> Any:
-    return dataclasses.field(default=None, metadata=bounds)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
     """What belongs to a model beside its sizes and weights; None: unknown.
@@ -42,16 +38,20 @@ class ModelMetadata:
     """
 
     do_lower_case: bool | None = None  # of the text before it is cut into word pieces
-    architecture: str | None = _field(filled=True)  # Hugging Face's class, such as BertForMaskedLM
-    labels: tuple[str, ...] | None = _field(filled=True, distinct=True)  # of classes
+    architecture: str | None = declared(
+        None, filled=True
+    )  # Hugging Face's class, such as BertForMaskedLM
+    labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
-    task: str | None = _field(choices=tuple(HEADS))  # where the architecture has several
+    task: str | None = declared(None, choices=tuple(HEADS))  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
-    max_query_length: int | None = _field(low=0, high=2**31 - 1)  # pieces of a question at most
+    max_query_length: int | None = declared(
+        None, low=0, high=2**31 - 1
+    )  # pieces of a question at most
     version_2_with_negative: bool | None = None  # on questions that may have no answer
 
     def __post_init__(self):

@@ -317,12 +317,7 @@ class BatchingConfig:
                 cost=COMPILATION / (passes * sequences_of(files)),
             )
             sampler = samplers.ByLengthSampler(
-                sampler,
-                lengths,
-                batch_size=batch_size,
-                window=window,
-                ends=ends,
-                seed=seed,
+                sampler, lengths, batch_size=batch_size, window=window, ends=ends, seed=seed
             )
         return RecordBatches(
             files,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import size
+from bert_tf.config import declared, size
 from bert_tf.errors import InputError
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
@@ -226,15 +226,15 @@ class DataDescription:
     vocab_size: int = size()
     max_seq_length: int = size()
     max_predictions_per_seq: int = size()
-    masked_lm_prob: float = dataclasses.field(metadata={"low": 0, "high": 1})
-    short_seq_prob: float = dataclasses.field(metadata={"low": 0, "high": 1})
+    masked_lm_prob: float = declared(low=0, high=1)
+    short_seq_prob: float = declared(low=0, high=1)
     do_whole_word_mask: bool
     dupe_factor: int = size()
     random_seed: int
     shard: int = size()  # which of the files, from 1
     num_shards: int = size()
-    num_records: int = dataclasses.field(metadata={"low": 0})
-    num_bytes: int = dataclasses.field(metadata={"low": 0})
+    num_records: int = declared(low=0)
+    num_bytes: int = declared(low=0)
 
     def to_json_string(self) -> str:
         """The text of the JSON file."""

@@ -214,12 +214,7 @@ def open_export(folder: str) -> ServedModel:
         return FullTokenizer(vocab_file, metadata["do_lower_case"])
 
     return ServedModel(
-        folder,
-        metadata,
-        model,
-        function=signatures.__getitem__,
-        tokenizer=tokenizer,
-        keep=loaded,
+        folder, metadata, model, function=signatures.__getitem__, tokenizer=tokenizer, keep=loaded
     )
 
 

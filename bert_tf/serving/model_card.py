@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.checkpoints import tf1
-from bert_tf.config import BertConfig, size
+from bert_tf.config import BertConfig, declared, size
 from bert_tf.errors import printable
 from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, TASKS, ServingOptions
 from bert_tf.serving.signatures import ServingTask
@@ -47,7 +47,7 @@ class ListedOptions(ServingOptions):
 class ExportMetadata:
     """The content of a SavedModel's export.json, for `bert_tf.config.typed`."""
 
-    task: str = dataclasses.field(metadata={"choices": TASKS})
+    task: str = declared(choices=TASKS)
     texts: dict[str, str]
     outputs: dict[str, str]
     signatures: dict[str, dict[str, TensorKind]]  # inputs
