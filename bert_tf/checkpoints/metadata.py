@@ -38,9 +38,7 @@ class ModelMetadata:
     """
 
     do_lower_case: bool | None = None  # of the text before it is cut into word pieces
-    architecture: str | None = declared(
-        None, filled=True
-    )  # Hugging Face's class, such as BertForMaskedLM
+    architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
     task: str | None = declared(None, choices=tuple(HEADS))  # where the architecture has several
@@ -49,9 +47,7 @@ class ModelMetadata:
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
-    max_query_length: int | None = declared(
-        None, low=0, high=2**31 - 1
-    )  # pieces of a question at most
+    max_query_length: int | None = declared(None, low=0, high=2**31 - 1)  # pieces of a question
     version_2_with_negative: bool | None = None  # on questions that may have no answer
 
     def __post_init__(self):

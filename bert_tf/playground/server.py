@@ -234,8 +234,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise HttpError(411, "expected a Content-Length")
         if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
             raise HttpError(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
+        self._arriving.expect_body(int(length))
         try:
-            self._arriving.expect_body(int(length))
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"expected JSON ({error})") from None
