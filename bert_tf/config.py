@@ -226,7 +226,7 @@ class BertConfig:
     attention_probs_dropout_prob: float = declared(0.1, low=0, below=1)
     max_position_embeddings: int = size(512)  # the longest sequence
     type_vocab_size: int = size(16)  # the original's default; released files say 2
-    initializer_range: float = declared(0.02, low=0, high=1e6)  # of the truncated normal
+    initializer_range: float = declared(0.02, low=0, high=1e6)  # deviation, truncated normal
     layer_norm_eps: float = declared(1e-12, low=0, high=1e6)  # ours; fixed in the original
 
     def __post_init__(self):
