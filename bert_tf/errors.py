@@ -64,7 +64,7 @@ _OTHER_REMEDY = (
 
 
 def remedy_of(error: BaseException) -> tuple[str, str]:
-    """What is expected, and what to do, where the system cannot do what it was asked for."""
+    """What is expected and what to do after an error of the system or of TensorFlow."""
     for number, remedy in _REMEDIES.items():
         if getattr(error, "errno", None) == number or os.strerror(number) in str(error):
             return remedy
@@ -80,6 +80,6 @@ def first_line(error: BaseException) -> str:
 
 
 def is_system_error(error: BaseException) -> bool:
-    """Whether it is what the system, or TensorFlow, raises where something cannot be done."""
+    """Whether it is an error of the system or of TensorFlow, rather than of this program."""
     tf = sys.modules.get("tensorflow")  # not loaded for this: it takes seconds
     return isinstance(error, OSError) or (tf is not None and isinstance(error, tf.errors.OpError))

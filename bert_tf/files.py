@@ -39,7 +39,7 @@ def gfile():
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is of a file system such as gs://, and not this machine's."""
+    """Whether a path is on a remote file system such as gs://."""
     return "://" in path
 
 
@@ -81,7 +81,7 @@ def _is_special(path: str) -> bool:
 
 @contextlib.contextmanager
 def path_errors(path: str, doing: str = "read") -> Iterator[None]:
-    """Makes an `InputError` of what is raised where a path cannot be read, or written."""
+    """Turns the system's errors while a path is read (or written) into `InputError`."""
     try:
         yield
     except Exception as error:
@@ -251,7 +251,7 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
     """Keeps other processes from writing an output; gives whether there is a lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
-    ends with its process, however that ends. Whoever holds it may call what takes it again. Remote
+    ends with its process, however that ends. The thread that holds it may take it again. Remote
     outputs, devices and streams have none; of several processes of a run only the chief takes it.
 
     Args:
@@ -311,10 +311,10 @@ def synced(path: str) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[str]:
-    """Gives the name to write a file under; it gets its own at the end, or nothing is left of it.
+    """Gives a temporary name to write a file under; at the end it gets its own, or is removed.
 
-    It is on the disk before it has its name. Of several processes only the chief's file stays; the
-    others' come to nothing. Devices, pipes and open streams are written as they are.
+    It is on the disk before it has its name. Of several processes only the chief's file is kept.
+    Devices, pipes and open streams are written as they are.
 
     Raises:
       InputError: no file can be made there, or another process is making it; seen at once, not

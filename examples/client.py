@@ -196,9 +196,9 @@ def by_rest(args: argparse.Namespace) -> Ask:
     url = f"http://{args.address}{path}"
     pool = concurrent.futures.ThreadPoolExecutor(1)  # so that the timeout is for a whole answer
 
-    def fetch(suffix: str, *body: Any) -> Any:
+    def fetch(suffix: str, body: Any = None) -> Any:
         try:
-            running = pool.submit(exchange, args, path + suffix, *map(json.dumps, body))
+            running = pool.submit(exchange, args, path + suffix, body and json.dumps(body))
             status, content = running.result(args.timeout)
             if status == http.client.OK:
                 return parse_json(content)
@@ -229,7 +229,7 @@ def by_rest(args: argparse.Namespace) -> Ask:
     return ask
 
 
-def exchange(args: argparse.Namespace, path: str, body: str | None = None) -> tuple[int, bytes]:
+def exchange(args: argparse.Namespace, path: str, body: str | None) -> tuple[int, bytes]:
     """Sends a request and follows no redirection; returns status and content."""
     connection = http.client.HTTPConnection(args.address, timeout=args.timeout)
     headers = {"Content-Type": "application/json"}

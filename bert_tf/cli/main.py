@@ -142,7 +142,7 @@ def report(error: BaseException) -> None:
             error = not_written
     if isinstance(error, BrokenPipeError) and nobody_reads():
         end(128 + signal.SIGPIPE)
-    if not isinstance(error, InputError) and _is_the_systems(error):
+    if not isinstance(error, InputError) and _has_system_cause(error):
         logging.debug("Raised here:", exc_info=error)
         received = first_line(error)
         if isinstance(error, OSError) and not error.filename:
@@ -154,7 +154,7 @@ def report(error: BaseException) -> None:
         end(1, failure(error))
 
 
-def _is_the_systems(error: BaseException) -> bool:
+def _has_system_cause(error: BaseException) -> bool:
     kinds = (MemoryError, ImportError) if "Too many open files" in str(error) else MemoryError
     return isinstance(error, kinds) or is_system_error(error)
 

@@ -148,15 +148,15 @@ class _Arriving(io.RawIOBase):
         self.expect_request()
 
     def expect_request(self) -> None:
-        """The time of a request begins."""
+        """Starts the limits of the next request."""
         self._end, self._room = time.monotonic() + SECONDS_TO_READ, MOST_BYTES_OF_HEAD
 
     def expect_body(self, length: int) -> None:
-        """So many bytes more are in order."""
+        """Raises the limit by the length of a body."""
         self._room += length
 
     def readable(self) -> bool:
-        """It can be read."""
+        """Always true; asked by io."""
         return True
 
     def readinto(self, buffer: Any) -> int:

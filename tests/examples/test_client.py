@@ -3,7 +3,6 @@
 import base64
 import concurrent.futures
 import http.server
-import importlib.util
 import io
 import json
 import pathlib
@@ -42,14 +41,6 @@ LINES = [
 ]
 # The first id is 7 if only the lower half of its bits is sent.
 TOO_LARGE = {"input_ids": [2**32 + 7], "input_mask": [1], "segment_ids": [0]}
-
-
-@pytest.fixture(scope="module")
-def client():
-    spec = importlib.util.spec_from_file_location("client", ROOT / "examples/client.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

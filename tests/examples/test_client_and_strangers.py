@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import importlib.util
 import io
 import json
 import pathlib
@@ -17,14 +16,6 @@ import pytest
 
 CLIENT = pathlib.Path(__file__).parents[2] / "examples" / "client.py"
 LINE = b'{"text": "a"}\n'
-
-
-@pytest.fixture(scope="module")
-def client():
-    spec = importlib.util.spec_from_file_location("client", CLIENT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Stranger:
