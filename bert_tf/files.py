@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import socket
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.runtime import NOT_SUPPORTED, host_name, take_lock
+from bert_tf.runtime import NOT_SUPPORTED, take_lock
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
@@ -328,7 +329,7 @@ def whole_file(path: str) -> Iterator[str]:
         yield path
         return
     with locked(path) as is_locked:
-        ending = f"incomplete-{host_name()[:32]}-{os.getpid()}-{next(_file_numbers)}"
+        ending = f"incomplete-{socket.gethostname()[:32]}-{os.getpid()}-{next(_file_numbers)}"
         temporary = hidden_sibling(path, ending)
         with path_errors(path, "written"):
             if gfile().isdir(path):

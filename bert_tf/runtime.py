@@ -267,11 +267,6 @@ def load_tensorflow() -> None:
 NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
 
 
-def host_name() -> str:
-    """The name of this machine."""
-    return socket.gethostname()
-
-
 def take_lock(name: str, path: str) -> int | None:
     """Locks the file `name` while this process lives, on behalf of an output.
 
@@ -298,7 +293,7 @@ def take_lock(name: str, path: str) -> int | None:
                 on_error.callback(os.unlink, name)
                 os.ftruncate(lock, 0)
                 holder = {"command": command_line()[:300], "process": os.getpid()}
-                holder |= {"host": host_name(), "since": time.time()}
+                holder |= {"host": socket.gethostname(), "since": time.time()}
                 os.pwrite(lock, json.dumps(holder).encode(), 0)
                 on_error.pop_all()
                 return lock

@@ -46,7 +46,10 @@ class DocumentReader:
           paths: the files, local or remote, UTF-8.
           input_format: a key of `INPUT_FORMATS`.
         """
-        self._sizes = [size_of(path) for path in paths]
+        self._sizes = []
+        for path in paths:
+            with path_errors(path):
+                self._sizes.append(gfile().stat(path).length)
         self.total_bytes = sum(self._sizes)
         self.bytes_read = 0
         self.counts = Counts(files=len(paths))
@@ -85,12 +88,6 @@ class DocumentReader:
             self.bytes_read += len(line)
             text = decoded(line, path, number)
             yield text.removeprefix("\ufeff") if number == 1 else text
-
-
-def size_of(path: str) -> int:
-    """The size of a file in bytes; `InputError` if it has none."""
-    with path_errors(path):
-        return gfile().stat(path).length
 
 
 def changed_text(path: str, how: str) -> InputError:

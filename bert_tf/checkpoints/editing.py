@@ -132,18 +132,12 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
             "the vocabulary that the tokens are added to",
             "put vocab.txt beside the weights, or name it with --vocab_file",
         )
-    wrong = sorted(
-        {
-            p
-            for p in pieces
-            if p in known
-            or pieces.count(p) > 1
-            or not p
-            or p != p.strip()
-            or LONE_SURROGATE.search(p)
-        }
-    )
-    if wrong:
+
+    def is_new(piece: str) -> bool:
+        is_text = piece.strip() == piece != "" and not LONE_SURROGATE.search(piece)
+        return is_text and piece not in known and pieces.count(piece) == 1
+
+    if wrong := sorted({piece for piece in pieces if not is_new(piece)}):
         raise InputError(
             f"--extra_tokens with {', '.join(map(repr, wrong))}",
             "tokens in UTF-8 that are new to the vocabulary, each once",

@@ -154,18 +154,15 @@ def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> N
             continue
         parts = FLAGS.gradient_accumulation_steps if purpose == "do_train" else 1
         of_ids = 3 * 4 * FLAGS.max_seq_length
-        is_float32 = "precision" not in FLAGS or FLAGS.precision == "float32"
-        of_layer = (
-            (4 if is_float32 else 2) * length * (config.hidden_size + config.intermediate_size)
-        )
+        bytes_each = 4 if "precision" not in FLAGS or FLAGS.precision == "float32" else 2
+        of_layer = bytes_each * length * (config.hidden_size + config.intermediate_size)
         most = num_replicas * min(memory // of_ids, parts * (device_memory // of_layer))
         if FLAGS[name].value > most:
             raise InputError(
                 f"--{name}={FLAGS[name].value} with a memory of {memory / 1e9:.3g} GB",
                 f"at most {most}, so that the results of one layer fit",
-                "use a much smaller batch; bert-tf plan shows what a step needs"
-                + "; --gradient_accumulation_steps computes a batch in parts"
-                * (purpose == "do_train"),
+                "use a much smaller batch; bert-tf plan shows what a step needs. In training "
+                "--gradient_accumulation_steps computes a batch in parts",
             )
 
 

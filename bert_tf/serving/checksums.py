@@ -44,22 +44,20 @@ def check_files(folder: str) -> None:
         return
     listed, found = _read(path), _names(folder)
     for name in sorted((listed.keys() | found) - {MODEL_CARD}):
+        problem = ""
         if name not in found:
             problem = "which is missing"
-        elif name not in listed:
-            if "/." in f"/{name}":  # hidden
-                continue
-            problem = f"which {CHECKSUMS} does not list"
-        elif _digest(folder, name) != listed[name]:
+        elif name in listed and _digest(folder, name) != listed[name]:
             problem = f"whose checksum is not the one in {CHECKSUMS}"
-        else:
-            continue
-        raise InputError(
-            f"{tf.io.gfile.join(folder, name)}, {problem}",
-            "the files of an export as they were written",
-            "copy the folder again, or export the model again; if you changed it on purpose, "
-            f"remove {CHECKSUMS}",
-        )
+        elif name not in listed and "/." not in f"/{name}":
+            problem = f"which {CHECKSUMS} does not list"
+        if problem:
+            raise InputError(
+                f"{tf.io.gfile.join(folder, name)}, {problem}",
+                "the files of an export as they were written",
+                "copy the folder again, or export the model again; if you changed it on purpose, "
+                f"remove {CHECKSUMS}",
+            )
 
 
 def _read(path: str) -> dict[str, str]:
