@@ -42,13 +42,9 @@ class Failed(Exception):  # noqa: N818 (its text is printed for the user)
     """
 
     def __init__(self, received: str, expected: str, remedy: str):
-        super().__init__(f"Received: {shown(received)}\nExpected: {expected}\nTo do: {remedy}")
-
-
-def shown(text: str) -> str:
-    """The text on one line, cut, with escapes for what is not printable."""
-    more = "..." if len(text) > MOST_SHOWN else ""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:MOST_SHOWN]) + more
+        cut = received[:MOST_SHOWN] + "..." * (len(received) > MOST_SHOWN)
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+        super().__init__(f"Received: {shown}\nExpected: {expected}\nTo do: {remedy}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
