@@ -64,9 +64,9 @@ def _read(path: str) -> dict[str, str]:
     """The checksums by the names of the files."""
     files.check_regular(path)
     checksums = {}
-    for number, line in enumerate(files.read_text_lines(path), 1):
-        match = _LINE.fullmatch(line.removesuffix("\n"))
-        if not match:
+    for number, line in enumerate([*files.read_text_lines(path)] or [""], 1):
+        line = line.removesuffix("\n")
+        if not (match := _LINE.fullmatch(line)):
             raise InputError(
                 f"{path}, line {number}: {line[:80]!r}",
                 "a checksum, two spaces and the name of a file, as sha256sum prints them",
