@@ -219,7 +219,7 @@ CASES = (
     Case("wikiextractor", CREATE, "wiki.txt, line 2", {"input_file": "{}/wiki.txt"},
          file("wiki.txt", b'One.\n<doc id="1" url="http://x" title="T">\nT\n')),
     Case("endless line", CREATE, "long.txt, line 2, which is longer than",
-         {"input_file": "{}/long.txt"}, file("long.txt", b"w1 w2.\n" + bytes([119]) * (LONGEST_LINE + 1))),
+         {"input_file": "{}/long.txt"}, file("long.txt", b"w.\n" + b"w" * (LONGEST_LINE + 1))),
     Case("empty text", CREATE, "without a sentence", {"input_file": "{}/empty"}, EMPTY),
     Case("text not UTF-8", CREATE, "latin.txt, line 2", {"input_file": "{}/latin.txt"}, LATIN),
     Case("no [MASK]", CREATE, "[MASK]", {"vocab_file": "{}/no_mask.txt"}, NO_MASK),
