@@ -119,7 +119,7 @@ def test_every_format_has_a_writer():
 def test_an_existing_folder(tmp_path, tensors, to_format):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("keep")
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="already exists"):
         save_weights(f"{tmp_path}/mine", model_files.weights_of(tensors), to_format=to_format)
     assert [p.name for p in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 

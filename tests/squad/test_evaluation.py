@@ -233,9 +233,9 @@ def test_the_command_refuses_what_it_cannot_use(paths, run_command):
     dev, predictions, null_odds = paths
     with pytest.raises(InputError, match="1 files"):
         run_command(dev)
-    with pytest.raises(InputError, match=r"null_odds\.json: question 'q1': -5\.0"):
+    with pytest.raises(InputError, match=r"null_odds\.json with q1 -5\.0\nExpected: a text"):
         run_command(dev, null_odds)
-    with pytest.raises(InputError, match=r"predictions\.json: question 'q1': '1386'"):
+    with pytest.raises(InputError, match=r"predictions\.json with q1 '1386'\nExpected: a finite number"):
         run_command(dev, predictions, f"--na_prob_file={predictions}")
 
 
