@@ -235,7 +235,7 @@ def test_the_command_refuses_what_it_cannot_use(paths, run_command):
         run_command(dev)
     with pytest.raises(InputError, match=r"null_odds\.json with q1 -5\.0\nExpected: a text"):
         run_command(dev, null_odds)
-    with pytest.raises(InputError, match=r"predictions\.json with q1 '1386'\nExpected: a finite number"):
+    with pytest.raises(InputError, match=r"predictions\.json with q1 '1386'\nExpected: a finite"):
         run_command(dev, predictions, f"--na_prob_file={predictions}")
 
 
