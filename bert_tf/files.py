@@ -337,10 +337,10 @@ def whole_file(path: str) -> Iterator[str]:
             pattern = f"{glob.escape(hidden_sibling(path, 'incomplete'))}*"
             for left in {*glob.glob(pattern)} - _written if is_locked else ():
                 os.unlink(left)  # by a process that was killed
-            with gfile().GFile(temporary, "w") as file:
-                file.write("")  # only this makes the file
         _written.add(temporary)
         try:
+            with path_errors(path, "written"), gfile().GFile(temporary, "w") as file:
+                file.write("")  # only this makes the file
             yield temporary
             with path_errors(path, "written"):
                 synced(temporary)
