@@ -75,7 +75,7 @@ class Job:
 class Plan(NamedTuple):
     """What every process needs to know."""
 
-    job: Job
+    job: Job  # with the case that `check_vocabulary` has found
     working_folder: pathlib.Path
     sample_every: int  # see corpus.sample_sentences
 
@@ -227,7 +227,7 @@ class BlockWorker:
     """
 
     def __init__(self, plan: Plan):
-        job, _ = check_vocabulary(plan.job)
+        job = plan.job
         self._plan, self._seed = plan, job.settings.random_seed
         self._tokenizer = FullTokenizer(job.vocab_file, job.do_lower_case)
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")

@@ -149,7 +149,10 @@ def _start(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
-    _state = prepare(*arguments)
+    try:
+        _state = prepare(*arguments)
+    except Exception as error:  # raised by the tasks: here it would only break the pool
+        _state = error
 
 
 def _end_with(lifeline: multiprocessing.connection.Connection) -> None:
@@ -158,6 +161,8 @@ def _end_with(lifeline: multiprocessing.connection.Connection) -> None:
 
 
 def _call(function: Callable[[Any, Any], Any], task: Any) -> Any:
+    if isinstance(_state, Exception):
+        raise _state
     return function(_state, task)
 
 

@@ -492,7 +492,7 @@ def test_documents_without_blank_lines_are_noticed(tmp_path, vocab_file, monkeyp
 def test_a_text_that_vanishes_meanwhile(tmp_path, vocab_file):
     path = tmp_path / "text"
     path.write_text("one two\nthree\n")
-    job = make_job(tmp_path, vocab_file, input_file=str(path))
+    job = make_job(tmp_path, vocab_file, input_file=str(path), do_lower_case=True)
     reader = DocumentReader([str(path)], input_format="text")
     path.unlink()
     records = make_records(make_plan(job, reader, tmp_path), reader, Statistics())

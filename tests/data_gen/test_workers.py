@@ -41,6 +41,20 @@ def fail(state: tuple[int, int], task: int) -> None:
     raise OSError(28, "No space left on device", "a file")
 
 
+def cannot_prepare() -> None:
+    raise InputError("a vocabulary that has vanished", "a file", "restore it")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_why_a_process_cannot_begin(num_workers, capfd):
+    with (
+        pytest.raises(InputError, match="a vocabulary that has vanished"),
+        Workers(num_workers, cannot_prepare) as workers,
+    ):
+        list(workers.map(add, [1, 2, 3]))
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_several_processes_give_results_in_order_and_take_tasks_as_they_go():
     taken = []
 

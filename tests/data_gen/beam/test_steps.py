@@ -16,7 +16,7 @@ from bert_tf.files import expand_patterns
 from data_gen import shuffling
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
-from data_gen.pipeline import Job, create, make_plan
+from data_gen.pipeline import Job, check_vocabulary, create, make_plan
 
 
 def blocks_of(sizes: list[list[int]], block_characters: int) -> list[list[tuple[int, int]]]:
@@ -78,6 +78,7 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
     Also does each block twice, as a runner may.
     """
     paths, run_folder = expand_patterns(job.input_file), str(tmp_path / "run")
+    job, _ = check_vocabulary(job)
     plan = make_plan(job, DocumentReader(paths, input_format="text"), tmp_path / "machine")
     measured = [(i, steps.measure(path, "text")) for i, path in enumerate(paths)]
     shares, counts = steps.cut(measured, job.block_characters), Counts()
