@@ -3,8 +3,9 @@
     python benchmarks/endurance.py --output_dir=/tmp/endurance --text="$DATA/wiki/extracted/*/*" \
         --vocab_file=$DATA/vocab/uncased_en_30522.txt --minutes=120 --picture=docs/endurance.png
 
-Two runs of the same command, BERT-Tiny, each on one core. One is ended every two to five minutes,
-by SIGKILL, SIGTERM or SIGINT in turn, and begun again by the same command; a checkpoint a minute.
+Two runs of the same command, BERT-Tiny, each on one core (--cores=0,0: on the same one, where the
+twin has the smaller part of it and ends later). One is ended every two to five minutes, by SIGKILL,
+SIGTERM or SIGINT in turn, and begun again by the same command; a checkpoint a minute.
 At the end every final file but TensorBoard's must be the twin's, byte for byte. Memory and steps
 are noted every ten seconds (samples.jsonl), and drawn.
 """
@@ -37,6 +38,7 @@ SECONDS_BETWEEN_SAMPLES = 10
 PART_OF_STEPS = 0.75  # of what an undisturbed run makes: beginning again takes the rest
 STEP = re.compile(r"train: (\d+) of \d+ steps, ([\d.]+) a second")
 MB = 1 << 20
+TWINS_NICENESS = 2  # on a core of both: the disturbed run keeps its pace to its end
 
 
 @dataclasses.dataclass
@@ -48,6 +50,7 @@ class Run:
     folder: pathlib.Path
     core: int
     num_train_steps: int
+    niceness: int = 0
     starts: int = 0
     signals: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     samples: list[dict] = dataclasses.field(default_factory=list)
@@ -64,7 +67,9 @@ class Run:
         self.starts += 1
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=ROOT)
-        psutil.Process(self.process.pid).cpu_affinity([self.core])
+        process = psutil.Process(self.process.pid)
+        process.cpu_affinity([self.core])
+        process.nice(self.niceness)
 
     def finished(self) -> bool:
         """Whether the last step's checkpoint is there and the process has ended."""
@@ -102,10 +107,17 @@ def main() -> None:
     records = make_records(options)
     rate = measured_rate(options, records)
     num_train_steps = int(rate * 60 * options.minutes * PART_OF_STEPS)
-    print(f"{rate:.1f} steps a second on one core; {num_train_steps} steps", flush=True)
+    print(f"{rate:.1f} steps a second undisturbed; {num_train_steps} steps", flush=True)
     runs = [
-        make_run(options, records, name, core, num_train_steps, save_every=int(rate * 60))
-        for core, name in enumerate(("twin", "disturbed"))
+        placed_run(
+            options,
+            records,
+            name,
+            num_train_steps=num_train_steps,
+            save_checkpoints_steps=int(rate * 60),
+            log_steps=max(1, int(rate * 5)),
+        )
+        for name in ("twin", "disturbed")
     ]
     minutes = disturb(*runs, seed=options.seed)
     with open(options.output_dir / "samples.jsonl", "w") as file:
@@ -124,6 +136,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--text", required=True, help="WikiExtractor files")
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--cores", default="0,1", help="the twin's, the disturbed run's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", help="a .png or .svg")
     return parser.parse_args()
@@ -166,41 +179,26 @@ def training_command(
 
 
 def measured_rate(options: argparse.Namespace, records: pathlib.Path) -> float:
-    """Steps a second of two runs at once, each on its core, as they will be."""
-    runs = []
-    for core in range(2):
-        folder = options.output_dir / f"rate_{core}"
-        command = training_command(
-            options, records, folder, num_train_steps=2000, save_checkpoints_steps=2000
-        )
-        runs.append(Run(folder.name, command, folder, core, 2000))
-        runs[-1].start()
+    """Steps a second of the run to be disturbed, beside its twin."""
+    lengths = {"num_train_steps": 2000, "save_checkpoints_steps": 2000}
+    runs = [placed_run(options, records, name, **lengths) for name in ("twin_rate", "rate")]
+    for run in runs:
+        run.start()
     for run in runs:
         run.process.wait()
-    found = [STEP.findall(run.log.read_text())[-5:] for run in runs]
-    return min(statistics.median(float(rate) for _, rate in lines) for lines in found)
+    rates = [float(rate) for _, rate in STEP.findall(runs[1].log.read_text())[-5:]]
+    return statistics.median(rates)
 
 
-def make_run(
-    options: argparse.Namespace,
-    records: pathlib.Path,
-    name: str,
-    core: int,
-    num_train_steps: int,
-    *,
-    save_every: int,
-) -> Run:
-    """One of the two runs, not yet begun."""
+def placed_run(options: argparse.Namespace, records: pathlib.Path, name: str, **values: int) -> Run:
+    """A run with its core and its niceness, not yet begun."""
     folder = options.output_dir / name
-    command = training_command(
-        options,
-        records,
-        folder,
-        num_train_steps=num_train_steps,
-        save_checkpoints_steps=save_every,
-        log_steps=max(1, save_every // 12),
-    )
-    return Run(name, command, folder, core, num_train_steps)
+    cores = [int(core) for core in options.cores.split(",")]
+    is_twin = name.startswith("twin")
+    niceness = TWINS_NICENESS if is_twin and cores[0] == cores[1] else 0
+    command = training_command(options, records, folder, **values)
+    core = cores[0 if is_twin else 1]
+    return Run(name, command, folder, core, values["num_train_steps"], niceness)
 
 
 def disturb(twin: Run, disturbed: Run, *, seed: int) -> float:
