@@ -293,8 +293,9 @@ def run(options: PipelineOptions, setup: Setup, paths: Sequence[str]) -> None:
     try:
         state = pipeline.run().wait_until_finish()
     except Exception as error:  # each runner raises its own
-        # Only the message comes back from other processes.
-        message = MESSAGE.search(str(error).replace("\\n", "\n"))
+        # Only the message comes back from other processes, from some with its lines escaped.
+        text = str(error)
+        message = MESSAGE.search(text) or MESSAGE.search(text.replace("\\n", "\n"))
         if message is None:
             raise
         raise InputError(*message.groups()) from None
