@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
 from bert_tf.files import write_text
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
@@ -159,7 +160,7 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
 
 def log_examples(paths: Iterable[str], vocabulary: Sequence[str]) -> None:
     """Shows the first records of some files; `vocabulary` is the list of word pieces."""
-    for record in tf.data.TFRecordDataset(list(paths)).take(EXAMPLES_SHOWN):
+    for record in untuned(tf.data.TFRecordDataset(list(paths)).take(EXAMPLES_SHOWN)):
         features = tf.train.Example.FromString(record.numpy()).features.feature
         values = {name: list(feature.int64_list.value) for name, feature in features.items()}
         logging.info("example: %s", describe(values, vocabulary))

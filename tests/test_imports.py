@@ -125,3 +125,9 @@ def test_only_commands_read_flags(module):
 def test_the_package_is_small_at_its_top():
     assert len(list((ROOT / "bert_tf").glob("*.py"))) <= 8
     assert len(SCRIPTS) == 5
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_file_is_read_by_a_thread_that_asks_the_clock(module):
+    text = MODULES[module].read_text(encoding="utf-8")
+    assert text.count("tf.data.TFRecordDataset(") == text.count("untuned(tf.data.TFRecordDataset(")

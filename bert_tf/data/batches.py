@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data import samplers
-from bert_tf.data.records import Feature
+from bert_tf.data.records import Feature, untuned
 from bert_tf.data.samplers import Sampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
@@ -137,10 +137,7 @@ class RecordBatches:
         }
         signature["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
         dataset = tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)
-        options = tf.data.Options()
-        # There is nothing to tune, and its thread may sleep on for a minute when training ends.
-        options.autotune.enabled = False
-        return dataset.with_options(options)
+        return untuned(dataset)
 
     @contextlib.contextmanager
     def record_errors(self) -> Iterator[None]:

@@ -212,6 +212,17 @@ def pretraining_record(
     return Record("pre-training", (*inputs, *predictions, *labels))
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without tf.data's tuning of itself.
+
+    The thread that tunes sleeps by the time of day, and the end waits for it: for a minute, or for
+    as long as the clock was set back meanwhile.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 # ---------------------------------------------------------------------------- their description
 
 

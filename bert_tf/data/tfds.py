@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
@@ -64,7 +65,7 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
             f"{split.replace('|', ' or ')}, {purpose}",
             "give another dataset, or leave the step out",
         )
-    rows = library.as_numpy(builder.as_dataset(split=found, shuffle_files=False))
+    rows = library.as_numpy(untuned(builder.as_dataset(split=found, shuffle_files=False)))
     return DatasetSplit(rows, dict(builder.info.features.items()), f"{name}, {found}")
 
 

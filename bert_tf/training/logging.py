@@ -9,6 +9,7 @@ from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints.metadata import damage_errors
+from bert_tf.data.records import untuned
 from bert_tf.runtime import progress_line
 
 
@@ -103,7 +104,7 @@ def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
     """Time, step, name and number of every scalar."""
     with damage_errors(path, "the summaries of a training run"):
         try:
-            for serialized in tf.data.TFRecordDataset(path):
+            for serialized in untuned(tf.data.TFRecordDataset(path)):
                 event = tf.compat.v1.Event.FromString(serialized.numpy())
                 for value in event.summary.value:
                     if not value.tensor.tensor_shape.dim:
