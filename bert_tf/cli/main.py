@@ -71,9 +71,10 @@ def check_words(words: Sequence[str]) -> None:
 
 def prepare() -> None:
     """Prepares streams, signals and the last resort for errors; before all else."""
-    open_standard_streams()
-    stop_on_signals()
     sys.excepthook = report_or_traceback  # for what is imported between `parse` and `run`
+    with guard():
+        open_standard_streams()
+        stop_on_signals()
 
 
 def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:

@@ -124,8 +124,10 @@ def test_who_has_ended_as_asked_may_train_again(one_of_several):
 
 # A command without TensorFlow: it does what its first word says.
 SCRIPT = """
-import sys, time
+import resource, sys, time
 from bert_tf.cli import main as cli
+if sys.argv[1] == "begin":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
 cli.parse(lambda: None, needs_tensorflow=False)
 from bert_tf import files, runtime
 
@@ -202,6 +204,7 @@ def test_a_reader_that_has_enough_is_no_success(given):
 
 LIMITS = {  # of ulimit: what is done, and what to do
     "-n 64": ("'open files'", "ulimit -n"),
+    "-n 65": ("begin", "ulimit -n"),  # with fewer once Python has started
     "-f 8": ("'write a file' {}", "ulimit -f"),
     "-v 3000000": ("'load TensorFlow'", "ulimit -v unlimited"),
 }
