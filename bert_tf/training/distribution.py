@@ -98,9 +98,9 @@ def num_processes() -> int:
         if not 0 <= task["index"] < len(addresses):
             raise ValueError(f"task {task['index']} of {len(addresses)}")
         return sum(map(len, jobs.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{CLUSTER}={text or '(not set)'} ({type(error).__name__}: {error})",
+            f"{CLUSTER}={text[:300] or '(not set)'} ({type(error).__name__}: {error})",
             "the cluster and this process's task in JSON, as in "
             '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
             '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
