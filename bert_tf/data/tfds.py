@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
@@ -42,6 +41,8 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
     Raises:
       InputError: the library is not installed, or there is no such dataset or split.
     """
+    from bert_tf.data.records import untuned  # loads TensorFlow, which takes seconds
+
     library = import_extra(
         "tensorflow_datasets",
         package="tensorflow-datasets",
