@@ -139,7 +139,7 @@ class Draws:
     def swaps(self, length: int) -> array.array:
         """What a shuffle of a list draws: see `shuffled` and `first_shuffled`."""
         available = self._upper[self._position : self._position + 2 * length + WORD_BITS]
-        words, made = iter(available), array.array(self._type_code)
+        words, made = iter(available), []
         for bound in self._bounds[len(self._bounds) + 1 - length :] if length > 1 else ():
             for word in words:
                 if word < bound:
@@ -149,7 +149,7 @@ class Draws:
             self._draw_words(4 * len(available))
             return self.swaps(length)
         self._position += len(available) - operator.length_hint(words)
-        return made
+        return array.array(self._type_code, bytes(made) if self._type_code == "B" else made)
 
 
 def shuffled(items: Sequence, swaps: array.array) -> list:

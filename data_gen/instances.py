@@ -195,15 +195,12 @@ class InstanceMaker:
         rows["is_random_next"] = [pair.is_random_next for pair in pairs]
         return rows
 
-    def records(self, rows: np.ndarray) -> list[bytes]:
+    def records(self, rows: np.ndarray) -> Iterator[bytes]:
         """Serialized records (`bert_tf.data.records.pretraining_record`)."""
         step = 1 + TOKENS_AT_A_TIME // self._settings.max_seq_length
-        parts = (rows[begin : begin + step] for begin in range(0, len(rows), step))
-        return [
-            record
-            for part in parts
-            for record in self._record.serialize_batch(self.record_values(part))
-        ]
+        for begin in range(0, len(rows), step):
+            values = self.record_values(rows[begin : begin + step])
+            yield from self._record.serialize_batch(values)
 
     def record_values(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The features of records: [B, S], [B, P], and [B, 1]."""

@@ -59,7 +59,7 @@ from data_gen.corpus import (
     TokenizedBlock,
     tokenize_block,
 )
-from data_gen.documents import Block, Counts, DocumentReader, sentence_splitter
+from data_gen.documents import BLOCK_CHARACTERS, Block, Counts, DocumentReader, sentence_splitter
 from data_gen.instances import NUM_SPECIAL_TOKENS, InstanceMaker, Settings
 from data_gen.outputs import (
     RecordFile,
@@ -79,7 +79,6 @@ from data_gen.report import (
 from data_gen.shuffling import KEY_BITS, number_of_buckets, read_bucket, write_runs
 from data_gen.workers import Workers, choose_num_workers
 
-BLOCK_CHARACTERS = 1 << 20
 # About how many sentences are sampled to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
@@ -350,8 +349,14 @@ class BlockWorker:
         self._split_sentences = sentence_splitter(job.input_format, job.language)
         self._maker = InstanceMaker(job.settings, self._tokenizer.vocab)
 
+    @property
+    def row_type(self) -> np.dtype:
+        """The type of rows."""
+        return self._maker.row_type
+
     @functools.cached_property
-    def _corpus(self) -> DiskCorpus:
+    def corpus(self) -> DiskCorpus:
+        """The tokenized text, once it is complete."""
         return DiskCorpus(self._plan.working_folder / CORPUS_FOLDER)
 
     def tokenize(self, block: Block) -> tuple[TokenizedBlock, Statistics]:
@@ -368,11 +373,11 @@ class BlockWorker:
             buckets, and what the names of the runs begin with.
         """
         index, documents, num_blocks, num_buckets, path = task
-        counts, block = Counts(), self._corpus.read_block(documents)
+        counts, block = Counts(), self.corpus.read_block(documents)
         if num_blocks == 1:
             rows = iter([self.original_rows(block, counts)])
         else:
-            rows = self.keyed_rows(index, block, documents.start, self._corpus, counts)
+            rows = self.keyed_rows(index, block, documents.start, self.corpus, counts)
         runs = write_runs(rows, path, num_buckets)
         if self._plan.job.num_shards:
             for run in runs:
@@ -416,7 +421,11 @@ class BlockWorker:
     def records(self, task: tuple[int, int]) -> list[bytes]:
         """The records of a bucket in their order; `task` is its number, and that of all buckets."""
         folder = self._plan.working_folder / ROWS_FOLDER
-        return self._maker.records(read_bucket(folder, *task, self._maker.row_type))
+        return [*self.serialized(read_bucket(folder, *task, self.row_type))]
+
+    def serialized(self, rows: np.ndarray) -> Iterator[bytes]:
+        """The records of rows."""
+        return self._maker.records(rows)
 
     def write_shard(self, task: tuple[int, str, int, Mapping[str, Any]]) -> tuple[str, int]:
         """Writes a shard; returns its path and the number of its records.

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import glob
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -10,9 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from typing import Any
-
-import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.runtime import memory_bytes
@@ -23,13 +23,38 @@ TASKS_PER_WORKER = 3
 WORKER_BYTES = 1 << 30
 
 
-def prepare_script() -> None:
-    """Prepares the process of a command that has workers; called before TensorFlow computes.
+def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
+    """Lets the process that workers are forked from load TensorFlow while this one does.
 
-    This process and the workers stay off the GPUs, where a training may be running. NumPy starts no
-    threads in the workers: a process with threads must not be forked.
+    Args:
+      input_file: the texts, as the flag has them.
+      num_workers: as the flag has it.
+      least_bytes: of texts for which there are several workers.
     """
+    found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
+    num_bytes = sum(os.path.getsize(path) for path in found if os.path.isfile(path))
+    is_small = "://" not in input_file and num_bytes <= least_bytes
+    if is_small or choose_num_workers(num_workers, most=2) == 1:
+        return
+    _keep_off_gpus()
+    context = _process_context()
+    if context.get_start_method() == "forkserver":
+        forkserver.ensure_running()
+
+
+def prepare_script() -> None:
+    """Prepares the process of a command that has workers; called before TensorFlow computes."""
+    import tensorflow as tf  # not above: `load_early` comes first
+
     tf.config.set_visible_devices([], "GPU")
+    _keep_off_gpus()
+
+
+def _keep_off_gpus() -> None:
+    """Keeps this process and the workers off the GPUs, where a training may be running.
+
+    NumPy starts no threads in the workers: a process with threads must not be forked.
+    """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
