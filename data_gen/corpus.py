@@ -92,15 +92,20 @@ def tokenize_block(
         for document in block.documents
     ]
     sentences = list(itertools.chain.from_iterable(texts))
-    ids = tokenizer.iter_ids(sentences)
-    documents = [list(filter(None, itertools.islice(ids, len(text)))) for text in texts]
-    documents = [document for document in documents if document]
-    tokenized = TokenizedBlock.of(documents)
+    nothing = np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)
+    parts = [nothing, *tokenizer.iter_batches(sentences)]
+    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
+    tokens = np.concatenate([ids for ids, _ in parts])
+    is_kept = lengths > 0
+    kept_before = _bounds(is_kept)[_bounds(np.fromiter(map(len, texts), np.int64))]
+    kept_of_document = np.diff(kept_before)
+    document_lengths = kept_of_document[kept_of_document > 0]
+    tokenized = TokenizedBlock(tokens, lengths[is_kept], document_lengths)
     num_sentences = len(tokenized.sentence_lengths)
     counts = Counts(
-        documents=len(documents),
-        documents_without_tokens=len(texts) - len(documents),
-        documents_of_one_sentence=sum(len(document) == 1 for document in documents),
+        documents=len(document_lengths),
+        documents_without_tokens=len(texts) - len(document_lengths),
+        documents_of_one_sentence=int(np.count_nonzero(document_lengths == 1)),
         sentences=num_sentences,
         sentences_without_tokens=len(sentences) - num_sentences,
         tokens=len(tokenized.tokens),

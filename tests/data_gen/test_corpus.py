@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.corpus import TOKEN_TYPE, CorpusWriter, DiskCorpus, MemoryCorpus, TokenizedBlock
+from bert_tf.tokenization.wordpiece import FullTokenizer
+from data_gen.corpus import (
+    TOKEN_TYPE,
+    CorpusWriter,
+    DiskCorpus,
+    MemoryCorpus,
+    TokenizedBlock,
+    tokenize_block,
+)
+from data_gen.documents import Block
 
 sentences = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4)
 blocks = st.lists(st.lists(st.lists(sentences, min_size=1, max_size=4), max_size=4), max_size=4)
@@ -53,3 +62,22 @@ def test_sentences_are_taken_until_there_are_enough_tokens():
 def test_a_corpus_is_not_written_over_another(tmp_path):
     with CorpusWriter(tmp_path / "corpus"), pytest.raises(FileExistsError):
         CorpusWriter(tmp_path / "corpus")
+
+
+@pytest.mark.parametrize("text", [[], ["", "\x01", "a bc", ""], ["\x01"], ["c", "\x02", "b a"]])
+def test_tokenized_blocks_have_no_empty_part(vocab_file, text):
+    """As documents: these sentences, one that has none, and a last one."""
+    tokenizer = FullTokenizer(vocab_file)
+    block = Block(0, [text, ["\x01"], ["a", "bc"]])
+    found, statistics = tokenize_block(block, tokenizer, lambda line: [line], sample_every=1)
+    expected = [[tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line)) for line in document]
+                for document in block.documents]  # fmt: skip
+    kept = [[sentence for sentence in document if sentence] for document in expected]
+    assert found.documents() == [document for document in kept if document]
+    assert statistics.counts["documents"] == len(found.document_lengths)
+    assert statistics.counts["documents_without_tokens"] == 3 - len(found.document_lengths)
+    assert statistics.counts["sentences_without_tokens"] == sum(map(len, expected)) - sum(
+        map(len, kept)
+    )
+    nothing, _ = tokenize_block(Block(0, []), tokenizer, lambda line: [line], sample_every=1)
+    assert nothing.documents() == []
