@@ -43,15 +43,15 @@ def output_paths(output_file: str, num_shards: int) -> list[str]:
     """The files to write: the shards of one name, or for 0 the names between commas.
 
     Raises:
-      InputError: several names are given for shards.
+      InputError: no name or several are given for shards.
     """
     if not num_shards:
         return output_file.split(",")
-    if "," in output_file:
+    if "," in output_file or not os.path.basename(output_file):
         raise InputError(
             f"--output_file={output_file} with --num_shards={num_shards}",
             "one name, which the names of all files begin with",
-            "leave out what is behind the comma, or --num_shards",
+            "give one such name, or leave out --num_shards",
         )
     return [shard_path(output_file, shard, num_shards) for shard in range(num_shards)]
 

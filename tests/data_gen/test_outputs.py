@@ -149,8 +149,11 @@ def test_names_of_shards():
     assert doctest.testmod(outputs).failed == 0
     assert output_paths("a,b", 0) == ["a", "b"]
     assert output_paths("a", 3) == [f"a-0000{shard}-of-00003" for shard in range(3)]
-    with pytest.raises(InputError, match=r"^Received: --output_file=a,b with --num_shards=3"):
-        output_paths("a,b", 3)
+    for name in ("a,b", "", "folder/"):
+        with pytest.raises(
+            InputError, match=rf"^Received: --output_file={name} with --num_shards=3"
+        ):
+            output_paths(name, 3)
 
 
 def write_shards(prefix: str, *shards: int, of: int, **changes) -> list[str]:

@@ -17,6 +17,7 @@ import walking
 from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names
 
 import bert_tf
+from bert_tf.data.index import index_path
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from data_gen import pipeline, shuffling
@@ -643,6 +644,37 @@ def contents_of_rows(job: Job, monkeypatch) -> list[str]:
         patch.setattr(pipeline, "write_rows", listing)
         create(job)
     return found
+
+
+def test_more_shards_than_records(tmp_path, vocab_file):
+    text = tmp_path / "text"
+    text.write_text("one two\nthree\n\nfour\nfive six\n")
+    job = shard_job(tmp_path / "out", vocab_file, input_file=str(text), num_shards=40)
+    numbers = create(job)["output_files"]
+    assert len(numbers) == 40
+    assert 0 < sum(numbers.values()) < 20
+    for path, number in numbers.items():
+        assert len(serialized(path)) == number
+        assert sum(json.loads(index_of(path))["block_records"]) == number
+
+
+def index_of(path: str) -> str:
+    return pathlib.Path(index_path(path)).read_text()
+
+
+def test_another_text_begins_anew_where_no_shard_is_there(tmp_path, vocab_file, monkeypatch):
+    text = tmp_path / "text"
+    text.write_text("one two\nthree\n\nfour\nfive six\n" * 40)
+    job = shard_job(tmp_path / "out", vocab_file, input_file=str(text), block_characters=300)
+    interrupted(job, monkeypatch, "write_rows", after=2)
+    text.write_text("seven eight\nnine\n\nten\neleven\n" * 30)
+    create(job)
+    other = shard_job(tmp_path / "x", vocab_file, input_file=str(text), block_characters=300)
+    create(other)
+    assert serialized(*sorted((tmp_path / "out").glob("x-*"))) == serialized(
+        *sorted((tmp_path / "x").glob("x-*"))
+    )
+    assert not [name for name in names(tmp_path / "out") if name.startswith(".")]
 
 
 def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file):
