@@ -10,7 +10,7 @@ The input is WikiExtractor's; it is written as a sentence a line, with documents
 order until there are enough. Every run is a process of its own, from its start to its end.
 
 `speed`: one worker, two workers, the original if it is given; in turn, each --rounds times. Prints
-the wall time and the processor time of each, and the medians. Files of one and two workers must be
+the wall time of each, and the medians. Files of one and two workers must be
 the same.
 
 `large`: --megabytes of text into 64 shards with two workers. Once for the first of the sizes, to
@@ -109,14 +109,10 @@ def speed(options: argparse.Namespace, folder: pathlib.Path) -> None:
     print(f"{text.stat().st_size / 1e6:.1f} MB of text, dupe_factor {options.dupe_factor}")
     for _ in range(options.rounds):
         for name, words in commands.items():
-            before, started = os.times(), time.perf_counter()
+            started = time.perf_counter()
             subprocess.run(words, check=True, stderr=subprocess.DEVNULL, env=environment)
             seconds[name].append(time.perf_counter() - started)
-            after = os.times()
-            processor = sum(after[2:4]) - sum(before[2:4])
-            print(
-                f"{name:10}{seconds[name][-1]:8.1f} s, {processor:.1f} s of processors", flush=True
-            )
+            print(f"{name:10}{seconds[name][-1]:8.1f} s", flush=True)
     medians = {name: statistics.median(found) for name, found in seconds.items()}
     for name, median in medians.items():
         times = medians.get("original", 0) / median
