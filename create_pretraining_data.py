@@ -15,13 +15,21 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from data_gen.documents import BLOCK_CHARACTERS
+from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
 define_flags = shared_flags.define_pretraining_data
 
 
+def check_flags(words: Sequence[str]) -> None:
+    """Refuses other words; begins to load TensorFlow for the workers."""
+    shared_flags.refuse_words(words)
+    load_early(FLAGS.input_file, FLAGS.num_workers, least_bytes=BLOCK_CHARACTERS)
+
+
 if __name__ == "__main__":
-    cli.parse(define_flags, shared_flags.refuse_words)
+    cli.parse(define_flags, check_flags)
 
 from data_gen.instances import Settings
 from data_gen.pipeline import Job, create

@@ -18,13 +18,16 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.documents import Block, Counts
-from data_gen.pairs import Sentence
 from data_gen.report import Statistics
+
+Sentence = list[int]  # the ids of one sentence, never empty
+TOKEN_TYPE, TOKEN_BYTES, BOUND_BYTES = np.int32, 4, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,25 +43,30 @@ class TokenizedBlock:
         """From lists."""
         sentences = list(itertools.chain.from_iterable(documents))
         return cls(
-            np.fromiter(itertools.chain.from_iterable(sentences), np.int32),
+            np.fromiter(itertools.chain.from_iterable(sentences), TOKEN_TYPE),
             np.fromiter(map(len, sentences), np.int64),
             np.fromiter(map(len, documents), np.int64),
         )
 
     def documents(self) -> list[list[Sentence]]:
         """The same as lists."""
-        sentences = _cut(self.tokens.tolist(), _ends(self.sentence_lengths))
-        return _cut(sentences, _ends(self.document_lengths))
+        sentences = _cut(self.tokens.tolist(), self.sentence_lengths)
+        return _cut(sentences, self.document_lengths)
+
+    def reordered(self, order: Sequence[int]) -> "TokenizedBlock":
+        """The same documents in another order."""
+        documents = self.documents()
+        return TokenizedBlock.of([documents[number] for number in order])
 
 
-def _ends(lengths: np.ndarray) -> list[int]:
-    return [0, *np.cumsum(lengths).tolist()]
+def _bounds(lengths: np.ndarray) -> np.ndarray:
+    """Where each of some parts begins, and where the last one ends: 2 3 4 -> 0 2 5 9."""
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def _cut(items: list, bounds: Sequence[int]) -> list[list]:
-    """Cuts a list at `bounds`, which count from bounds[0]: [a b c], [7 9 10] -> [a b], [c]."""
-    first = bounds[0]
-    return [items[begin - first : end - first] for begin, end in itertools.pairwise(bounds)]
+def _cut(items: list, lengths: np.ndarray) -> list[list]:
+    """Cuts a list into parts of these lengths."""
+    return [items[begin:end] for begin, end in itertools.pairwise(_bounds(lengths).tolist())]
 
 
 # ------------------------------------------------------------------------- text -> ids
@@ -84,15 +92,20 @@ def tokenize_block(
         for document in block.documents
     ]
     sentences = list(itertools.chain.from_iterable(texts))
-    ids = tokenizer.iter_ids(sentences)
-    documents = [list(filter(None, itertools.islice(ids, len(text)))) for text in texts]
-    documents = [document for document in documents if document]
-    tokenized = TokenizedBlock.of(documents)
+    nothing = np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)
+    parts = [nothing, *tokenizer.iter_batches(sentences)]
+    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
+    tokens = np.concatenate([ids for ids, _ in parts])
+    is_kept = lengths > 0
+    kept_before = _bounds(is_kept)[_bounds(np.fromiter(map(len, texts), np.int64))]
+    kept_of_document = np.diff(kept_before)
+    document_lengths = kept_of_document[kept_of_document > 0]
+    tokenized = TokenizedBlock(tokens, lengths[is_kept], document_lengths)
     num_sentences = len(tokenized.sentence_lengths)
     counts = Counts(
-        documents=len(documents),
-        documents_without_tokens=len(texts) - len(documents),
-        documents_of_one_sentence=sum(len(document) == 1 for document in documents),
+        documents=len(document_lengths),
+        documents_without_tokens=len(texts) - len(document_lengths),
+        documents_of_one_sentence=int(np.count_nonzero(document_lengths == 1)),
         sentences=num_sentences,
         sentences_without_tokens=len(sentences) - num_sentences,
         tokens=len(tokenized.tokens),
@@ -118,25 +131,60 @@ def sample_sentences(sentences: Sequence[str], sample_every: int) -> collections
 # ------------------------------------------------------------------------- in memory, on disk
 
 
+class Corpus(Protocol):
+    """All documents, in memory or on disk; sentences and tokens are numbered throughout."""
+
+    num_documents: int
+
+    def sentences(self, document: int) -> range:
+        """The numbers of a document's sentences."""
+
+    def span(self, sentences: range, min_tokens: int) -> tuple[int, int]:
+        """The number of the first token of some sentences, and how many to take.
+
+        They end with the sentence with which they are at least `min_tokens`, or with the last one;
+        there is at least one sentence, whatever `min_tokens` is.
+        """
+
+    def tokens(self, first: int, length: int) -> bytes:
+        """Tokens as int32."""
+
+
 class MemoryCorpus:
-    """Documents in memory."""
+    """Documents in memory.
 
-    def __init__(self, documents: Sequence[Sequence[Sentence]]):
-        self.num_documents = len(documents)
-        self._documents = documents
+    Attributes:
+      num_documents: how many.
+      token_bounds: where each sentence begins among all tokens, and where the last one ends.
+    """
 
-    def num_sentences(self, document: int) -> int:
-        """The number of sentences of a document."""
-        return len(self._documents[document])
+    def __init__(self, block: TokenizedBlock):
+        self.num_documents = len(block.document_lengths)
+        self.token_bounds = _bounds(block.sentence_lengths).tolist()
+        self._sentence_bounds = _bounds(block.document_lengths).tolist()
+        self._tokens = block.tokens.astype(TOKEN_TYPE).tobytes()
 
-    def read_sentences(self, document: int, start: int, *, min_tokens: int) -> list[int]:
-        """Whole sentences from `start` on, joined, until `min_tokens` or the document's end."""
-        tokens: list[int] = []
-        for sentence in self._documents[document][start:]:
-            tokens.extend(sentence)
-            if len(tokens) >= min_tokens:
-                break
-        return tokens
+    def sentences(self, document: int) -> range:
+        """The numbers of a document's sentences."""
+        return range(*self._sentence_bounds[document : document + 2])
+
+    def sentences_end(self, sentences: range, min_tokens: int) -> int:
+        """The end of the shortest run of `sentences` from the first on with `min_tokens`.
+
+        Sentences of 4, 3, 5 and 2 tokens, from sentence 0 on: 7 tokens end at 2, 8 at 3, 99 at 4.
+        """
+        bounds, first = self.token_bounds, sentences.start
+        enough = bounds[first] + min_tokens
+        return bisect.bisect_left(bounds, enough, lo=first + 1, hi=sentences.stop)
+
+    def span(self, sentences: range, min_tokens: int) -> tuple[int, int]:
+        """The first token of some sentences, and how many to take: see `Corpus`."""
+        first = self.token_bounds[sentences.start]
+        return first, self.token_bounds[self.sentences_end(sentences, min_tokens)] - first
+
+    def tokens(self, first: int, length: int) -> bytes:
+        """Tokens as int32."""
+        return self._tokens[TOKEN_BYTES * first : TOKEN_BYTES * (first + length)]
 
 
 class CorpusWriter(contextlib.ExitStack):
@@ -156,7 +204,7 @@ class CorpusWriter(contextlib.ExitStack):
 
     def append(self, block: TokenizedBlock) -> range:
         """Adds the block; returns the numbers of its documents in the corpus."""
-        self._tokens.write(block.tokens.astype(np.int32).tobytes())
+        self._tokens.write(block.tokens.astype(TOKEN_TYPE).tobytes())
         for file, lengths in (
             (self._sentences, block.sentence_lengths),
             (self._documents, block.document_lengths),
@@ -177,38 +225,39 @@ class DiskCorpus:
         self._tokens, self._sentences, self._documents = self._files = [
             os.open(folder / name, os.O_RDONLY) for name in self.FILES
         ]
-        self.num_documents = os.fstat(self._documents).st_size // array.array("q").itemsize - 1
+        self.num_documents = os.fstat(self._documents).st_size // BOUND_BYTES - 1
 
     def close(self) -> None:
         """Closes the files."""
         for file in self._files:
             os.close(file)
 
-    def num_sentences(self, document: int) -> int:
-        """The number of sentences of a document."""
-        first, end = _read(self._documents, "q", document, 2)
-        return end - first
+    def sentences(self, document: int) -> range:
+        """The numbers of a document's sentences."""
+        return range(*_read_bounds(self._documents, document, 2))
 
-    def read_sentences(self, document: int, start: int, *, min_tokens: int) -> list[int]:
-        """Whole sentences from `start` on, joined, until `min_tokens` or the document's end."""
-        first, end = _read(self._documents, "q", document, 2)
+    def span(self, sentences: range, min_tokens: int) -> tuple[int, int]:
+        """The first token of some sentences, and how many to take: see `Corpus`."""
         # No sentence is empty, so there are at most min_tokens of them.
-        most = min(end - first - start, max(1, min_tokens))
-        bounds = _read(self._sentences, "q", first + start, most + 1)
-        last = bisect.bisect_left(bounds, bounds[0] + min_tokens, lo=1, hi=most)
-        return _read(self._tokens, "i", bounds[0], bounds[last] - bounds[0])
+        most = min(len(sentences), max(1, min_tokens))
+        bounds = _read_bounds(self._sentences, sentences.start, most + 1)
+        end = bisect.bisect_left(bounds, bounds[0] + min_tokens, lo=1, hi=most)
+        return bounds[0], bounds[end] - bounds[0]
 
-    def read_documents(self, numbers: range) -> list[list[Sentence]]:
-        """Consecutive documents, as lists."""
-        firsts = _read(self._documents, "q", numbers.start, len(numbers) + 1)
-        bounds = _read(self._sentences, "q", firsts[0], firsts[-1] - firsts[0] + 1)
-        tokens = _read(self._tokens, "i", bounds[0], bounds[-1] - bounds[0])
-        return _cut(_cut(tokens, bounds), firsts)
+    def tokens(self, first: int, length: int) -> bytes:
+        """Tokens as int32."""
+        return os.pread(self._tokens, TOKEN_BYTES * length, TOKEN_BYTES * first)
+
+    def read_block(self, documents: range) -> TokenizedBlock:
+        """Consecutive documents."""
+        firsts = np.array(_read_bounds(self._documents, documents.start, len(documents) + 1))
+        bounds = np.array(_read_bounds(self._sentences, firsts[0], firsts[-1] - firsts[0] + 1))
+        tokens = self.tokens(bounds[0], bounds[-1] - bounds[0])
+        return TokenizedBlock(np.frombuffer(tokens, TOKEN_TYPE), np.diff(bounds), np.diff(firsts))
 
 
-def _read(file: int, typecode: str, first: int, count: int) -> list[int]:
-    """Integers of an open file, by position: "i" for int32, "q" for int64."""
-    numbers = array.array(typecode)
-    size = numbers.itemsize
-    numbers.frombytes(os.pread(file, count * size, first * size))
-    return numbers.tolist()
+def _read_bounds(file: int, first: int, count: int) -> array.array:
+    """Numbers int64 of an open file, by position."""
+    bounds = array.array("q")
+    bounds.frombytes(os.pread(file, count * BOUND_BYTES, first * BOUND_BYTES))
+    return bounds

@@ -19,6 +19,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import decoded, gfile, path_errors, read_lines
 from bert_tf.runtime import import_extra
 
+BLOCK_CHARACTERS = 1 << 20
 # A longer document is cut, so that a corpus without blank lines need not fit into memory.
 MAX_DOCUMENT_CHARACTERS = 4 << 20
 # A narrower paragraph is a heading, a list item or part of a table. BERT was trained on "text

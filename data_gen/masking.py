@@ -1,4 +1,4 @@
-"""Input ids -> masked ids, the masked positions, and the ids to predict there.
+"""A pair's tokens -> the positions to mask, and what stands there instead.
 
 Random numbers are drawn in the original's order, so one `random.Random` for a whole corpus gives
 the original's records byte for byte.
@@ -6,66 +6,109 @@ the original's records byte for byte.
 Shapes: L tokens of the sequence, n masked positions, P max_predictions_per_seq.
 """
 
+import array
 import dataclasses
-import random
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 
-class MaskedIds(NamedTuple):
-    """A masked sequence."""
+from data_gen.corpus import TOKEN_TYPE
+from data_gen.draws import FIRST, SECOND, Draws, first_shuffled, shuffled
+from data_gen.pairs import Pair
 
-    input_ids: list[int]  # [L], after masking
-    positions: list[int]  # [n], ascending
-    labels: list[int]  # [n], the original ids at the positions
+MASK_PROBABILITY = 0.8  # of a masked token to become [MASK]; half of the rest stay as they are
+MASKED, UNCHANGED = FIRST, SECOND
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """Which ids are masked, how many, and what replaces them."""
+    """Which tokens are masked, how many, and what replaces them."""
 
     masked_lm_prob: float  # share of all tokens, [CLS] and [SEP] included
     max_predictions_per_seq: int  # P
     mask_id: int
-    special_ids: frozenset[int]  # never masked: [CLS] and [SEP]
-    vocab_ids: Sequence[int]  # random replacements are drawn from these
-    continuation_ids: frozenset[int]  # of the word pieces that begin with ##
+    vocab_ids: np.ndarray  # int [pieces]: random replacements are drawn from these
+    continues_word: np.ndarray  # bool [V]: the word pieces that begin with ##
     do_whole_word_mask: bool
 
 
-def mask_ids(input_ids: Sequence[int], rules: MaskingRules, rng: random.Random) -> MaskedIds:
-    """Masks a sequence [L] (paper, section 3.1; original: `create_masked_lm_predictions`).
+class Masked(NamedTuple):
+    """What was drawn to mask a sequence [L]."""
 
-    Of the chosen ids 80 % become [MASK], 10 % stay, and 10 % become a random id of the vocabulary.
-    Each word piece draws for itself, in whole-word masking too.
+    order: array.array | list[int]  # the draws of a shuffle of [L - 3]; or the positions [n]
+    choices: list[int]  # [n]: MASKED, UNCHANGED, or the place of an id in `vocab_ids`
+
+
+def mask(pair: Pair, rules: MaskingRules, draws: Draws) -> Masked:
+    """Draws how to mask a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
+
+    Of the chosen tokens 80 % become [MASK], 10 % stay, and 10 % become a random id of the
+    vocabulary. Each word piece draws for itself, in whole-word masking too.
+
+    Args:
+      pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
+      rules: see there.
+      draws: all that is random; its threshold is MASK_PROBABILITY.
+
+    Returns:
+      With whole-word masking the positions. Without it the shuffle is left to `chosen_positions`,
+      as the number of positions is known and many shuffles at a time are quicker.
     """
-    num_positions = number_to_mask(len(input_ids), rules)
-    chosen = choose_positions(maskable_groups(input_ids, rules), num_positions, rng)
-    masked = list(input_ids)
-    for position in chosen:
-        masked[position] = _replacement(input_ids[position], rules, rng)
-    chosen.sort()
-    return MaskedIds(masked, chosen, [input_ids[position] for position in chosen])
+    length_a, length_b = pair.lengths
+    number = number_to_mask(length_a + length_b + 3, rules)
+    if rules.do_whole_word_mask:
+        tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
+        groups = words(maskable_positions(length_a, length_b), tokens, rules)
+        order = choose_words(shuffled(groups, draws.swaps(len(groups))), number)
+        number = len(order)
+    else:
+        order = draws.swaps(length_a + length_b)
+        number = min(number, length_a + length_b)
+    return Masked(order, draws.choices(number, len(rules.vocab_ids)))
 
 
-def maskable_groups(input_ids: Sequence[int], rules: MaskingRules) -> list[list[int]]:
-    """The positions that are masked together: single tokens, or with `do_whole_word_mask` words.
+def chosen_positions(
+    masked: Sequence[Masked], lengths_a: np.ndarray, rules: MaskingRules
+) -> np.ndarray:
+    """The positions of B sequences, [all masked tokens], in the order in which they were drawn.
+
+    Args:
+      masked: what `mask` gave.
+      lengths_a: [B].
+      rules: as for `mask`.
+    """
+    if rules.do_whole_word_mask:
+        return np.fromiter(itertools.chain.from_iterable(m.order for m in masked), np.int64)
+    numbers = np.array([len(m.choices) for m in masked])[:, np.newaxis]
+    places = first_shuffled([m.order for m in masked], int(numbers.max()))  # [B, n]
+    positions = places + 1 + (places >= lengths_a[:, np.newaxis])
+    return positions[np.arange(positions.shape[1]) < numbers]
+
+
+def maskable_positions(length_a: int, length_b: int) -> list[int]:
+    """Where the tokens of A and B stand in [CLS] A [SEP] B [SEP].
+
+    >>> maskable_positions(3, 2)
+    [1, 2, 3, 5, 6]
+    """
+    return [*range(1, 1 + length_a), *range(2 + length_a, 2 + length_a + length_b)]
+
+
+def words(positions: Sequence[int], tokens: np.ndarray, rules: MaskingRules) -> list[list[int]]:
+    """The positions that are masked together with `do_whole_word_mask`.
 
         position   0     1   2     3     4     5     6   7     8
         token      [CLS] he  jump  ##ed  [SEP] ##er  is  here  [SEP]
-        tokens          [1] [2]   [3]         [5]   [6] [7]
         words           [1] [2,    3,          5]   [6] [7]
 
     A ## piece joins the group before it. Position 5 does so across [SEP], as in the original: the
     first tokens of B were cut off in the middle of a word.
     """
-    special_ids = rules.special_ids
-    positions = [p for p, token in enumerate(input_ids) if token not in special_ids]
-    if not rules.do_whole_word_mask:
-        return [[position] for position in positions]
     groups: list[list[int]] = []
-    for position in positions:
-        if groups and input_ids[position] in rules.continuation_ids:
+    for position, continues in zip(positions, rules.continues_word[tokens].tolist(), strict=True):
+        if groups and continues:
             groups[-1].append(position)
         else:
             groups.append([position])
@@ -81,28 +124,16 @@ def number_to_mask(length: int, rules: MaskingRules) -> int:
     return min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
 
 
-def choose_positions(
-    groups: Sequence[Sequence[int]], num_positions: int, rng: random.Random
-) -> list[int]:
-    """Takes groups in random order until there are `num_positions` positions.
+def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[int]:
+    """Takes words in their order until there are `num_positions` positions.
 
-    A group that is too large for the rest is skipped, so whole words may give fewer positions:
-    groups [1] [2 3 5] [6] [7] in the order [6] [2 3 5] [1] [7] give for 3 positions 6, 1, 7.
+    A word that is too long for the rest is skipped, so there may be fewer positions: the words
+    [6] [2 3 5] [1] [7] give for 3 positions 6, 1, 7.
     """
-    order = list(groups)
-    rng.shuffle(order)
     chosen: list[int] = []
-    for group in order:
+    for word in words:
         if len(chosen) >= num_positions:
             break
-        if len(chosen) + len(group) <= num_positions:
-            chosen.extend(group)
+        if len(chosen) + len(word) <= num_positions:
+            chosen.extend(word)
     return chosen
-
-
-def _replacement(token: int, rules: MaskingRules, rng: random.Random) -> int:
-    if rng.random() < 0.8:
-        return rules.mask_id
-    if rng.random() < 0.5:
-        return token
-    return rules.vocab_ids[rng.randint(0, len(rules.vocab_ids) - 1)]

@@ -4,11 +4,11 @@ Random numbers are drawn in the original's order, so one `random.Random` for a w
 the original's records byte for byte.
 """
 
-import random
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
-Sentence = list[int]  # the ids of one sentence, never empty
+from data_gen.corpus import TOKEN_BYTES, Corpus, MemoryCorpus
+from data_gen.draws import Draws
 
 # How many draws it takes to give up looking for another document.
 DOCUMENT_DRAWS = 10
@@ -17,34 +17,25 @@ DOCUMENT_DRAWS = 10
 class Pair(NamedTuple):
     """Two segments, together at most `max_num_tokens` long."""
 
-    tokens_a: list[int]
-    tokens_b: list[int]
+    tokens_a: bytes  # int32
+    tokens_b: bytes  # int32
     is_random_next: bool
 
-
-class Corpus(Protocol):
-    """All documents, in memory or on disk."""
-
-    num_documents: int
-
-    def num_sentences(self, document: int) -> int:
-        """The number of sentences of a document."""
-
-    def read_sentences(self, document: int, start: int, *, min_tokens: int) -> list[int]:
-        """Whole sentences from `start` on, joined, until `min_tokens` or the document's end.
-
-        At least one sentence, whatever `min_tokens` is.
-        """
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The numbers of tokens."""
+        return len(self.tokens_a) // TOKEN_BYTES, len(self.tokens_b) // TOKEN_BYTES
 
 
 def document_pairs(
-    document: Sequence[Sentence],
+    block: MemoryCorpus,
+    document: int,
     *,
-    document_index: int,
+    first_document: int,
     corpus: Corpus,
     max_num_tokens: int,
     short_seq_prob: float,
-    rng: random.Random,
+    draws: Draws,
 ) -> Iterator[Pair]:
     """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
 
@@ -61,72 +52,69 @@ def document_pairs(
     pairs are random.
 
     Args:
-      document: its sentences.
-      document_index: its number in `corpus`.
+      block: consecutive documents of `corpus`.
+      document: the number of the one to cut, in `block`.
+      first_document: the number of the first of them in `corpus`.
       corpus: where random next segments are drawn from.
       max_num_tokens: most tokens of A and B together: max_seq_length - 3.
       short_seq_prob: probability that the whole document is cut into shorter sequences, of a
         length drawn from 2 to max_num_tokens.
-      rng: the source of all random numbers.
+      draws: all that is random.
     """
     target_length = max_num_tokens
-    if rng.random() < short_seq_prob:
-        target_length = rng.randint(2, max_num_tokens)
-    begin = 0
-    while begin < len(document):
-        end = chunk_end(document, begin, target_length)
-        a_end = begin + (rng.randint(1, end - begin - 1) if end - begin >= 2 else 1)
-        tokens_a = _join(document[begin:a_end])
-        is_random_next = end - begin == 1 or rng.random() < 0.5
+    if draws.share() < short_seq_prob:
+        target_length = 2 + draws.below(max_num_tokens - 1)
+    begin, document_end = block.sentences(document).start, block.sentences(document).stop
+    bounds = block.token_bounds
+    while begin < document_end:
+        end = block.sentences_end(range(begin, document_end), target_length)
+        a_end = begin + 1 + (draws.below(end - begin - 1) if end - begin >= 2 else 0)
+        first_a, length_a = bounds[begin], bounds[a_end] - bounds[begin]
+        is_random_next = end - begin == 1 or draws.is_below_half()
         if is_random_next:
-            tokens_b = random_segment(
+            source, (first_b, length_b) = (
                 corpus,
-                not_document=document_index,
-                min_tokens=target_length - len(tokens_a),
-                rng=rng,
+                random_span(
+                    corpus,
+                    not_document=first_document + document,
+                    min_tokens=target_length - length_a,
+                    draws=draws,
+                ),
             )
             begin = a_end
         else:
-            tokens_b = _join(document[a_end:end])
+            source, first_b, length_b = block, bounds[a_end], bounds[end] - bounds[a_end]
             begin = end
-        tokens_a, tokens_b = truncate_at_random_ends(
-            tokens_a, tokens_b, max_num_tokens=max_num_tokens, rng=rng
+        if length_a + length_b > max_num_tokens:
+            cut_a, cut_b = truncate_at_random_ends(
+                length_a, length_b, max_num_tokens=max_num_tokens, draws=draws
+            )
+            first_a, length_a = first_a + cut_a.start, len(cut_a)
+            first_b, length_b = first_b + cut_b.start, len(cut_b)
+        yield Pair(
+            block.tokens(first_a, length_a), source.tokens(first_b, length_b), is_random_next
         )
-        yield Pair(tokens_a, tokens_b, is_random_next)
 
 
-def chunk_end(document: Sequence[Sentence], begin: int, target_length: int) -> int:
-    """The end of the shortest run of sentences from `begin` on with `target_length` tokens.
-
-    Sentences of 4, 3, 5 and 2 tokens, from sentence 0 on: 7 tokens end at 2, 8 at 3, 99 at 4.
-    """
-    length = 0
-    for end in range(begin, len(document)):
-        length += len(document[end])
-        if length >= target_length:
-            return end + 1
-    return len(document)
-
-
-def random_segment(
-    corpus: Corpus, *, not_document: int, min_tokens: int, rng: random.Random
-) -> list[int]:
-    """Sentences from a random place of another document.
+def random_span(
+    corpus: Corpus, *, not_document: int, min_tokens: int, draws: Draws
+) -> tuple[int, int]:
+    """Sentences from a random place of another document: their first token, and how many.
 
     After ten draws of `not_document` it is used, as in the original: in a corpus of one document
     the pair is labelled random although it is not.
     """
     for _ in range(DOCUMENT_DRAWS):
-        document = rng.randint(0, corpus.num_documents - 1)
+        document = draws.below(corpus.num_documents)
         if document != not_document:
             break
-    start = rng.randint(0, corpus.num_sentences(document) - 1)
-    return corpus.read_sentences(document, start, min_tokens=min_tokens)
+    sentences = corpus.sentences(document)
+    return corpus.span(sentences[draws.below(len(sentences)) :], min_tokens)
 
 
 def truncate_at_random_ends(
-    tokens_a: list[int], tokens_b: list[int], *, max_num_tokens: int, rng: random.Random
-) -> tuple[list[int], list[int]]:
+    length_a: int, length_b: int, *, max_num_tokens: int, draws: Draws
+) -> tuple[range, range]:
     """Cuts single tokens off the longer segment until both fit (`truncate_seq_pair`).
 
     Of two equally long segments B is cut. Each token is cut from the front or the back with equal
@@ -136,18 +124,21 @@ def truncate_at_random_ends(
         1 2 3 4 | 5 6 7     A is longer: cut its front
           2 3 4 | 5 6 7     a tie: cut B's front
           2 3 4 |   6 7
+
+    So the longer segment is cut until they are equally long; then B and A in turn.
+
+    Returns:
+      The tokens of A and of B that stay, numbered from 0 in each.
     """
-    starts, ends = [0, 0], [len(tokens_a), len(tokens_b)]
-    lengths = list(ends)
-    for _ in range(sum(lengths) - max_num_tokens):
-        longer = 0 if lengths[0] > lengths[1] else 1
-        lengths[longer] -= 1
-        if rng.random() < 0.5:
-            starts[longer] += 1
-        else:
-            ends[longer] -= 1
-    return tokens_a[starts[0] : ends[0]], tokens_b[starts[1] : ends[1]]
-
-
-def _join(sentences: Sequence[Sentence]) -> list[int]:
-    return [token for sentence in sentences for token in sentence]
+    fronts = draws.halves(length_a + length_b - max_num_tokens)  # 1: cut the front
+    tie = abs(length_a - length_b)
+    of_a, of_b = fronts[tie + 1 :: 2], fronts[tie::2]
+    if length_a > length_b:
+        of_a += fronts[:tie]
+    else:
+        of_b += fronts[:tie]
+    starts = of_a.count(1), of_b.count(1)
+    return (
+        range(starts[0], starts[0] + length_a - len(of_a)),
+        range(starts[1], starts[1] + length_b - len(of_b)),
+    )

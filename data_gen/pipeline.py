@@ -3,81 +3,92 @@
     documents    text files -> documents of lines, in blocks of about a megabyte
     corpus       the text of a block -> ids, kept in memory or on disk
     pairs        document -> pairs of segments, next or random
-    masking      ids -> masked ids, positions, labels
-    instances    pair + masks -> a record
-    shuffling    all records -> one random order
+    masking      pair -> masked positions, and what stands there instead
+    instances    pairs + masks -> rows, and rows -> records
+    shuffling    all rows -> one random order
+    outputs      records -> files that appear when they are complete
     report       counts, shares, warnings
 
-    workers      processes; files that appear when they are complete
+    draws        all that is random, as Python's generator draws it
+    block_worker what one process does
+    workers      processes
 
 Memory does not grow with the corpus. The files depend on text, settings and seed alone; a corpus of
 a single block gets exactly the original's records.
+
+With --num_shards a run that was killed goes on where it was: the tokenized corpus, the rows of each
+block and the shards are kept in files that are complete or not there.
 """
 
 import dataclasses
-import functools
-import itertools
+import hashlib
+import json
 import os
 import pathlib
-import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
 
 from bert_tf import __version__
-from bert_tf.data.records import DataDescription
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns, path_errors
+from bert_tf.files import (
+    digest_of,
+    expand_patterns,
+    is_file,
+    path_errors,
+    read_json,
+    synced,
+    write_text,
+)
 from bert_tf.runtime import Progress
 from bert_tf.tokenization.wordpiece import (
-    FullTokenizer,
     choose_case,
     read_vocabulary,
     vocabulary_sha256,
 )
-from data_gen.corpus import CorpusWriter, DiskCorpus, MemoryCorpus, TokenizedBlock, tokenize_block
-from data_gen.documents import Block, Counts, DocumentReader, sentence_splitter
-from data_gen.instances import NUM_SPECIAL_TOKENS, InstanceMaker, Settings
-from data_gen.pairs import Sentence
+from data_gen.block_worker import (
+    CORPUS_FILE,
+    CORPUS_FOLDER,
+    ROWS_FOLDER,
+    BlockWorker,
+    Job,
+    Plan,
+    checked,
+    describe,
+)
+from data_gen.corpus import (
+    CorpusWriter,
+    DiskCorpus,
+)
+from data_gen.documents import Counts, DocumentReader
+from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
+from data_gen.outputs import (
+    check_paths,
+    clear,
+    finished_shards,
+    output_paths,
+    working_folder,
+    write_in_turn,
+)
 from data_gen.report import (
     Statistics,
-    read_unchanged_vocabulary,
     report_path,
     write_report,
 )
-from data_gen.shuffling import KEY_BITS, collect, number_of_buckets, spread
-from data_gen.workers import Workers, check_paths, choose_num_workers, working_folder, write_in_turn
+from data_gen.shuffling import number_of_buckets
+from data_gen.workers import Workers, choose_num_workers
 
-BLOCK_CHARACTERS = 1 << 20
 # About how many sentences are sampled to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
-CORPUS_FOLDER, BUCKETS_FOLDER = "corpus", "buckets"
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What to make of which files; the fields are named as the flags."""
+class Text(NamedTuple):
+    """What is known of all text once it is tokenized."""
 
-    input_file: str
-    output_file: str
-    vocab_file: str
-    settings: Settings
-    do_lower_case: bool | None = None  # None: as the vocabulary shows
-    input_format: str = "text"  # a key of documents.INPUT_FORMATS
-    language: str = "en"
-    num_workers: int = 0
-    temp_dir: str | None = None
-    block_characters: int = BLOCK_CHARACTERS
-
-
-class Plan(NamedTuple):
-    """What every process needs to know."""
-
-    job: Job  # with the case that `check_vocabulary` has found
-    working_folder: pathlib.Path
-    sample_every: int  # see corpus.sample_sentences
+    statistics: Statistics
+    block_documents: list[range]  # the numbers of each block's documents in the corpus
 
 
 def create(job: Job) -> dict[str, Any]:
@@ -87,25 +98,65 @@ def create(job: Job) -> dict[str, Any]:
       InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
     job, made_with = check_vocabulary(job)
-    input_files, output_files = expand_patterns(job.input_file), job.output_file.split(",")
+    input_files = expand_patterns(job.input_file)
+    output_files = output_paths(job.output_file, job.num_shards)
     check_paths(input_files, output_files)
-    reader, statistics = DocumentReader(input_files, input_format=job.input_format), Statistics()
+    reader = DocumentReader(input_files, input_format=job.input_format)
+    report, finished = report_path(job.output_file.split(",")[0]), {}
     with (
         path_errors(job.output_file, "made"),
-        working_folder(output_files[0], job.temp_dir) as folder,
+        working_folder(
+            job.output_file.split(",")[0], job.temp_dir, keep=job.num_shards > 0
+        ) as folder,
     ):
-        records = make_records(make_plan(job, reader, folder), reader, statistics)
-        describe = functools.partial(DataDescription, **made_with)
-        written = write_in_turn(output_files, checked(records, job, made_with), describe)
-    statistics.counts.update(reader.counts)
-    path = report_path(output_files[0])
-    return write_report(path, statistics, made_with, written, job.vocab_file)
+        if job.num_shards:
+            made_with["text_digest"] = text_digest(job, input_files)
+            finished = finished_shards(job.output_file, job.num_shards, describe(made_with))
+            if len(finished) == job.num_shards and is_file(report):
+                logging.info("all %d files are there already", job.num_shards)
+                return read_json(report)
+        statistics, written = make_files(
+            make_plan(job, reader, folder), reader, made_with, finished
+        )
+    written = {path: written[path] for path in output_files}
+    return write_report(report, statistics, made_with, written, job.vocab_file)
 
 
-def checked(records: Iterable[bytes], job: Job, made_with: Mapping[str, Any]) -> Iterator[bytes]:
-    """The records; `InputError` after the last one if the vocabulary has changed meanwhile."""
-    yield from records
-    read_unchanged_vocabulary(job.vocab_file, made_with["vocab_sha256"])
+def text_digest(job: Job, input_files: Sequence[str]) -> str:
+    """A hash of the text and of how it is read: of what the tokenized corpus depends on."""
+    read_as = [job.input_format, job.language, str(job.block_characters)]
+    parts = [*read_as, *map(digest_of, input_files)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def make_files(
+    plan: Plan, reader: DocumentReader, made_with: Mapping[str, Any], finished: Mapping[str, int]
+) -> tuple[Statistics, dict[str, int]]:
+    """Text -> files: all of them, or the shards that are not finished.
+
+    Returns:
+      What is counted, and the number of records of each file.
+    """
+    job = plan.job
+    most = 1 + reader.total_bytes // job.block_characters
+    num_workers = choose_num_workers(job.num_workers, most=most)
+    logging.info("%.1f MB of text, %d workers", reader.total_bytes / 1e6, num_workers)
+    with Workers(num_workers, BlockWorker, plan) as workers:
+        text = read_text(plan, made_with) or write_corpus(workers, plan, reader, made_with)
+        counts = text.statistics.counts
+        size = expected_bytes(counts["tokens"], job.settings)
+        num_buckets = number_of_buckets(size, num_parts=max(1, job.num_shards))
+        write_rows(workers, plan, text.block_documents, num_buckets, counts)
+        if job.num_shards:
+            written = write_shards(workers, plan, num_buckets, made_with, finished)
+        else:
+            records = all_records(workers, num_buckets, counts["instances"])
+            written = write_in_turn(
+                output_paths(job.output_file, 0),
+                checked(records, job, made_with),
+                describe(made_with),
+            )
+    return text.statistics, written
 
 
 def check_vocabulary(job: Job) -> tuple[Job, dict[str, Any]]:
@@ -132,73 +183,99 @@ def make_plan(job: Job, reader: DocumentReader, folder: pathlib.Path) -> Plan:
     return Plan(job, folder, max(1, sample_every))
 
 
-def make_records(plan: Plan, reader: DocumentReader, statistics: Statistics) -> Iterator[bytes]:
-    """The records in their final order: in memory for a single block of text, else on disk."""
-    worker = BlockWorker(plan)  # in any case: it checks the vocabulary before the work begins
-    blocks = reader.blocks(plan.job.block_characters)
-    first_two = list(itertools.islice(blocks, 2))
-    if len(first_two) == 2:
-        yield from records_on_disk(plan, reader, itertools.chain(first_two, blocks), statistics)
-        return
-    documents = []
-    for block in first_two:
-        tokenized, block_statistics = worker.tokenize(block)
-        statistics.update(block_statistics)
-        documents += tokenized.documents()
-    require_text(statistics.counts)
-    yield from worker.shuffled_records(documents, statistics.counts)
+def text_settings(plan: Plan, made_with: Mapping[str, Any]) -> dict[str, Any]:
+    """What the files in the working folder depend on."""
+    return {**made_with, "num_shards": plan.job.num_shards}
 
 
-def records_on_disk(
-    plan: Plan, reader: DocumentReader, blocks: Iterable[Block], statistics: Statistics
-) -> Iterator[bytes]:
-    """The records of a corpus of any size."""
-    counts, job = statistics.counts, plan.job
-    most = 1 + reader.total_bytes // job.block_characters
-    num_workers = choose_num_workers(job.num_workers, most=most)
-    logging.info("%.1f MB of text, %d workers", reader.total_bytes / 1e6, num_workers)
-    with Workers(num_workers, BlockWorker, plan) as workers:
-        block_documents = write_corpus(workers, plan, reader, blocks, statistics)
-        require_text(counts)
-        num_buckets = number_of_buckets(expected_bytes(counts["tokens"], job.settings))
-        write_instances(workers, block_documents, num_buckets, counts)
-    progress = Progress("write the files", counts["instances"], "instances")
-    collected = collect(plan.working_folder / BUCKETS_FOLDER, num_buckets=num_buckets)
-    for number, record in enumerate(collected):
-        progress.update(number)
-        yield record
-    progress.finish(counts["instances"])
+def read_text(plan: Plan, made_with: Mapping[str, Any]) -> Text | None:
+    """The text that an earlier run has tokenized; None, and an empty folder, if there is none."""
+    folder, path = plan.working_folder, str(plan.working_folder / CORPUS_FILE)
+    kept = read_json(path) if is_file(path) else {}
+    if kept.get("made_with") != text_settings(plan, made_with):
+        clear(folder)
+        return None
+    logging.info("going on with the work of an earlier run in %s", folder)
+    statistics = Statistics(Counts(kept["counts"]), Counts(kept["sampled"]))
+    return Text(statistics, [range(*documents) for documents in kept["block_documents"]])
 
 
 def write_corpus(
-    workers: Workers,
-    plan: Plan,
-    reader: DocumentReader,
-    blocks: Iterable[Block],
-    statistics: Statistics,
-) -> list[range]:
-    """Tokenizes all text; returns which documents of the corpus each block has."""
+    workers: Workers, plan: Plan, reader: DocumentReader, made_with: Mapping[str, Any]
+) -> Text:
+    """Tokenizes all text."""
     progress = Progress("tokenize", reader.total_bytes / 1e6, "MB")
-    block_documents = []
-    with CorpusWriter(plan.working_folder / CORPUS_FOLDER) as corpus:
+    text, folder = Text(Statistics(), []), plan.working_folder
+    blocks = reader.blocks(plan.job.block_characters)
+    with CorpusWriter(folder / CORPUS_FOLDER) as corpus:
         for tokenized, block_statistics in workers.map(BlockWorker.tokenize, blocks):
-            statistics.update(block_statistics)
-            block_documents.append(corpus.append(tokenized))
+            text.statistics.update(block_statistics)
+            text.block_documents.append(corpus.append(tokenized))
             progress.update(reader.bytes_read / 1e6)
     progress.finish(reader.total_bytes / 1e6)
-    return block_documents
+    text.statistics.counts.update(reader.counts)
+    require_text(text.statistics.counts)
+    if plan.job.num_shards:
+        for name in DiskCorpus.FILES:
+            synced(str(folder / CORPUS_FOLDER / name))
+        documents = [(numbers.start, numbers.stop) for numbers in text.block_documents]
+        kept = {"made_with": text_settings(plan, made_with), "block_documents": documents}
+        write_text(str(folder / CORPUS_FILE), json.dumps(kept | vars(text.statistics)))
+    return text
 
 
-def write_instances(
-    workers: Workers, block_documents: list[range], num_buckets: int, counts: Counts
+def write_rows(
+    workers: Workers, plan: Plan, block_documents: list[range], num_buckets: int, counts: Counts
 ) -> None:
-    """Makes the instances of all blocks and spreads them over the buckets of the shuffle."""
+    """Makes the rows of all blocks, but for those that an earlier run has made."""
     progress = Progress("make instances", len(block_documents), "blocks")
-    tasks = ((index, documents, num_buckets) for index, documents in enumerate(block_documents))
-    for done, block_counts in enumerate(workers.map(BlockWorker.write_instances, tasks), start=1):
+    folder = plan.working_folder / ROWS_FOLDER
+    folder.mkdir(exist_ok=True)
+    tasks = []
+    for index, documents in enumerate(block_documents):
+        path = str(folder / f"{index:06d}")
+        if is_file(f"{path}.json"):
+            counts.update(read_json(f"{path}.json"))
+        else:
+            tasks.append((index, documents, len(block_documents), num_buckets, path))
+    done = len(block_documents) - len(tasks)
+    for block_counts in workers.map(BlockWorker.write_rows, tasks):
+        done += 1
         counts.update(block_counts)
         progress.update(done, note=f"; {counts['instances']} instances")
     progress.finish(len(block_documents))
+
+
+def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
+    """All records in their final order."""
+    progress = Progress("write the files", num_records, "instances")
+    tasks = ((bucket, num_buckets) for bucket in range(num_buckets))
+    done = 0
+    for records in workers.map(BlockWorker.records, tasks):
+        yield from records
+        done += len(records)
+        progress.update(done)
+    progress.finish(num_records)
+
+
+def write_shards(
+    workers: Workers,
+    plan: Plan,
+    num_buckets: int,
+    made_with: Mapping[str, Any],
+    finished: Mapping[str, int],
+) -> dict[str, int]:
+    """Writes the shards that are missing; returns the number of records of each shard."""
+    paths = output_paths(plan.job.output_file, plan.job.num_shards)
+    progress = Progress("write the files", len(paths), "files")
+    written = dict(finished)
+    missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
+    tasks = ((shard, path, num_buckets, made_with) for shard, path in missing)
+    for path, num_records in workers.map(BlockWorker.write_shard, tasks):
+        written[path] = num_records
+        progress.update(len(written))
+    progress.finish(len(paths))
+    return written
 
 
 def expected_bytes(num_tokens: int, settings: Settings) -> int:
@@ -217,72 +294,3 @@ def require_text(counts: Counts) -> None:
             "text: a sentence a line, a blank line between documents",
             "check the files and --input_format",
         )
-
-
-class BlockWorker:
-    """What a process works with. Any process makes the same of a block.
-
-    The random numbers of a block come from the seed and the block's number, so the result depends
-    neither on the number of processes nor on their speed.
-    """
-
-    def __init__(self, plan: Plan):
-        job = plan.job
-        self._plan, self._seed = plan, job.settings.random_seed
-        self._tokenizer = FullTokenizer(job.vocab_file, job.do_lower_case)
-        self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
-        self._split_sentences = sentence_splitter(job.input_format, job.language)
-        self._maker = InstanceMaker(job.settings, self._tokenizer.vocab)
-
-    @functools.cached_property
-    def _corpus(self) -> DiskCorpus:
-        return DiskCorpus(self._plan.working_folder / CORPUS_FOLDER)
-
-    def tokenize(self, block: Block) -> tuple[TokenizedBlock, Statistics]:
-        """Text -> ids; see `tokenize_block`."""
-        return tokenize_block(
-            block, self._tokenizer, self._split_sentences, sample_every=self._plan.sample_every
-        )
-
-    def write_instances(self, task: tuple[int, range, int]) -> Counts:
-        """Makes the records of a block and spreads them over the buckets of the shuffle.
-
-        Args:
-          task: the number of the block, its documents in the corpus, the number of buckets.
-        """
-        index, documents, num_buckets = task
-        counts = Counts()
-        folder = self._plan.working_folder / BUCKETS_FOLDER
-        spread(self.keyed_records(index, documents, counts), folder, num_buckets=num_buckets)
-        return counts
-
-    def keyed_records(
-        self, index: int, documents: range, counts: Counts
-    ) -> Iterator[tuple[int, bytes]]:
-        """The records of block `index` of the corpus on disk, each with its key in the shuffle."""
-        rng = random.Random(f"{self._seed}/{index}/instances")
-        key_rng = random.Random(f"{self._seed}/{index}/order")
-        for record in self._maker.records(
-            self._corpus.read_documents(documents),
-            first_document=documents.start,
-            corpus=self._corpus,
-            rng=rng,
-            counts=counts,
-        ):
-            yield key_rng.getrandbits(KEY_BITS), record
-
-    def shuffled_records(self, documents: list[list[Sentence]], counts: Counts) -> list[bytes]:
-        """All records of a corpus in memory, in their final order.
-
-        Every random number is drawn when the original draws it: same corpus, same seed, same
-        records.
-        """
-        rng = random.Random(self._seed)
-        rng.shuffle(documents)
-        corpus = MemoryCorpus(documents)
-        made = self._maker.records(
-            documents, first_document=0, corpus=corpus, rng=rng, counts=counts
-        )
-        records = list(made)
-        rng.shuffle(records)
-        return records

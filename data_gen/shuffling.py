@@ -1,89 +1,95 @@
-"""An external shuffle: any number of records in bounded memory.
+"""An external shuffle: any number of rows in bounded memory.
 
-Every record gets a random 64-bit key; the shuffled order is the order of the keys. Keys are drawn
-from the seed of a record's block, so the order is the same for any number of workers, whichever
-finishes first.
+Every row gets a random 64-bit key; the shuffled order is the order of the keys. Keys are drawn from
+the seed of a row's block, so the order is the same for any number of workers, whichever finishes
+first.
 
-    spread     appends each record to the bucket of its key, a file on disk
-    collect    reads bucket after bucket, sorts it by key, and yields its records
+    write_runs     a block's rows -> runs, files of rows sorted by key
+    read_bucket    the rows of all runs whose keys lie in one part of all keys, sorted
+
+A run is the places of its buckets, int64, and then its rows.
 """
 
-import collections
 import os
 import pathlib
-import struct
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 KEY_BITS = 64
-HEADER = struct.Struct("<QI")  # key, length of the record
-# About what one bucket holds; the largest part of the memory that the shuffle needs.
-BUCKET_BYTES = 32 << 20
+PLACE_BYTES = 8
+# About what the records of one bucket take; the largest part of the memory that the shuffle needs.
+BUCKET_BYTES = 16 << 20
 MAX_BUCKETS = 4096
-# What a process keeps before it writes to the buckets.
-BUFFER_BYTES = 16 << 20
+RUN_BYTES = 32 << 20  # what a process keeps before it writes a run
 
 
-def number_of_buckets(expected_bytes: int) -> int:
-    """Enough buckets for so many bytes. The order of the records does not depend on it."""
-    return min(MAX_BUCKETS, 1 + expected_bytes // BUCKET_BYTES)
+def number_of_buckets(expected_bytes: int, *, num_parts: int = 1) -> int:
+    """Enough buckets for so many bytes, as many in each of `num_parts` parts of the order.
 
-
-def bucket_of(key: int, num_buckets: int) -> int:
-    """The bucket of a key; bucket 0 has the smallest keys."""
-    return key * num_buckets >> KEY_BITS
-
-
-def pack(key: int, record: bytes) -> bytes:
-    """A keyed record as bytes that can be joined with others."""
-    return HEADER.pack(key, len(record)) + record
-
-
-def unpack(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The keyed records in joined outputs of `pack`."""
-    position = 0
-    while position < len(data):
-        key, length = HEADER.unpack_from(data, position)
-        position += HEADER.size
-        yield key, data[position : position + length]
-        position += length
-
-
-def spread(
-    keyed_records: Iterable[tuple[int, bytes]], folder: pathlib.Path, *, num_buckets: int
-) -> None:
-    """Adds (key, record) pairs to the buckets in `folder`.
-
-    Each process writes its own files: not every file system lets several processes append to one.
+    The order of the rows does not depend on it.
     """
-    for bucket, packed in in_buckets(keyed_records, num_buckets):
-        bucket_folder = folder / str(bucket)
-        bucket_folder.mkdir(parents=True, exist_ok=True)
-        with open(bucket_folder / str(os.getpid()), "ab") as file:
-            file.write(packed)
+    return num_parts * max(1, min(MAX_BUCKETS, 1 + expected_bytes // BUCKET_BYTES) // num_parts)
 
 
-def in_buckets(
-    keyed_records: Iterable[tuple[int, bytes]], num_buckets: int
-) -> Iterator[tuple[int, bytes]]:
-    """Keyed records -> (bucket, packed records), a few megabytes at a time."""
-    buffers: dict[int, bytearray] = collections.defaultdict(bytearray)
-    size = 0
-    for key, record in keyed_records:
-        buffers[bucket_of(key, num_buckets)] += pack(key, record)
-        size += len(record)
-        if size >= BUFFER_BYTES:
-            yield from zip(buffers, map(bytes, buffers.values()), strict=True)
-            buffers.clear()
-            size = 0
-    yield from zip(buffers, map(bytes, buffers.values()), strict=True)
+def bucket_bounds(num_buckets: int) -> np.ndarray:
+    """The smallest key of each bucket but the first: uint64 [num_buckets - 1].
+
+    Bucket b has the keys for which key * num_buckets >> KEY_BITS is b.
+    """
+    smallest = [-(-(bucket << KEY_BITS) // num_buckets) for bucket in range(1, num_buckets)]
+    return np.array(smallest, np.uint64)
 
 
-def collect(folder: pathlib.Path, *, num_buckets: int) -> Iterator[bytes]:
-    """All records in the order of their keys; each bucket is deleted once it is read."""
-    for bucket in range(num_buckets):
-        keyed_records = []
-        for path in (folder / str(bucket)).glob("*"):
-            keyed_records.extend(unpack(path.read_bytes()))
-            path.unlink()
-        keyed_records.sort()  # equal keys by record, so that the order of the files has no effect
-        yield from (record for _, record in keyed_records)
+def in_order(rows: np.ndarray) -> np.ndarray:
+    """Rows sorted by key; equal keys by content, so that where rows come from has no effect."""
+    order = np.argsort(rows["key"])
+    keys = rows["key"][order]
+    if (keys[1:] == keys[:-1]).any():
+        order = sorted(range(len(rows)), key=lambda row: (rows["key"][row], rows[row].tobytes()))
+    return rows[order]
+
+
+def split(rows: np.ndarray, num_buckets: int) -> np.ndarray:
+    """Where each bucket begins in sorted rows, and where the last one ends: [num_buckets + 1]."""
+    inner = np.searchsorted(rows["key"], bucket_bounds(num_buckets))
+    return np.concatenate([[0], inner, [len(rows)]])
+
+
+def sorted_runs(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Joins parts until they have RUN_BYTES, and sorts each such run."""
+    kept, size = [], 0
+    for rows in parts:
+        kept.append(rows)
+        size += rows.nbytes
+        if size >= RUN_BYTES:
+            yield in_order(np.concatenate(kept))
+            kept, size = [], 0
+    if kept:
+        yield in_order(np.concatenate(kept))
+
+
+def write_runs(parts: Iterable[np.ndarray], path: str, num_buckets: int) -> list[str]:
+    """Writes rows to files `path`-000, `path`-001 and so on; returns their names."""
+    names = []
+    for number, rows in enumerate(sorted_runs(parts)):
+        names.append(f"{path}-{number:03d}")
+        with open(names[-1], "wb") as file:
+            file.write(split(rows, num_buckets).astype(np.int64).tobytes())
+            rows.tofile(file)
+    return names
+
+
+def read_bucket(
+    folder: pathlib.Path, bucket: int, num_buckets: int, row_type: np.dtype
+) -> np.ndarray:
+    """The rows of a bucket in the order of their keys, from all runs in `folder`."""
+    parts = [np.empty(0, row_type)]
+    for path in sorted(folder.glob("*-*")):
+        with open(path, "rb", buffering=0) as file:
+            places = os.pread(file.fileno(), 2 * PLACE_BYTES, bucket * PLACE_BYTES)
+            begin, end = np.frombuffer(places, np.int64).tolist()
+            at = (num_buckets + 1) * PLACE_BYTES + begin * row_type.itemsize
+            data = os.pread(file.fileno(), (end - begin) * row_type.itemsize, at)
+        parts.append(np.frombuffer(data, row_type))
+    return in_order(np.concatenate(parts))

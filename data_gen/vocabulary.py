@@ -25,8 +25,9 @@ from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.documents import Block, DocumentReader
+from data_gen.outputs import check_paths
 from data_gen.report import MOST_UNKNOWN
-from data_gen.workers import Workers, check_paths, choose_num_workers
+from data_gen.workers import Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BLOCK_CHARACTERS = 1 << 20

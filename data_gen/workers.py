@@ -1,27 +1,20 @@
-"""Worker processes with results in order; files that appear when they are complete."""
+"""Worker processes with results in order."""
 
 import collections
 import concurrent.futures
-import contextlib
-import itertools
+import glob
 import multiprocessing
 import multiprocessing.connection
 import os
-import pathlib
-import shutil
 import signal
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from typing import Any
 
-import tensorflow as tf
-
-from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, hidden_sibling, is_remote, locked, path_errors, whole_file
 from bert_tf.runtime import memory_bytes
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
@@ -30,16 +23,38 @@ TASKS_PER_WORKER = 3
 WORKER_BYTES = 1 << 30
 
 
-# ------------------------------------------------------------------------- processes
+def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
+    """Lets the process that workers are forked from load TensorFlow while this one does.
+
+    Args:
+      input_file: the texts, as the flag has them.
+      num_workers: as the flag has it.
+      least_bytes: of texts for which there are several workers.
+    """
+    found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
+    num_bytes = sum(os.path.getsize(path) for path in found if os.path.isfile(path))
+    is_small = "://" not in input_file and num_bytes <= least_bytes
+    if is_small or choose_num_workers(num_workers, most=2) == 1:
+        return
+    _keep_off_gpus()
+    context = _process_context()
+    if context.get_start_method() == "forkserver":
+        forkserver.ensure_running()
 
 
 def prepare_script() -> None:
-    """Prepares the process of a command that has workers; called before TensorFlow computes.
+    """Prepares the process of a command that has workers; called before TensorFlow computes."""
+    import tensorflow as tf  # not above: `load_early` comes first
 
-    This process and the workers stay off the GPUs, where a training may be running. NumPy starts no
-    threads in the workers: a process with threads must not be forked.
-    """
     tf.config.set_visible_devices([], "GPU")
+    _keep_off_gpus()
+
+
+def _keep_off_gpus() -> None:
+    """Keeps this process and the workers off the GPUs, where a training may be running.
+
+    NumPy starts no threads in the workers: a process with threads must not be forked.
+    """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -164,93 +179,3 @@ def _call(function: Callable[[Any, Any], Any], task: Any) -> Any:
     if isinstance(_state, Exception):
         raise _state
     return function(_state, task)
-
-
-# ------------------------------------------------------------------------- files
-
-
-def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None:
-    """Makes the folders of the outputs.
-
-    Raises:
-      InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
-    """
-    inputs, outputs = set(map(_real_path, input_files)), list(map(_real_path, output_files))
-    for path, real_path in zip(output_files, outputs, strict=True):
-        if not path or outputs.count(real_path) > 1 or real_path in inputs:
-            raise InputError(
-                f"--output_file={','.join(output_files)}",
-                "names of files, separated by commas, each once, none of them an input",
-                f"correct {path!r}",
-            )
-        with path_errors(path, "written"):
-            gfile().makedirs(os.path.dirname(path) or ".")
-
-
-def _real_path(path: str) -> str:
-    return path if is_remote(path) else os.path.realpath(path)
-
-
-def write_in_turn(
-    paths: Sequence[str], records: Iterable[bytes], describe: Callable[..., DataDescription]
-) -> dict[str, int]:
-    """Writes records to TFRecord files in turn, as the original does: all files appear, or none.
-
-    Args:
-      paths: the files.
-      records: serialized.
-      describe: makes the description of a file, which appears before it, of its number and size.
-
-    Returns:
-      The number of records of each file.
-
-    Raises:
-      InputError: a file cannot be written; before the first record is taken.
-    """
-    counts = dict.fromkeys(paths, 0)
-    with contextlib.ExitStack() as files:
-        names = [files.enter_context(whole_file(path)) for path in paths]
-        descriptions = [files.enter_context(whole_file(description_path(path))) for path in paths]
-        with contextlib.ExitStack() as open_files:
-            writers = [open_files.enter_context(tf.io.TFRecordWriter(name)) for name in names]
-            turns = itertools.cycle(zip(paths, writers, strict=True))
-            for record, (path, writer) in zip(records, turns, strict=False):
-                writer.write(record)
-                counts[path] += 1
-        for shard, (path, name, description) in enumerate(
-            zip(paths, names, descriptions, strict=True), start=1
-        ):
-            data = describe(
-                shard=shard,
-                num_shards=len(paths),
-                num_records=counts[path],
-                num_bytes=gfile().stat(name).length,
-            )
-            with gfile().GFile(description, "w") as file:
-                file.write(data.to_json_string())
-    return counts
-
-
-@contextlib.contextmanager
-def working_folder(output_file: str, temp_dir: str | None) -> Iterator[pathlib.Path]:
-    """An empty local folder; removed at the end, or by the next run if this one is killed.
-
-    Args:
-      output_file: what is made; by one run at a time.
-      temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
-        in the system's folder for temporary files.
-
-    Raises:
-      InputError: the folder cannot be made, or another run is using it.
-    """
-    folder = pathlib.Path(hidden_sibling(output_file, "working"))
-    if temp_dir or is_remote(output_file):
-        name = output_file.replace("://", "_").replace("/", "_") + ".working"
-        folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
-    with locked(output_file, parents=True), locked(str(folder), folder=True):
-        for left_over in set(folder.iterdir()) - {folder / ".lock"}:
-            shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -42,9 +42,7 @@ def define_flags() -> None:
     FLAGS["output_file"].help = "What the names of the TFRecord files begin with."
     FLAGS["temp_dir"].help = "A local folder of every machine, for the tokenized corpus."
     FLAGS["num_workers"].help = "Processes of this machine, where no runner is given; 0: all cores."
-    shared_flags.define_count(  # their names have five digits
-        "num_shards", 0, "Files to write; 0: of about 64 MB each.", least=0, most=99_999
-    )
+    FLAGS["num_shards"].help = "Files to write; 0: of about 64 MB each."
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -78,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     from data_gen.beam import pipeline  # loads Beam
 
     prepare_script()
-    pipeline.create(job_from_flags(), num_shards=FLAGS.num_shards, beam_options=argv[1:])
+    pipeline.create(job_from_flags(), beam_options=argv[1:])
 
 
 if __name__ == "__main__":

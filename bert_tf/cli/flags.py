@@ -267,6 +267,14 @@ def define_pretraining_data() -> None:
         lower_bound=0.0,
         upper_bound=1.0,
     )
+    define_count(  # their names have five digits
+        "num_shards",
+        0,
+        "Files --output_file-00000-of-00064 and so on to write; a run that was killed goes on with "
+        "those that are missing. 0: the files that --output_file names.",
+        least=0,
+        most=99_999,
+    )
     flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
     flags.DEFINE_string(
         "temp_dir",

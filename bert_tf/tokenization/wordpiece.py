@@ -20,6 +20,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -108,11 +109,16 @@ class FullTokenizer:
 
     def iter_ids(self, texts: Iterable[str | bytes]) -> Iterator[list[int]]:
         """The ids of each of any number of texts, which are tokenized many at a time."""
+        for ids, ends in self.iter_batches(texts):
+            ids = ids.tolist()
+            for first, last in itertools.pairwise([0, *ends.tolist()]):
+                yield ids[first:last]
+
+    def iter_batches(self, texts: Iterable[str | bytes]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The ids of many texts at a time, int32 [pieces], and where each text ends in them [N]."""
         for batch in _batches(map(utf8, texts)):
             ragged = self.tokenize_ids(batch)
-            ids, splits = ragged.values.numpy().tolist(), ragged.row_splits.numpy().tolist()
-            for first, last in itertools.pairwise(splits):
-                yield ids[first:last]
+            yield ragged.values.numpy(), ragged.row_splits.numpy()[1:]
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """The id of each piece; KeyError for a piece that is not in the vocabulary."""

@@ -5,7 +5,6 @@ blocks go through the run's folder, which all machines must reach.
 """
 
 import contextlib
-import functools
 import json
 import logging as python_logging
 import pathlib
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from bert_tf.data.index import index_path
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -32,18 +32,19 @@ from bert_tf.files import (
 )
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
+from data_gen.outputs import check_paths, shard_path, working_folder
 from data_gen.pipeline import (
     BlockWorker,
     Job,
     Plan,
     check_vocabulary,
+    describe,
     expected_bytes,
     make_plan,
     require_text,
 )
 from data_gen.report import Statistics, report_path, write_report
-from data_gen.shuffling import in_buckets
-from data_gen.workers import check_paths, choose_num_workers, working_folder
+from data_gen.workers import choose_num_workers
 
 # About the size of a file of records; a shard is sorted in memory.
 SHARD_BYTES = 64 << 20
@@ -60,7 +61,6 @@ class Setup(NamedTuple):
 
     plan: Plan
     run_folder: str  # local or remote; all machines reach it
-    num_shards: int  # 0: by the amount of text
 
 
 def gather(file: tuple[int, str], shares: dict, setup: Setup) -> Iterator:
@@ -81,13 +81,13 @@ def tokenize(block: tuple[int, Iterable], setup: Setup) -> Iterator:
 
 
 def make_instances(block: tuple[int, int], shards: steps.Shards, setup: Setup) -> Iterator:
-    """(block, number of its documents) -> (shard, packed records); statistics.
+    """(block, number of its documents) -> (shard, rows as bytes); statistics.
 
     `shards` is known once all blocks are tokenized, so that step comes first.
     """
     counts = Counts()
-    records = steps.keyed_records(setup.plan, block[0], shards, setup.run_folder, counts)
-    yield from in_buckets(records, shards.num_shards)
+    rows = steps.keyed_rows(setup.plan, block[0], shards, setup.run_folder, counts)
+    yield from steps.in_shards(rows, shards.num_shards)
     yield counted(Statistics(counts))
 
 
@@ -114,7 +114,7 @@ def number_documents(block_sizes: Sequence, statistics: Statistics, setup: Setup
         documents.append(range(first, first + size))
         first += size
     size = expected_bytes(statistics.counts["tokens"], setup.plan.job.settings)
-    return steps.Shards(documents, setup.num_shards or 1 + size // SHARD_BYTES)
+    return steps.Shards(documents, setup.plan.job.num_shards or 1 + size // SHARD_BYTES)
 
 
 def build(pipeline: beam.Pipeline, setup: Setup, paths: Sequence[str]) -> None:
@@ -143,7 +143,10 @@ def build(pipeline: beam.Pipeline, setup: Setup, paths: Sequence[str]) -> None:
         | "Shards" >> beam.GroupByKey()
         | "Write"
         >> beam.MapTuple(
-            lambda shard, packed: (shard, steps.write_shard(f"{folder}/shards/{shard}", packed))
+            lambda shard, parts: (
+                shard,
+                steps.write_shard(f"{folder}/shards/{shard}", parts, setup.plan),
+            )
         )
     )
     of_all = total("All", gathered.statistics, tokenized.statistics, instances.statistics)
@@ -183,13 +186,13 @@ def write_result(
 # ------------------------------------------------------------------------- the run
 
 
-def create(job: Job, *, num_shards: int = 0, beam_options: Sequence[str] = ()) -> dict[str, Any]:
+def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
     """Makes the TFRecord files and a report, which is also returned, as the local `create` does.
 
     Args:
       job: what to make; the files are `output_file`-00000-of-00007 and so on, their records
-        together in the local generator's order.
-      num_shards: how many files; 0: by the amount of text.
+        together in the local generator's order. Without `num_shards` their number depends on the
+        amount of text.
       beam_options: Beam's own, such as --runner=DataflowRunner. None: this machine's cores.
 
     Raises:
@@ -211,11 +214,10 @@ def create(job: Job, *, num_shards: int = 0, beam_options: Sequence[str] = ()) -
     with path_errors(job.output_file, "made"), run_folder(job) as (folder, machine_folder):
         plan = make_plan(job, reader, machine_folder)
         BlockWorker(plan)  # checks the vocabulary before the work begins
-        run(options, Setup(plan, folder, num_shards), paths)
+        run(options, Setup(plan, folder), paths)
         with gfile().GFile(f"{folder}/result.json") as file:
             result = json.loads(file.read())
-        describe = functools.partial(DataDescription, **made_with)
-        written = name_shards(job.output_file, folder, result, describe)
+        written = name_shards(plan, folder, result, describe(made_with))
     statistics = Statistics(Counts(result["counts"]), Counts(result["sampled"]))
     path = report_path(job.output_file)
     return write_report(path, statistics, made_with, written, job.vocab_file)
@@ -304,23 +306,25 @@ def run(options: PipelineOptions, setup: Setup, paths: Sequence[str]) -> None:
 
 
 def name_shards(
-    output_file: str, folder: str, result: dict[str, Any], describe: Callable[..., DataDescription]
+    plan: Plan, folder: str, result: dict[str, Any], describe: Callable[..., DataDescription]
 ) -> dict[str, int]:
     """Gives the files of a complete run their names; returns the number of records of each."""
-    num_shards, written = result["num_shards"], dict(result["records"])
-    records = {}
+    output_file, num_shards = plan.job.output_file, result["num_shards"]
+    written, records = dict(result["records"]), {}
     for shard in range(num_shards):
+        made = f"{folder}/shards/{shard}"
         if shard not in written:  # more files than records
-            steps.write_shard(f"{folder}/shards/{shard}", [])
-        path = f"{output_file}-{shard:05d}-of-{num_shards:05d}"
+            steps.write_shard(made, [], plan)
+        path = shard_path(output_file, shard, num_shards)
         records[path] = written.get(shard, 0)
         data = describe(
             shard=shard + 1,
             num_shards=num_shards,
             num_records=records[path],
-            num_bytes=gfile().stat(f"{folder}/shards/{shard}").length,
+            num_bytes=gfile().stat(made).length,
         )
         write_text(description_path(path), data.to_json_string())
-        gfile().rename(f"{folder}/shards/{shard}", path)
+        gfile().rename(f"{made}.index", index_path(path))
+        gfile().rename(made, path)
     synced(output_file.rpartition("/")[0] or ".")
     return records

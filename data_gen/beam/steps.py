@@ -4,8 +4,8 @@ measure     a file -> how long each of its documents is
 cut         the documents of all files -> where blocks begin and end
 gather      a file -> its share of the text of each block
 tokenize    the text of a block -> its ids, in the run's folder
-instances   the ids of all blocks -> the keyed records of one block
-write       the keyed records of a shard -> a file of records in the order of their keys
+instances   the ids of all blocks -> the keyed rows of one block
+write       the keyed rows of a shard -> a file of records in the order of their keys
 
 Blocks are cut as the local generator cuts them, across the ends of files, and random numbers come
 from the seed and a block's number; so the records are the local generator's.
@@ -26,13 +26,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.index import IndexBuilder
 from bert_tf.files import gfile, synced
 from bert_tf.runtime import without_notices
 from data_gen.corpus import CorpusWriter, TokenizedBlock
 from data_gen.documents import Block, Counts, DocumentReader, changed_text
 from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan
 from data_gen.report import Statistics
-from data_gen.shuffling import KEY_BITS, unpack
+from data_gen.shuffling import in_order, sorted_runs, split
 
 
 class Share(NamedTuple):
@@ -172,26 +173,42 @@ def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) 
         incomplete.rename(complete)
 
 
-def keyed_records(
+def keyed_rows(
     plan: Plan, index: int, shards: Shards, run_folder: str, counts: Counts
-) -> Iterator[tuple[int, bytes]]:
-    """The records of a block, each with its key in the order of all.
+) -> Iterator[np.ndarray]:
+    """The rows of a block, each with its key in the order of all.
 
     A corpus of a single block gets the original's records in the original's order, as it does
-    locally; its keys are evenly spaced.
+    locally.
     """
-    worker = block_worker(plan)
+    worker, block = block_worker(plan), read_block(run_folder, index)
     if len(shards.block_documents) == 1:
-        records = worker.shuffled_records(read_block(run_folder, index).documents(), counts)
-        return (((i << KEY_BITS) // len(records), record) for i, record in enumerate(records))
+        return iter([worker.original_rows(block, counts)])
     put_corpus_together(plan.working_folder, run_folder, len(shards.block_documents))
-    return worker.keyed_records(index, shards.block_documents[index], counts)
+    first_document = shards.block_documents[index].start
+    return worker.keyed_rows(index, block, first_document, worker.corpus, counts)
 
 
-def write_shard(path: str, packed: Iterable[bytes]) -> int:
-    """Writes the records of a shard in the order of their keys; returns how many there are."""
-    records = sorted(keyed for part in packed for keyed in unpack(part))
+def in_shards(parts: Iterable[np.ndarray], num_shards: int) -> Iterator[tuple[int, bytes]]:
+    """Rows -> (shard, rows as bytes), some megabytes at a time."""
+    for rows in sorted_runs(parts):
+        places = split(rows, num_shards).tolist()
+        for shard, (begin, end) in enumerate(itertools.pairwise(places)):
+            if begin < end:
+                yield shard, rows[begin:end].tobytes()
+
+
+def write_shard(path: str, parts: Iterable[bytes], plan: Plan) -> int:
+    """Writes the records of a shard in the order of their keys; returns how many there are.
+
+    The shard's index is written beside it, under `path`.index.
+    """
+    worker, index = block_worker(plan), IndexBuilder()
+    rows = in_order(np.frombuffer(b"".join(parts), worker.row_type))
     with new_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
-        for _, record in records:
+        for record in worker.serialized(rows):
             writer.write(record)
-    return len(records)
+            index.add(len(record))
+    with new_file(f"{path}.index") as temporary, gfile().GFile(temporary, "w") as file:
+        file.write(index.finish().to_json_string())
+    return len(rows)

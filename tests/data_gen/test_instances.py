@@ -1,17 +1,22 @@
-"""data_gen/instances.py: the drawn example as a record, what is counted, and settings in range."""
+"""data_gen/instances.py: the drawn example as a record, the plain way's records, and settings."""
 
 import dataclasses
 import random
 
+import numpy as np
 import pytest
+import reference_pretraining
 import tensorflow as tf
 from generation import SETTINGS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from data_gen.corpus import MemoryCorpus
+from data_gen import instances
+from data_gen.corpus import TOKEN_TYPE, MemoryCorpus, TokenizedBlock
 from data_gen.documents import Counts
 from data_gen.instances import InstanceMaker, Settings
-from data_gen.masking import MaskedIds
+from data_gen.masking import MASKED, Masked
 from data_gen.pairs import Pair
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")
@@ -26,14 +31,24 @@ def make(**changes) -> InstanceMaker:
     return InstanceMaker(dataclasses.replace(SETTINGS, **changes), VOCAB)
 
 
+def make_rows(maker: InstanceMaker, documents, rng, counts) -> list[np.ndarray]:
+    block = MemoryCorpus(TokenizedBlock.of(documents))
+    rows = maker.rows(block, first_document=0, corpus=block, rng=rng, counts=counts)
+    return list(rows)
+
+
 @pytest.mark.parametrize("is_random_next", [False, True])
 def test_the_drawn_example(is_random_next):
-    maker = make(max_seq_length=11, max_predictions_per_seq=2)
-    pair = Pair(ids("he went home"), ids("it was late"), is_random_next)
-    assert maker.input_ids(pair) == ids("[CLS] he went home [SEP] it was late [SEP]")
-    shown = ids("[CLS] he went [MASK] [SEP] it was late [SEP]")
-    assert maker.record_values(pair, MaskedIds(shown, [3], ids("home"))) == {
-        "input_ids": [*shown, 0, 0],
+    maker = make(max_seq_length=11, max_predictions_per_seq=2, do_whole_word_mask=True)
+    a, b = (np.array(ids(t), TOKEN_TYPE).tobytes() for t in ("he went home", "it was late"))
+    pair = Pair(a, b, is_random_next)
+    assert maker.input_ids([pair]).tolist() == [
+        [*ids("[CLS] he went home [SEP] it was late [SEP]"), 0, 0]
+    ]
+    rows = maker.make_rows([pair], [Masked([3], [MASKED])])
+    values = {name: value[0].tolist() for name, value in maker.record_values(rows).items()}
+    assert values == {
+        "input_ids": [*ids("[CLS] he went [MASK] [SEP] it was late [SEP]"), 0, 0],
         "input_mask": [1] * 9 + [0] * 2,
         "segment_ids": [0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0],
         "masked_lm_positions": [3, 0],
@@ -43,18 +58,55 @@ def test_the_drawn_example(is_random_next):
     }
 
 
+sentences = st.lists(st.integers(4, 39), min_size=1, max_size=30)
+documents = st.lists(sentences, min_size=1, max_size=12)
+
+
+@given(
+    corpus=st.lists(documents, min_size=1, max_size=6),
+    changes=st.fixed_dictionaries(
+        {
+            "max_seq_length": st.sampled_from([5, 6, 20, 41, 300]),
+            "max_predictions_per_seq": st.integers(1, 60),
+            "masked_lm_prob": st.sampled_from([0.02, 0.15, 1.0]),
+            "short_seq_prob": st.sampled_from([0.0, 0.1, 1.0]),
+            "dupe_factor": st.integers(1, 3),
+            "do_whole_word_mask": st.booleans(),
+        }
+    ),
+    seed=st.integers(0, 9999),
+    tokens_at_a_time=st.sampled_from([1, 100, 1 << 18]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_instances_are_those_of_the_plain_way(corpus, changes, seed, tokens_at_a_time):
+    """One `random.Random`, one draw after the other; afterwards it is in the same state."""
+    vocab = {f"{'##' if n % 3 == 0 else ''}{n}": n for n in range(40)}
+    vocab = {{1: "[CLS]", 2: "[SEP]", 3: "[MASK]"}.get(n, piece): n for piece, n in vocab.items()}
+    chosen = dataclasses.replace(SETTINGS, **changes)
+    maker, rng, other = InstanceMaker(chosen, vocab), random.Random(seed), random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(instances, "TOKENS_AT_A_TIME", tokens_at_a_time)
+        rows = np.concatenate(make_rows(maker, corpus, rng, Counts()))
+    found = []
+    for row in rows:
+        length_a, length_b = row["lengths"].tolist()
+        number = int(row["num_masked"])
+        assert not row["positions"][number:].any()
+        assert not row["labels"][number:].any()
+        assert not row["input_ids"][length_a + length_b + 3 :].any()
+        shown = row["input_ids"][: length_a + length_b + 3].tolist()
+        masked = row["positions"][:number].tolist(), row["labels"][:number].tolist()
+        found.append((shown, *masked, length_a, bool(row["is_random_next"])))
+    assert found == list(reference_pretraining.instances(corpus, chosen, vocab, other))
+    assert rng.getstate() == other.getstate()
+
+
 def test_each_pass_over_the_documents_is_another_and_all_is_counted():
     documents = [[ids("he went home"), ids("it was late")] * 9, [ids("late it was")] * 5]
     counts = Counts()
-    records = list(
-        make(max_seq_length=17, dupe_factor=4, masked_lm_prob=0.3).records(
-            documents,
-            first_document=0,
-            corpus=MemoryCorpus(documents),
-            rng=random.Random(1),
-            counts=counts,
-        )
-    )
+    maker = make(max_seq_length=17, dupe_factor=4, masked_lm_prob=0.3)
+    rows = make_rows(maker, documents, random.Random(1), counts)
+    records = [record for part in rows for record in maker.records(part)]
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     lengths = [sum(f["input_mask"].int64_list.value) for f in features]
     assert len(records) == counts["instances"] > 4 * 5

@@ -1,67 +1,67 @@
 """data_gen/masking.py: the drawn examples, the shares, and what holds for every sequence."""
 
+import doctest
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_gen import masking
+from data_gen.corpus import TOKEN_TYPE
+from data_gen.draws import Draws
 from data_gen.masking import (
+    MASK_PROBABILITY,
+    MASKED,
+    UNCHANGED,
     MaskingRules,
-    choose_positions,
-    mask_ids,
-    maskable_groups,
+    choose_words,
+    chosen_positions,
+    mask,
+    maskable_positions,
     number_to_mask,
+    words,
 )
+from data_gen.pairs import Pair
 
 # Ids are positions in this list.
 PIECES = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "jump", "##ed", "##er", "is", "here", "in"]
-CLS, SEP, MASK = 1, 2, 3
 
 
 def make_rules(**changes) -> MaskingRules:
     values = {
         "masked_lm_prob": 0.15,
         "max_predictions_per_seq": 20,
-        "mask_id": MASK,
-        "special_ids": frozenset([CLS, SEP]),
-        "vocab_ids": range(len(PIECES)),
-        "continuation_ids": frozenset(i for i, piece in enumerate(PIECES) if piece[:2] == "##"),
+        "mask_id": 3,
+        "vocab_ids": np.arange(len(PIECES)),
+        "continues_word": np.array([piece.startswith("##") for piece in PIECES]),
         "do_whole_word_mask": False,
     }
     return MaskingRules(**values | changes)
 
 
-DRAWN = [1, 4, 5, 6, 2, 7, 8, 9, 2]  # [CLS] he jump ##ed [SEP] ##er is here [SEP]
+def make_pair(a, b) -> Pair:
+    return Pair(np.array(a, TOKEN_TYPE).tobytes(), np.array(b, TOKEN_TYPE).tobytes(), False)
 
 
-class FixedRandom(random.Random):
-    """Leaves orders as they are and draws given numbers."""
-
-    def __init__(self, *draws: float):
-        super().__init__(0)
-        self.draws = list(draws)
-
-    def shuffle(self, x):
-        pass
-
-    def random(self):
-        return self.draws.pop(0)
-
-    def randint(self, a, b):
-        return b
+def make_draws(seed: int, longest: int = 200) -> Draws:
+    return Draws(random.Random(seed), longest=longest, threshold=MASK_PROBABILITY)
 
 
-def test_groups_of_the_drawn_example():
-    assert maskable_groups(DRAWN, make_rules()) == [[1], [2], [3], [5], [6], [7]]
-    words = make_rules(do_whole_word_mask=True)
-    assert maskable_groups(DRAWN, words) == [[1], [2, 3, 5], [6], [7]]
+def test_the_drawn_positions():
+    assert doctest.testmod(masking).failed == 0
 
 
-def test_a_piece_that_continues_nothing_is_a_group_of_its_own():
-    front_cut_off = [CLS, PIECES.index("##ed"), PIECES.index("##er"), PIECES.index("is"), SEP]
-    words = make_rules(do_whole_word_mask=True)
-    assert maskable_groups(front_cut_off, words) == [[1, 2], [3]]
+def test_words_of_the_drawn_example():
+    tokens = [PIECES.index(piece) for piece in ("he", "jump", "##ed", "##er", "is", "here")]
+    found = words(maskable_positions(3, 3), np.array(tokens), make_rules())
+    assert found == [[1], [2, 3, 5], [6], [7]]
+
+
+def test_a_piece_that_continues_nothing_is_a_word_of_its_own():
+    tokens = [PIECES.index(piece) for piece in ("##ed", "##er", "is")]
+    assert words([1, 2, 4], np.array(tokens), make_rules()) == [[1, 2], [4]]
 
 
 @pytest.mark.parametrize(
@@ -73,75 +73,64 @@ def test_number_to_mask(length, expected):
     assert number_to_mask(length, make_rules()) == expected
 
 
-def test_a_group_that_would_go_beyond_is_left_out():
+def test_a_word_that_would_go_beyond_is_left_out():
     order = [[6], [2, 3, 5], [1], [7], [8]]
-    assert choose_positions(order, 3, FixedRandom()) == [6, 1, 7]
-    assert choose_positions(order, 4, FixedRandom()) == [6, 2, 3, 5]
-    assert choose_positions([[2, 3, 5]], 2, FixedRandom()) == []
-
-
-def test_each_piece_draws_its_own_fate():
-    rules = make_rules(do_whole_word_mask=True, masked_lm_prob=0.4, vocab_ids=[7, 9, 10])  # 4 of 9
-    # Position 1 is masked; the word at 2, 3, 5: masked, kept, replaced.
-    rng = FixedRandom(0.79, 0.0, 0.81, 0.49, 0.8, 0.5)
-    masked = mask_ids(DRAWN, rules, rng)
-    assert masked.positions == [1, 2, 3, 5]
-    assert masked.labels == [DRAWN[position] for position in masked.positions]
-    assert masked.input_ids == [1, MASK, MASK, DRAWN[3], SEP, 10, DRAWN[6], DRAWN[7], SEP]
-    assert rng.draws == []
+    assert choose_words(order, 3) == [6, 1, 7]
+    assert choose_words(order, 4) == [6, 2, 3, 5]
+    assert choose_words([[2, 3, 5]], 2) == []
 
 
 @pytest.mark.parametrize("do_whole_word_mask", [False, True])
 def test_shares_over_many_tokens(do_whole_word_mask):
     """80/10/10 of more than 100,000 masked pieces, each share within four standard errors."""
-    rng = random.Random(5)
-    size = 30011
+    rng, size = random.Random(5), 30011
     rules = make_rules(
-        vocab_ids=range(size),
-        continuation_ids=frozenset(range(0, size, 4)),
+        vocab_ids=np.arange(size),
+        continues_word=np.arange(size) % 4 == 0,
         do_whole_word_mask=do_whole_word_mask,
     )
-    masked_count = as_mask = as_itself = 0
+    draws, choices = make_draws(6), []
     for _ in range(6000):
-        ids = [CLS, *(rng.randrange(4, size) for _ in range(117)), SEP]
-        masked = mask_ids(ids, rules, rng)
-        assert len(masked.positions) == 18  # round(0.15 * 119); single pieces can always fill it
-        shown = [masked.input_ids[position] for position in masked.positions]
-        masked_count += len(shown)
-        as_mask += shown.count(MASK)
-        as_itself += sum(map(int.__eq__, shown, masked.labels))
-    assert masked_count == 108_000
-    assert as_mask / masked_count == pytest.approx(0.8, abs=4 * (0.8 * 0.2 / masked_count) ** 0.5)
-    error = 4 * (0.1 * 0.9 / masked_count) ** 0.5
-    assert as_itself / masked_count == pytest.approx(0.1, abs=error)
+        tokens = [rng.randrange(4, size) for _ in range(116)]
+        masked = mask(make_pair(tokens[:50], tokens[50:]), rules, draws)
+        assert len(masked.choices) == 18  # round(0.15 * 119); single pieces can always fill it
+        choices += masked.choices
+    assert len(choices) == 108_000
+    as_mask, as_itself = choices.count(MASKED), choices.count(UNCHANGED)
+    assert as_mask / 108_000 == pytest.approx(0.8, abs=4 * (0.8 * 0.2 / 108_000) ** 0.5)
+    assert as_itself / 108_000 == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / 108_000) ** 0.5)
 
 
 @given(
-    body=st.lists(st.integers(0, len(PIECES) - 1), max_size=60),
+    lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=5),
     masked_lm_prob=st.floats(0.01, 1),
     max_predictions=st.integers(1, 25),
     do_whole_word_mask=st.booleans(),
     seed=st.integers(0, 9999),
 )
 def test_what_holds_for_every_sequence(
-    body, masked_lm_prob, max_predictions, do_whole_word_mask, seed
+    lengths, masked_lm_prob, max_predictions, do_whole_word_mask, seed
 ):
     rules = make_rules(
         masked_lm_prob=masked_lm_prob,
         max_predictions_per_seq=max_predictions,
         do_whole_word_mask=do_whole_word_mask,
     )
-    ids = [CLS, *body, SEP]
-    masked = mask_ids(ids, rules, random.Random(seed))
-    assert masked.positions == sorted(set(masked.positions))
-    assert len(masked.positions) <= max_predictions
-    assert not {CLS, SEP} & {ids[position] for position in masked.positions}
-    assert masked.labels == [ids[position] for position in masked.positions]
-    untouched = set(range(len(ids))) - set(masked.positions)
-    assert all(masked.input_ids[position] == ids[position] for position in untouched)
-    if do_whole_word_mask:
-        for group in maskable_groups(ids, rules):
-            assert len(set(group) & set(masked.positions)) in (0, len(group))
-    elif set(body) - {CLS, SEP}:
-        maskable = sum(token not in (CLS, SEP) for token in ids)
-        assert len(masked.positions) == min(number_to_mask(len(ids), rules), maskable)
+    draws, rng = make_draws(seed), random.Random(seed)
+    pairs = [make_pair(*(rng.choices(range(11), k=k) for k in both)) for both in lengths]
+    masked = [mask(pair, rules, draws) for pair in pairs]
+    found = chosen_positions(masked, np.array(lengths)[:, 0], rules).tolist()
+    for pair, one in zip(pairs, masked, strict=True):
+        positions, found = found[: len(one.choices)], found[len(one.choices) :]
+        possible = maskable_positions(*pair.lengths)
+        most = number_to_mask(len(possible) + 3, rules)
+        assert len(set(positions)) == len(positions)
+        assert set(positions) <= set(possible)
+        if not do_whole_word_mask:
+            assert len(positions) == min(most, len(possible))
+            continue
+        assert len(positions) <= most
+        tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
+        for word in words(possible, tokens, rules):
+            assert len(set(word) & set(positions)) in (0, len(word))
+    assert found == []

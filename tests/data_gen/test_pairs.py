@@ -3,34 +3,51 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.corpus import MemoryCorpus
-from data_gen.pairs import (
-    Pair,
-    chunk_end,
-    document_pairs,
-    random_segment,
-    truncate_at_random_ends,
-)
+from data_gen.corpus import TOKEN_TYPE, MemoryCorpus, TokenizedBlock
+from data_gen.draws import Draws
+from data_gen.pairs import document_pairs, random_span, truncate_at_random_ends
 
 
-class ScriptedRandom(random.Random):
-    """Draws what the test says; whole numbers and shares from two lists."""
+class ScriptedDraws:
+    """Draws what the test says; whole numbers, and for shares 1 where they are below one half."""
 
-    def __init__(self, *, integers=(), shares=()):
-        super().__init__(0)
-        self.integers, self.shares = list(integers), list(shares)
+    def __init__(self, *, numbers=(), halves=(), shares=()):
+        self.numbers, self.to_come, self.shares = list(numbers), list(halves), list(shares)
 
-    def randint(self, a, b):
-        number = self.integers.pop(0)
-        assert a <= number <= b
+    def below(self, n):
+        number = self.numbers.pop(0)
+        assert 0 <= number < n
         return number
 
-    def random(self):
+    def share(self):
         return self.shares.pop(0)
+
+    def halves(self, count):
+        return bytes(self.to_come.pop(0) for _ in range(count))
+
+    def is_below_half(self):
+        return self.halves(1) == b"\1"
+
+    def is_used_up(self):
+        return self.numbers == self.to_come == self.shares == []
+
+
+def corpus_of(*documents: list[list[int]]) -> MemoryCorpus:
+    return MemoryCorpus(TokenizedBlock.of(documents))
+
+
+def ids(tokens: bytes) -> list[int]:
+    return np.frombuffer(tokens, TOKEN_TYPE).tolist()
+
+
+def found_pairs(corpus, document=0, **options) -> list[tuple[list[int], list[int], bool]]:
+    made = document_pairs(corpus, document, first_document=0, corpus=corpus, **options)
+    return [(ids(pair.tokens_a), ids(pair.tokens_b), pair.is_random_next) for pair in made]
 
 
 def make_document(*lengths: int, first: int = 0) -> list[list[int]]:
@@ -42,94 +59,86 @@ def make_document(*lengths: int, first: int = 0) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("begin", "target_length", "expected"), [(0, 7, 2), (0, 8, 3), (0, 99, 4), (2, 1, 3), (3, 9, 4)]
 )
-def test_chunk_end(begin, target_length, expected):
-    assert chunk_end(make_document(4, 3, 5, 2), begin, target_length) == expected
+def test_sentences_end(begin, target_length, expected):
+    corpus = corpus_of(make_document(4, 3, 5, 2), make_document(1))
+    assert corpus.sentences_end(range(begin, 4), target_length) == expected
 
 
 def test_the_drawn_example():
     s = make_document(5, 4, 4, 4, 4, 5)  # 13 tokens: about three sentences
     elsewhere = make_document(3, 6, 7, first=100)
-    back = 0.9  # where a token is cut off
-    rng = ScriptedRandom(
-        shares=[0.99, 0.5, 0.49, back, back, back, back, 0.5],  # long; next; random; next
-        # A is one sentence; again; document 1, sentence 1; A is one sentence
-        integers=[1, 1, 1, 1, 1],
+    draws = ScriptedDraws(
+        shares=[0.99],  # long
+        halves=[0, 1, 0, 0, 0, 0, 0],  # next; random; four tokens cut off behind; next
+        numbers=[0, 0, 1, 1, 0],  # A is one sentence; again; document 1, sentence 1; A is one
     )
-    pairs = document_pairs(
-        s,
-        document_index=0,
-        corpus=MemoryCorpus([s, elsewhere]),
-        max_num_tokens=13,
-        short_seq_prob=0.1,
-        rng=rng,
-    )
-    assert list(pairs) == [
-        Pair(s[0], s[1] + s[2], False),
+    corpus = corpus_of(s, elsewhere)
+    assert found_pairs(corpus, max_num_tokens=13, short_seq_prob=0.1, draws=draws) == [
+        (s[0], s[1] + s[2], False),
         # A has 4 tokens, 9 are wanted of B: 6 are not enough, 6 + 7 are, of which 9 stay.
-        Pair(s[3], (elsewhere[1] + elsewhere[2])[:9], True),
-        Pair(s[4], s[5], False),
+        (s[3], (elsewhere[1] + elsewhere[2])[:9], True),
+        (s[4], s[5], False),
     ]
-    assert rng.integers == rng.shares == []
+    assert draws.is_used_up()
 
 
 def test_a_single_sentence_is_random_without_a_draw():
     s, elsewhere = make_document(4), make_document(5, first=100)
-    rng = ScriptedRandom(shares=[0.09], integers=[7, 1, 0])  # short: 7 tokens; document, sentence
-    pairs = document_pairs(
-        s,
-        document_index=0,
-        corpus=MemoryCorpus([s, elsewhere]),
-        max_num_tokens=9,
-        short_seq_prob=0.1,
-        rng=rng,
-    )
+    draws = ScriptedDraws(shares=[0.09], numbers=[5, 1, 0])  # short: 7 tokens; document, sentence
+    corpus = corpus_of(s, elsewhere)
+    found = found_pairs(corpus, max_num_tokens=9, short_seq_prob=0.1, draws=draws)
     # A short sequence is a matter of where chunks end: 4 + 5 tokens fit into 9 and stay.
-    assert list(pairs) == [Pair(s[0], elsewhere[0], True)]
-    assert rng.integers == rng.shares == []
+    assert found == [(s[0], elsewhere[0], True)]
+    assert draws.is_used_up()
 
 
-def test_random_segment_draws_another_document_and_whole_sentences():
-    corpus = MemoryCorpus([make_document(3, 6), make_document(2, 4, 5, 9, first=50)])
-    rng = ScriptedRandom(integers=[0, 0, 1, 1])  # twice the document itself, then 1, sentence 1
-    segment = random_segment(corpus, not_document=0, min_tokens=5, rng=rng)
-    assert segment == list(range(52, 61))  # 4 tokens are too few, 4 + 5 enough
-    one_at_least = ScriptedRandom(integers=[1, 3])
-    assert len(random_segment(corpus, not_document=0, min_tokens=-2, rng=one_at_least)) == 9
-    to_the_end = ScriptedRandom(integers=[1, 2])
-    assert len(random_segment(corpus, not_document=0, min_tokens=999, rng=to_the_end)) == 14
+def test_random_span_draws_another_document_and_whole_sentences():
+    corpus = corpus_of(make_document(3, 6), make_document(2, 4, 5, 9, first=50))
+
+    def span(numbers: list[int], min_tokens: int) -> list[int]:
+        draws = ScriptedDraws(numbers=numbers)
+        first, length = random_span(corpus, not_document=0, min_tokens=min_tokens, draws=draws)
+        return ids(corpus.tokens(first, length))
+
+    # Twice the document itself, then 1, sentence 1: 4 tokens are too few, 4 + 5 enough.
+    assert span([0, 0, 1, 1], 5) == list(range(52, 61))
+    assert len(span([1, 3], -2)) == 9  # one sentence at least
+    assert len(span([1, 2], 999)) == 14  # to the end
 
 
-def test_random_segment_gives_up_after_ten_draws():
-    corpus = MemoryCorpus([make_document(3, 6)])
-    rng = ScriptedRandom(integers=[0] * 10 + [1])
-    assert random_segment(corpus, not_document=0, min_tokens=1, rng=rng) == list(range(3, 9))
+def test_random_span_gives_up_after_ten_draws():
+    corpus = corpus_of(make_document(3, 6))
+    draws = ScriptedDraws(numbers=[0] * 10 + [1])
+    assert random_span(corpus, not_document=0, min_tokens=1, draws=draws) == (3, 6)
 
 
 def test_truncation_of_the_drawn_example():
-    rng = ScriptedRandom(shares=[0.49, 0.0])
-    segments = truncate_at_random_ends([1, 2, 3, 4], [5, 6, 7], max_num_tokens=5, rng=rng)
-    assert segments == ([2, 3, 4], [6, 7])
+    draws = ScriptedDraws(halves=[1, 1])
+    ranges = truncate_at_random_ends(4, 3, max_num_tokens=5, draws=draws)
+    assert ranges == (range(1, 4), range(1, 3))
 
 
 def test_truncation_takes_from_the_back_too():
-    rng = ScriptedRandom(shares=[0.5, 0.49, 0.51, 0.1])
-    segments = truncate_at_random_ends([1, 2], [3, 4, 5, 6, 7], max_num_tokens=3, rng=rng)
-    # 7, 3, 6 go; then A and B have two each, and B's front goes.
-    assert segments == ([1, 2], [5])
+    draws = ScriptedDraws(halves=[0, 1, 0, 1])
+    # B's back, front, back go; then A and B have two each, and B's front goes.
+    assert truncate_at_random_ends(2, 5, max_num_tokens=3, draws=draws) == (range(2), range(2, 3))
 
 
-@given(length_a=st.integers(1, 40), length_b=st.integers(1, 40), room=st.integers(2, 30))
-def test_truncation_has_the_closed_form_of_its_lengths(length_a, length_b, room):
-    a, b = truncate_at_random_ends(
-        list(range(length_a)),
-        list(range(100, 100 + length_b)),
-        max_num_tokens=room,
-        rng=random.Random(length_a),
-    )
-    expected_a = min(length_a, max(room - length_b, (room + 1) // 2))
-    assert (len(a), len(b)) == (expected_a, min(length_b, room - expected_a))
-    assert a == list(range(a[0], a[0] + len(a)))
-    assert b == list(range(b[0], b[0] + len(b)))
+@given(
+    lengths=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    room=st.integers(2, 30),
+    seed=st.integers(0, 999),
+)
+def test_truncation_is_that_of_one_token_after_the_other(lengths, room, seed):
+    segments = [list(range(length)) for length in lengths]
+    rng = random.Random(seed)
+    draws = Draws(rng)
+    while sum(map(len, segments)) > room:
+        longer = segments[0] if len(segments[0]) > len(segments[1]) else segments[1]
+        longer.pop(0 if rng.random() < 0.5 else -1)
+    if sum(lengths) > room:
+        found = truncate_at_random_ends(*lengths, max_num_tokens=room, draws=draws)
+        assert [list(part) for part in found] == segments
 
 
 documents = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12), min_size=1, max_size=5)
@@ -137,22 +146,13 @@ documents = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12), min_s
 
 @given(lengths=documents, room=st.integers(2, 25), seed=st.integers(0, 999))
 def test_what_holds_for_every_corpus(lengths, room, seed):
-    corpus = [
+    documents = [
         make_document(*sentence_lengths, first=1000 * number)
         for number, sentence_lengths in enumerate(lengths)
     ]
-    rng = random.Random(seed)
-    for index, document in enumerate(corpus):
-        pairs = list(
-            document_pairs(
-                document,
-                document_index=index,
-                corpus=MemoryCorpus(corpus),
-                max_num_tokens=room,
-                short_seq_prob=0.3,
-                rng=rng,
-            )
-        )
+    corpus, draws = corpus_of(*documents), Draws(random.Random(seed))
+    for index in range(len(documents)):
+        pairs = found_pairs(corpus, index, max_num_tokens=room, short_seq_prob=0.3, draws=draws)
         for tokens_a, tokens_b, is_random_next in pairs:
             assert tokens_a
             assert tokens_b
@@ -163,44 +163,35 @@ def test_what_holds_for_every_corpus(lengths, room, seed):
                 assert document_of_b == index
                 assert tokens_b[0] > tokens_a[-1]  # it does come next
         # A segments go through the document, none is used twice.
-        firsts = [pair.tokens_a[0] for pair in pairs]
+        firsts = [tokens_a[0] for tokens_a, _, _ in pairs]
         assert firsts == sorted(set(firsts))
 
 
-class CountingRandom(random.Random):
+class CountingDraws(Draws):
     """Counts the draws of a target length."""
 
     target_lengths = 0
 
-    def randint(self, a, b):
-        self.target_lengths += (a, b) == (2, 40)
-        return super().randint(a, b)
+    def below(self, n):
+        self.target_lengths += n == 39
+        return super().below(n)
 
 
-def cut(sentences: int, *, times: int, short_seq_prob: float, rng: random.Random) -> list[Pair]:
-    corpus = MemoryCorpus([make_document(*[6] * sentences), make_document(*[7] * 9, first=-99)])
-    pairs = []
-    for _ in range(times):
-        pairs += document_pairs(
-            corpus._documents[0],
-            document_index=0,
-            corpus=corpus,
-            max_num_tokens=40,
-            short_seq_prob=short_seq_prob,
-            rng=rng,
-        )
-    return pairs
+def cut(sentences: int, *, times: int, short_seq_prob: float, draws: Draws) -> list[tuple]:
+    corpus = corpus_of(make_document(*[6] * sentences), make_document(*[7] * 9, first=-99))
+    options = {"max_num_tokens": 40, "short_seq_prob": short_seq_prob, "draws": draws}
+    return [pair for _ in range(times) for pair in found_pairs(corpus, **options)]
 
 
 def test_the_share_of_documents_with_short_sequences():
-    rng = CountingRandom(3)
-    cut(2, times=4000, short_seq_prob=0.2, rng=rng)
+    draws = CountingDraws(random.Random(3))
+    cut(2, times=4000, short_seq_prob=0.2, draws=draws)
     error = 4 * (0.2 * 0.8 / 4000) ** 0.5
-    assert rng.target_lengths / 4000 == pytest.approx(0.2, abs=error)
+    assert draws.target_lengths / 4000 == pytest.approx(0.2, abs=error)
 
 
 def test_half_of_the_pairs_are_random_where_there_is_a_choice():
-    pairs = cut(50_000, times=1, short_seq_prob=0, rng=random.Random(4))
+    pairs = cut(50_000, times=1, short_seq_prob=0, draws=Draws(random.Random(4)))
     assert len(pairs) > 5000
-    share = sum(pair.is_random_next for pair in pairs) / len(pairs)
+    share = sum(is_random_next for _, _, is_random_next in pairs) / len(pairs)
     assert share == pytest.approx(0.5, abs=4 * (0.25 / len(pairs)) ** 0.5)

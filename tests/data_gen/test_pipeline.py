@@ -17,12 +17,12 @@ import walking
 from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names
 
 import bert_tf
+from bert_tf.data.index import index_path
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from data_gen import pipeline, shuffling
 from data_gen.documents import DocumentReader
-from data_gen.pipeline import Job, create, make_plan, make_records
-from data_gen.report import Statistics
+from data_gen.pipeline import Job, create
 
 
 def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> dict:
@@ -246,6 +246,7 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
         "num_records": len(read(folder / "b")["input_ids"]),
         "num_shards": 2,
         "shard": 2,
+        "text_digest": "",
         "vocab_file": "vocab.txt",
         "vocab_sha256": hashlib.sha256(pieces).hexdigest(),
         "vocab_size": pieces.count(b"\n"),
@@ -296,7 +297,12 @@ def test_the_command_itself(tmp_path, vocab_file):
     ended = subprocess.run(command(other), capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "random next" in ended.stderr
-    assert names(tmp_path / "new" / "folder") == ["info_x.json", "report_x.json", "x"]
+    assert names(tmp_path / "new" / "folder") == [
+        "index_x.json",
+        "info_x.json",
+        "report_x.json",
+        "x",
+    ]
     assert (tmp_path / "new" / "folder" / "x").read_bytes() == (
         tmp_path / "out.tfrecord"
     ).read_bytes()
@@ -340,11 +346,11 @@ def test_killed_in_the_middle(tmp_path, vocab_file):
         output_file=f"{out}/a,{out}/b",
         num_workers=2,
         dupe_factor=50,
-        max_seq_length=512,  # so that the buckets are soon begun
+        max_seq_length=512,  # so that the rows are soon begun
     )
     process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
-    buckets = out / ".a.working" / "buckets"
-    wait_for(buckets.exists, process)
+    rows = out / ".a.working" / "rows"
+    wait_for(rows.exists, process)
     workers = descendants(process.pid)
     assert len(workers) >= 2
     process.send_signal(signal.SIGKILL)
@@ -357,8 +363,8 @@ def test_killed_in_the_middle(tmp_path, vocab_file):
     assert (out / "a").read_bytes() == b"old"
 
     process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
-    wait_for(lambda: not buckets.exists(), process)  # the new run clears what the other left
-    wait_for(buckets.exists, process)
+    wait_for(lambda: not rows.exists(), process)  # the new run clears what the other left
+    wait_for(rows.exists, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM
     assert names(out) == ["a"]
@@ -489,26 +495,221 @@ def test_documents_without_blank_lines_are_noticed(tmp_path, vocab_file, monkeyp
     assert "were cut, 2 times" in warning
 
 
-def test_a_text_that_vanishes_meanwhile(tmp_path, vocab_file):
+def test_a_text_that_vanishes_meanwhile(tmp_path, vocab_file, monkeypatch):
     path = tmp_path / "text"
     path.write_text("one two\nthree\n")
     job = make_job(tmp_path, vocab_file, input_file=str(path), do_lower_case=True)
-    reader = DocumentReader([str(path)], input_format="text")
-    path.unlink()
-    records = make_records(make_plan(job, reader, tmp_path), reader, Statistics())
+
+    def then_vanish(*given, **options):
+        reader = DocumentReader(*given, **options)
+        path.unlink()
+        return reader
+
+    monkeypatch.setattr(pipeline, "DocumentReader", then_vanish)
     with pytest.raises(InputError, match="text, which cannot be read"):
-        list(records)
+        create(job)
 
 
 def test_a_vocabulary_that_changes_while_records_are_made(tmp_path, vocab_file, monkeypatch):
     changing = tmp_path / "changing.txt"
     changing.write_bytes(pathlib.Path(vocab_file).read_bytes())
+    all_records = pipeline.all_records
 
     def then_change(*given):
-        yield from make_records(*given)
+        yield from all_records(*given)
         changing.write_bytes(changing.read_bytes()[:100])
 
-    monkeypatch.setattr(pipeline, "make_records", then_change)
+    monkeypatch.setattr(pipeline, "all_records", then_change)
     with pytest.raises(InputError, match="has changed since the command began"):
         create(make_job(tmp_path, str(changing)))
     assert names(tmp_path) == ["changing.txt"]
+
+
+# -------------------------------------------------------------------------------- shards
+
+
+def serialized(*paths) -> list[bytes]:
+    return [item.numpy() for item in tf.data.TFRecordDataset([str(path) for path in paths])]
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in names(folder)}
+
+
+def shard_job(folder: pathlib.Path, vocab_file: str, **changes) -> Job:
+    folder.mkdir(exist_ok=True)
+    values = {"output_file": str(folder / "x"), "block_characters": 5000, "num_shards": 3}
+    return make_job(folder, vocab_file, **values | changes)
+
+
+@pytest.mark.parametrize("block_characters", [5000, 1 << 20])
+def test_shards_hold_the_records_of_a_single_file(tmp_path, vocab_file, block_characters):
+    """One after the other, for one and two workers, of many blocks and of one."""
+    single = shard_job(tmp_path, vocab_file, num_shards=0, block_characters=block_characters)
+    report = create(single)
+    made = {}
+    for workers in (1, 2):
+        job = shard_job(
+            tmp_path / str(workers),
+            vocab_file,
+            num_workers=workers,
+            block_characters=block_characters,
+        )
+        found = create(job)
+        made[workers] = contents(tmp_path / str(workers))
+        assert list(found["output_files"].values()) == [
+            len(serialized(path)) for path in found["output_files"]
+        ]
+        assert serialized(*found["output_files"]) == serialized(tmp_path / "x")
+        assert found["instances"] == report["instances"]
+    records = {name: data for name, data in made[1].items() if not name.startswith("report_")}
+    assert records == {n: d for n, d in made[2].items() if not n.startswith("report_")}
+    shards = [f"x-0000{shard}-of-00003" for shard in range(3)]
+    beside = [f"{kind}_{shard}.json" for kind in ("index", "info") for shard in shards]
+    assert sorted(made[1]) == sorted([*shards, *beside, "report_x.json"])
+
+
+class Killed(BaseException):
+    """In place of a signal that nothing can catch."""
+
+
+def interrupted(job: Job, monkeypatch, method: str, *, after: int) -> None:
+    """Runs a job until a method of its worker has been called so often."""
+    calls, whole = [], getattr(pipeline.BlockWorker, method)
+
+    def until_then(self, task):
+        calls.append(task)
+        if len(calls) > after:
+            raise Killed
+        return whole(self, task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.BlockWorker, method, until_then)
+        with pytest.raises(Killed):
+            create(job)
+
+
+def counting(method, calls: dict[str, int], name: str):
+    """The method; it counts how often it is called."""
+
+    def counted(self, task):
+        calls[name] += 1
+        return method(self, task)
+
+    return counted
+
+
+def counted_calls(monkeypatch) -> dict[str, int]:
+    """Counts what the worker does from now on."""
+    calls = dict.fromkeys(("tokenize", "write_rows", "write_shard"), 0)
+    for name in calls:
+        whole = getattr(pipeline.BlockWorker, name)
+        monkeypatch.setattr(pipeline.BlockWorker, name, counting(whole, calls, name))
+    return calls
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
+    undisturbed = tmp_path / "undisturbed"
+    blocks = len(contents_of_rows(shard_job(undisturbed, vocab_file), monkeypatch))
+    out = tmp_path / "out"
+    job = shard_job(out, vocab_file)
+    interrupted(job, monkeypatch, "tokenize", after=2)
+    interrupted(job, monkeypatch, "write_rows", after=4)
+    interrupted(job, monkeypatch, "write_rows", after=1)
+    interrupted(job, monkeypatch, "write_shard", after=1)
+    assert (out / "x-00000-of-00003").exists()
+    calls = counted_calls(monkeypatch)
+    report = create(job)
+    assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
+    assert blocks > 8
+    for name, data in contents(undisturbed).items():
+        if not name.startswith("report_"):
+            assert (out / name).read_bytes() == data, name
+    assert names(out) == names(undisturbed)
+    undisturbed_report = json.loads((undisturbed / "report_x.json").read_text())
+    assert {**report, "output_files": 0} == {**undisturbed_report, "output_files": 0}
+    assert create(job) == report  # all is there
+    assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
+
+
+def contents_of_rows(job: Job, monkeypatch) -> list[str]:
+    """Runs a job; the names of the files of rows that it made on its way."""
+    found, whole = [], pipeline.write_rows
+
+    def listing(workers, plan, *given):
+        whole(workers, plan, *given)
+        found.extend(path.name for path in (plan.working_folder / "rows").glob("*-*"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "write_rows", listing)
+        create(job)
+    return found
+
+
+def test_more_shards_than_records(tmp_path, vocab_file):
+    text = tmp_path / "text"
+    text.write_text("one two\nthree\n\nfour\nfive six\n")
+    job = shard_job(tmp_path / "out", vocab_file, input_file=str(text), num_shards=40)
+    numbers = create(job)["output_files"]
+    assert len(numbers) == 40
+    assert 0 < sum(numbers.values()) < 20
+    for path, number in numbers.items():
+        assert len(serialized(path)) == number
+        assert sum(json.loads(index_of(path))["block_records"]) == number
+
+
+def index_of(path: str) -> str:
+    return pathlib.Path(index_path(path)).read_text()
+
+
+def test_another_text_begins_anew_where_no_shard_is_there(tmp_path, vocab_file, monkeypatch):
+    text = tmp_path / "text"
+    text.write_text("one two\nthree\n\nfour\nfive six\n" * 40)
+    job = shard_job(tmp_path / "out", vocab_file, input_file=str(text), block_characters=300)
+    interrupted(job, monkeypatch, "write_rows", after=2)
+    text.write_text("seven eight\nnine\n\nten\neleven\n" * 30)
+    create(job)
+    other = shard_job(tmp_path / "x", vocab_file, input_file=str(text), block_characters=300)
+    create(other)
+    assert serialized(*sorted((tmp_path / "out").glob("x-*"))) == serialized(
+        *sorted((tmp_path / "x").glob("x-*"))
+    )
+    assert not [name for name in names(tmp_path / "out") if name.startswith(".")]
+
+
+def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file):
+    job = shard_job(tmp_path / "out", vocab_file)
+    create(job)
+    whole = contents(tmp_path / "out")
+    for name in ("x-00001-of-00003", "info_x-00001-of-00003.json", "report_x.json"):
+        (tmp_path / "out" / name).unlink()
+    create(dataclasses.replace(job, num_workers=2))
+    assert contents(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"random_seed": 5}, "random_seed"),
+        ({"num_shards": 4}, "--num_shards=4"),
+        ({"input_file": SAMPLE_TEXT.replace("*", "[!a-k]*")}, "text_digest"),
+        ({"vocab_file": "other"}, "Expected: other.txt"),
+    ],
+)
+def test_other_shards_are_not_mixed_with_those_that_are_there(
+    tmp_path, vocab_file, monkeypatch, changes, named
+):
+    job = shard_job(tmp_path / "out", vocab_file)
+    interrupted(job, monkeypatch, "write_shard", after=1)
+    before = contents_of_files(tmp_path / "out")
+    if "vocab_file" in changes:
+        other = tmp_path / "other.txt"
+        other.write_text(pathlib.Path(vocab_file).read_text() + "new\n")
+        changes = {"vocab_file": str(other)}
+    with pytest.raises(InputError, match=named):
+        create(shard_job(tmp_path / "out", **{"vocab_file": vocab_file} | changes))
+    assert contents_of_files(tmp_path / "out") == before
+
+
+def contents_of_files(folder: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

@@ -4,37 +4,65 @@ import collections
 import itertools
 import random
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_gen import shuffling
-from data_gen.shuffling import KEY_BITS, collect, number_of_buckets, spread
+from data_gen.shuffling import (
+    KEY_BITS,
+    bucket_bounds,
+    in_order,
+    number_of_buckets,
+    read_bucket,
+    write_runs,
+)
 
-keyed = st.lists(st.tuples(st.integers(0, 2**KEY_BITS - 1), st.binary(max_size=5)), max_size=30)
+ROW_TYPE = np.dtype([("key", np.uint64), ("value", np.uint16, 3)])
+MOST = 2**KEY_BITS - 1
+keys = st.one_of(st.integers(0, MOST), st.sampled_from([0, 1, MOST, 1 << 63, MOST // 3]))
+keyed = st.lists(st.tuples(keys, st.integers(0, 3)), max_size=30)
 
 
-@given(parts=st.lists(keyed, max_size=3), num_buckets=st.integers(1, 7))
-@settings(max_examples=60)
-def test_records_come_back_in_the_order_of_their_keys(tmp_path_factory, parts, num_buckets):
-    folder = tmp_path_factory.mktemp("buckets")
-    for part in parts:
-        spread(part, folder, num_buckets=num_buckets)
-    everything = sorted(itertools.chain(*parts))
-    assert list(collect(folder, num_buckets=num_buckets)) == [record for _, record in everything]
-    assert not [path for path in folder.rglob("*") if path.is_file()]
+def make_rows(items) -> np.ndarray:
+    return np.array([(key, (value, 0, value)) for key, value in items], ROW_TYPE)
 
 
-def test_neither_buckets_nor_buffers_change_the_order(tmp_path, monkeypatch):
-    rng = random.Random(1)
-    records = [(rng.getrandbits(KEY_BITS), bytes([n % 251]) * (n % 17)) for n in range(3000)]
-    orders = []
-    for num_buckets, buffer_bytes in ((1, 1 << 20), (5, 100), (301, 999)):
-        monkeypatch.setattr(shuffling, "BUFFER_BYTES", buffer_bytes)
-        folder = tmp_path / str(num_buckets)
-        spread(records, folder, num_buckets=num_buckets)
-        orders.append(list(collect(folder, num_buckets=num_buckets)))
-    assert orders[0] == orders[1] == orders[2]
-    assert len(orders[0]) == 3000
+def collected(folder, num_buckets: int) -> list[tuple[int, int]]:
+    parts = [read_bucket(folder, bucket, num_buckets, ROW_TYPE) for bucket in range(num_buckets)]
+    return [(int(row["key"]), int(row["value"][2])) for row in np.concatenate(parts)]
+
+
+@given(
+    blocks=st.lists(st.lists(keyed, max_size=3), max_size=3),
+    num_buckets=st.integers(1, 7),
+    run_bytes=st.sampled_from([1, 100, 1 << 20]),
+)
+@settings(max_examples=60, deadline=None)
+def test_rows_come_back_in_the_order_of_their_keys(
+    tmp_path_factory, blocks, num_buckets, run_bytes
+):
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffling, "RUN_BYTES", run_bytes)
+        for number, parts in enumerate(blocks):
+            write_runs(map(make_rows, parts), str(folder / f"{number:06d}"), num_buckets)
+    everything = sorted(itertools.chain.from_iterable(itertools.chain.from_iterable(blocks)))
+    assert collected(folder, num_buckets) == everything
+
+
+@given(num_buckets=st.integers(1, 5000), key=keys)
+def test_a_key_lies_in_its_bucket(num_buckets, key):
+    bounds = bucket_bounds(num_buckets)
+    bucket = int(np.searchsorted(bounds, np.uint64(key), side="right"))
+    assert bucket == key * num_buckets >> KEY_BITS
+
+
+def test_equal_keys_are_sorted_by_content():
+    items = [(7, 2), (7, 1), (3, 9), (7, 3)]
+    for given_order in itertools.permutations(items):
+        assert in_order(make_rows(given_order)).tobytes() == make_rows(sorted(items)).tobytes()
 
 
 def test_every_order_is_equally_likely(tmp_path):
@@ -42,16 +70,22 @@ def test_every_order_is_equally_likely(tmp_path):
     counts = collections.Counter()
     for trial in range(1200):
         folder = tmp_path / str(trial)
-        keyed_records = [(rng.getrandbits(KEY_BITS), name) for name in (b"a", b"b", b"c")]
-        spread(keyed_records, folder, num_buckets=2)
-        counts[b"".join(collect(folder, num_buckets=2))] += 1
+        folder.mkdir()
+        items = [(rng.getrandbits(KEY_BITS), value) for value in range(3)]
+        write_runs([make_rows(items)], str(folder / "0"), 2)
+        counts[tuple(value for _, value in collected(folder, 2))] += 1
     assert len(counts) == 6
     # Chi-squared with 5 degrees of freedom: above 20.5 once in a thousand.
     assert sum((count - 200) ** 2 / 200 for count in counts.values()) < 20.5
 
 
 def test_number_of_buckets_bounds_the_memory():
-    for total in (0, 1, 10**8, 10**11):
+    for total in (0, 1, 10**8, 10**10):
         assert number_of_buckets(total) * shuffling.BUCKET_BYTES > total
+        for parts in (3, 64):
+            found = number_of_buckets(total, num_parts=parts)
+            assert found % parts == 0
+            assert found > 0
     assert number_of_buckets(0) == 1
     assert number_of_buckets(10**14) == shuffling.MAX_BUCKETS
+    assert number_of_buckets(10**14, num_parts=9000) == 9000

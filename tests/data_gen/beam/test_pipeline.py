@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 from generation import SAMPLE_TEXT, make_job, names
 
+from bert_tf.data.index import index_path
 from bert_tf.data.shards import read_description
 from bert_tf.errors import InputError
+from bert_tf.files import read_json
 from data_gen.pipeline import create
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -51,19 +53,24 @@ def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):
     """All of them, in the same order, whatever the number of files; and the same report."""
     local = make_job(tmp_path, vocab_file, block_characters=9000)
     report = create(local)
-    job = dataclasses.replace(local, output_file=str(tmp_path / "beam"), num_workers=2)
-    found = beam_pipeline.create(job, num_shards=3)
+    job = dataclasses.replace(
+        local, output_file=str(tmp_path / "beam"), num_workers=2, num_shards=3
+    )
+    found = beam_pipeline.create(job)
     paths = [tmp_path / f"beam-{i:05d}-of-00003" for i in range(3)]
     assert records(*paths) == records(tmp_path / "out.tfrecord")
     assert found["output_files"] == {str(path): len(records(path)) for path in paths}
     assert json.loads((tmp_path / "report_beam.json").read_text()) == found
     assert {**found, "output_files": 0} == {**report, "output_files": 0}
     made = [path.name for path in paths]
-    described = [f"info_{name}.json" for name in ("out.tfrecord", *made)]
+    described = [f"{kind}_{name}.json" for kind in ("index", "info")
+                 for name in ("out.tfrecord", *made)]  # fmt: skip
     expected = {"out.tfrecord", "report_out.tfrecord.json", *made, *described, "report_beam.json"}
     assert set(names(tmp_path)) == expected
     data = read_description(str(paths[1]))
     assert (data.shard, data.num_shards, data.num_records) == (2, 3, len(records(paths[1])))
+    index = read_json(index_path(str(paths[1])))
+    assert (index["num_bytes"], sum(index["block_records"])) == (data.num_bytes, data.num_records)
     assert (data.num_bytes, data.do_lower_case) == (paths[1].stat().st_size, True)
     with pytest.raises(InputError, match="2 more are there"):
         beam_pipeline.create(job)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from generation import SAMPLE_TEXT, make_job
 
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns
+from bert_tf.files import expand_patterns, read_json
 from data_gen import shuffling
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
@@ -94,17 +94,18 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
         sizes[block] = num_documents
     ends = np.cumsum([0, *(sizes[i] for i in range(len(sizes)))]).tolist()
     shards = steps.Shards([range(*ends[i : i + 2]) for i in range(len(sizes))], num_shards)
-    packed = collections.defaultdict(list)
+    rows = collections.defaultdict(list)
     for block in reversed(range(len(sizes))):
-        keyed = steps.keyed_records(plan, block, shards, run_folder, counts)
-        for shard, part in shuffling.in_buckets(keyed, num_shards):
-            packed[shard].append(part)
+        keyed = steps.keyed_rows(plan, block, shards, run_folder, counts)
+        for shard, part in steps.in_shards(keyed, num_shards):
+            rows[shard].append(part)
     written = []
     for shard in range(num_shards):
         path = str(tmp_path / f"shard{shard}")
-        number = steps.write_shard(path, packed[shard])
+        number = steps.write_shard(path, rows[shard], plan)
         written += [item.numpy() for item in tf.data.TFRecordDataset(path)]
         assert len(written) >= number > 0
+        assert sum(read_json(f"{path}.index")["block_records"]) == number
     assert not list(tmp_path.rglob("*.incomplete"))
     return written, counts
 
@@ -112,7 +113,7 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
 @pytest.mark.parametrize("block_characters", [9000, 1 << 30])
 def test_the_steps_make_the_local_records(tmp_path, vocab_file, block_characters, monkeypatch):
     """In many blocks, and in a single one, which has another way."""
-    monkeypatch.setattr(shuffling, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(shuffling, "RUN_BYTES", 20_000)
     job = make_job(tmp_path, vocab_file, block_characters=block_characters)
     report = create(dataclasses.replace(job, output_file=str(tmp_path / "local")))
     expected = [item.numpy() for item in tf.data.TFRecordDataset(str(tmp_path / "local"))]
@@ -124,7 +125,10 @@ def test_the_steps_make_the_local_records(tmp_path, vocab_file, block_characters
     assert {name: counts[name] for name in report["dropped"]} == report["dropped"]
 
 
-def test_packing():
-    keyed = [(0, b""), (2**64 - 1, b"abc"), (5, bytes(300))]
-    assert list(shuffling.unpack(b"".join(shuffling.pack(*item) for item in keyed))) == keyed
-    assert [shuffling.bucket_of(key, 7) for key, _ in keyed] == [0, 6, 0]
+def test_a_shard_without_records(tmp_path, vocab_file):
+    job, _ = check_vocabulary(make_job(tmp_path, vocab_file))
+    reader = DocumentReader(expand_patterns(job.input_file), input_format="text")
+    plan = make_plan(job, reader, tmp_path)
+    assert steps.write_shard(str(tmp_path / "shard"), [], plan) == 0
+    assert (tmp_path / "shard").read_bytes() == b""
+    assert read_json(str(tmp_path / "shard.index"))["num_bytes"] == 0

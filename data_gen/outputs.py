@@ -1,0 +1,220 @@
+"""The files of a run: records with a description and an index beside each, and what is left of a
+run that was killed.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import tensorflow as tf
+
+from bert_tf.config import typed
+from bert_tf.data.index import IndexBuilder, index_path
+from bert_tf.data.records import DataDescription, description_path
+from bert_tf.errors import InputError
+from bert_tf.files import (
+    gfile,
+    hidden_sibling,
+    is_file,
+    is_remote,
+    locked,
+    path_errors,
+    read_json,
+    whole_file,
+)
+
+
+def shard_path(output_file: str, shard: int, num_shards: int) -> str:
+    """The name of a shard, which counts from 0.
+
+    >>> shard_path("data/train", 2, 64)
+    'data/train-00002-of-00064'
+    """
+    return f"{output_file}-{shard:05d}-of-{num_shards:05d}"
+
+
+def output_paths(output_file: str, num_shards: int) -> list[str]:
+    """The files to write: the shards of one name, or for 0 the names between commas.
+
+    Raises:
+      InputError: no name or several are given for shards.
+    """
+    if not num_shards:
+        return output_file.split(",")
+    if "," in output_file or not os.path.basename(output_file):
+        raise InputError(
+            f"--output_file={output_file} with --num_shards={num_shards}",
+            "one name, which the names of all files begin with",
+            "give one such name, or leave out --num_shards",
+        )
+    return [shard_path(output_file, shard, num_shards) for shard in range(num_shards)]
+
+
+def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None:
+    """Makes the folders of the outputs.
+
+    Raises:
+      InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
+    """
+    inputs, outputs = set(map(_real_path, input_files)), list(map(_real_path, output_files))
+    for path, real_path in zip(output_files, outputs, strict=True):
+        if not path or outputs.count(real_path) > 1 or real_path in inputs:
+            raise InputError(
+                f"--output_file={','.join(output_files)}",
+                "names of files, separated by commas, each once, none of them an input",
+                f"correct {path!r}",
+            )
+        with path_errors(path, "written"):
+            gfile().makedirs(os.path.dirname(path) or ".")
+
+
+def _real_path(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+class RecordFile(contextlib.ExitStack):
+    """A TFRecord file that is being written, with its description and its index.
+
+    After `finish` they get their names when it exits, the records last.
+    """
+
+    def __init__(self, path: str):
+        super().__init__()
+        self.path, self.num_records = path, 0
+        self._name, self._description, self._index = (
+            self.enter_context(whole_file(name))
+            for name in (path, description_path(path), index_path(path))
+        )
+        self._builder = IndexBuilder()
+        self._open = self.enter_context(contextlib.ExitStack())
+        self._writer = self._open.enter_context(tf.io.TFRecordWriter(self._name))
+
+    def write(self, record: bytes) -> None:
+        """Adds a serialized record."""
+        self._writer.write(record)
+        self._builder.add(len(record))
+        self.num_records += 1
+
+    def finish(self, describe: Callable[..., DataDescription]) -> None:
+        """Completes the files; `describe` makes a description of the file's numbers."""
+        self._open.close()
+        index = self._builder.finish()
+        description = describe(
+            num_records=self.num_records, num_bytes=gfile().stat(self._name).length
+        )
+        for name, made in ((self._description, description), (self._index, index)):
+            with gfile().GFile(name, "w") as file:
+                file.write(made.to_json_string())
+
+
+def write_in_turn(
+    paths: Sequence[str], records: Iterable[bytes], describe: Callable[..., DataDescription]
+) -> dict[str, int]:
+    """Writes records to TFRecord files in turn, as the original does: all files appear, or none.
+
+    Args:
+      paths: the files.
+      records: serialized.
+      describe: makes the description of a file of its number and size.
+
+    Returns:
+      The number of records of each file.
+
+    Raises:
+      InputError: a file cannot be written; before the first record is taken.
+    """
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(RecordFile(path)) for path in paths]
+        for record, file in zip(records, itertools.cycle(files), strict=False):
+            file.write(record)
+        for shard, file in enumerate(files, start=1):
+            file.finish(functools.partial(describe, shard=shard, num_shards=len(paths)))
+    return {file.path: file.num_records for file in files}
+
+
+# ------------------------------------------------------------------------- what is there already
+
+
+def finished_shards(
+    output_file: str, num_shards: int, describe: Callable[..., DataDescription]
+) -> dict[str, int]:
+    """The shards that an earlier run finished, and the number of records of each.
+
+    Args:
+      output_file: what their names begin with.
+      num_shards: how many there will be.
+      describe: makes the description of a shard of its number and size, as this run would.
+
+    Raises:
+      InputError: a file there is no shard of this run: it has another number of shards, another
+        description, or none.
+    """
+    finished, paths = {}, output_paths(output_file, num_shards)
+    remedy = (
+        "give the command that the others were made with; or remove all of them, or give another "
+        "--output_file"
+    )
+    if others := set(gfile().glob(f"{output_file}-*-of-*")) - set(paths):
+        raise InputError(
+            f"--num_shards={num_shards}, where {min(others)} is there", "shards of one run", remedy
+        )
+    for shard, path in enumerate(paths, start=1):
+        if not is_file(path):
+            continue
+        source = description_path(path)
+        made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
+        ours = describe(shard=shard, num_shards=num_shards, num_records=made.num_records,
+                        num_bytes=gfile().stat(path).length)  # fmt: skip
+        for field in dataclasses.fields(DataDescription):
+            theirs, expected = getattr(made, field.name), getattr(ours, field.name)
+            if theirs != expected:
+                raise InputError(
+                    f"{path}, a shard with the {field.name} {theirs}",
+                    f"{expected}, as of this command",
+                    remedy,
+                )
+        finished[path] = made.num_records
+    return finished
+
+
+@contextlib.contextmanager
+def working_folder(
+    output_file: str, temp_dir: str | None, *, keep: bool = False
+) -> Iterator[pathlib.Path]:
+    """A local folder; removed at the end, or by the next run if this one is killed.
+
+    Args:
+      output_file: what is made; by one run at a time.
+      temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
+        in the system's folder for temporary files.
+      keep: whether what a run leaves that fails or is killed is kept for the next one.
+
+    Raises:
+      InputError: the folder cannot be made, or another run is using it.
+    """
+    folder = pathlib.Path(hidden_sibling(output_file, "working"))
+    if temp_dir or is_remote(output_file):
+        name = output_file.replace("://", "_").replace("/", "_") + ".working"
+        folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
+    with locked(output_file, parents=True), locked(str(folder), folder=True):
+        if not keep:
+            clear(folder)
+        try:
+            yield folder
+        except BaseException:
+            if not keep:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def clear(folder: pathlib.Path) -> None:
+    """Empties a working folder, but for its lock."""
+    for left_over in set(folder.iterdir()) - {folder / ".lock"}:
+        shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()

@@ -1,0 +1,85 @@
+"""Pre-training instances in plain Python, one draw of `random.Random` after the other.
+
+What data_gen makes with many draws at a time; in the order of the original.
+"""
+
+import random
+
+SPECIAL = 3  # [CLS], [SEP], [SEP]
+
+
+def instances(documents, settings, vocab, rng: random.Random, corpus=None, first_document=0):
+    """Yields (input ids, masked positions, their ids, length of A, whether B is random)."""
+    corpus = documents if corpus is None else corpus
+    for _ in range(settings.dupe_factor):
+        for index, document in enumerate(documents, start=first_document):
+            for a, b, is_random in pairs(document, index, corpus, settings, rng):
+                ids = [vocab["[CLS]"], *a, vocab["[SEP]"], *b, vocab["[SEP]"]]
+                yield *masked(ids, len(a), settings, vocab, rng), len(a), is_random
+
+
+def pairs(document, index, corpus, settings, rng):
+    """Yields (A, B, whether B is random)."""
+    room = settings.max_seq_length - SPECIAL
+    target = rng.randint(2, room) if rng.random() < settings.short_seq_prob else room
+    begin = 0
+    while begin < len(document):
+        end = begin + 1
+        while end < len(document) and sum(map(len, document[begin:end])) < target:
+            end += 1
+        a_end = begin + (rng.randint(1, end - begin - 1) if end - begin >= 2 else 1)
+        a, b = joined(document[begin:a_end]), joined(document[a_end:end])
+        is_random = end - begin == 1 or rng.random() < 0.5
+        if is_random:
+            b, end = elsewhere(index, corpus, target - len(a), rng), a_end
+        begin = end
+        while len(a) + len(b) > room:
+            longer = a if len(a) > len(b) else b
+            longer.pop(0 if rng.random() < 0.5 else -1)
+        yield a, b, is_random
+
+
+def joined(sentences):
+    """Their tokens."""
+    return [token for sentence in sentences for token in sentence]
+
+
+def elsewhere(index, corpus, wanted, rng):
+    """Sentences of another document."""
+    for _ in range(10):
+        number = rng.randint(0, len(corpus) - 1)
+        if number != index:
+            break
+    tokens = []
+    for sentence in corpus[number][rng.randint(0, len(corpus[number]) - 1) :]:
+        tokens += sentence
+        if len(tokens) >= wanted:
+            break
+    return tokens
+
+
+def masked(ids, length_a, settings, vocab, rng):
+    """(ids after masking, positions, labels)."""
+    number = max(1, round(len(ids) * settings.masked_lm_prob))
+    number = min(settings.max_predictions_per_seq, number)
+    pieces = list(vocab)
+    groups = []
+    for position, token in enumerate(ids):
+        if position in (0, length_a + 1, len(ids) - 1):
+            continue
+        continues = settings.do_whole_word_mask and pieces[token].startswith("##")
+        if groups and continues:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    rng.shuffle(groups)
+    shown, chosen = list(ids), []
+    for group in groups:
+        if len(chosen) < number and len(chosen) + len(group) <= number:
+            chosen += group
+    for position in chosen:
+        if rng.random() < 0.8:
+            shown[position] = vocab["[MASK]"]
+        elif rng.random() >= 0.5:
+            shown[position] = rng.randint(0, len(vocab) - 1)
+    return shown, sorted(chosen), [ids[position] for position in sorted(chosen)]
