@@ -23,7 +23,6 @@ from bert_tf.checkpoints.tf1 import (
     CheckpointReader,
     checkpoint_name,
     find_checkpoint,
-    warn_of_changed_settings,
 )
 from bert_tf.errors import InputError
 
@@ -437,15 +436,6 @@ def test_run_settings(tmp_path):
     pathlib.Path(prefix + DATA).write_bytes(b"")
     with pytest.raises(InputError, match="which cannot be read"):
         CheckpointReader(prefix).run_settings()
-
-
-def test_warn_of_changed_settings(caplog):
-    with caplog.at_level("WARNING", logger="absl"):
-        warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
-        assert not caplog.records
-        warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Resuming with seed 4; the run was started with 3.")
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
