@@ -29,6 +29,7 @@ from bert_tf.training.distribution import (
     check_same_step,
     distributed_batches,
     on_remote_host,
+    on_this_host,
     remote_hosts,
 )
 from bert_tf.training.logging import TrainingLog
@@ -337,8 +338,8 @@ class Trainer:
     def state(self, step: int, run_settings: Mapping[str, Any]) -> dict[str, Any]:
         """All that a run needs to go on: weights, moments, step, and settings to compare.
 
-        It is in the memory of this host, and later steps do not change it: TensorFlow copies a
-        weight of this host's CPU before it updates one whose value is still in use.
+        The values are in this host's memory, and later steps do not change them: TensorFlow copies
+        a weight of a CPU when a step updates it while its value is still in use.
         """
         tensors: dict[str, Any] = {
             tf1.GLOBAL_STEP: np.int64(step),
@@ -349,9 +350,7 @@ class Trainer:
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
         if self.training_step.loss_scale:
             tensors |= self.training_step.loss_scale.variables
-        with tf.device("CPU:0"):
-            values = [tf.identity(v) if isinstance(v, tf.Variable) else v for v in tensors.values()]
-        return dict(zip(tensors, values, strict=True))
+        return {n: on_this_host(v) if isinstance(v, tf.Variable) else v for n, v in tensors.items()}
 
     def restore(self, folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> int:
         """Loads the folder's latest checkpoint into model and moments; returns its step, or 0.
