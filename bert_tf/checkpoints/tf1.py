@@ -314,9 +314,8 @@ class CheckpointFolder:
             yield
         except BaseException:
             if self._saving is not None:
-                futures.wait([self._saving])  # no barrier: other processes may not come here
-                if error := self._saving.exception():
-                    logging.warning("%s", error)
+                if error := self._saving.exception():  # waits, but for no other process:
+                    logging.warning("%s", error)  # they may not come here
                 self._saving = None
             raise
         self.wait()

@@ -6,13 +6,14 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from concurrent import futures
 
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import pretraining_model
+from bert_tf import cluster, pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import RecordBatches
@@ -75,8 +76,9 @@ def train(trainer: Trainer, batches, folder, **changes) -> list[int]:
         steps.append(step)
         on_stop(step)
 
+    run = folder if isinstance(folder, CheckpointFolder) else CheckpointFolder(folder)
     given = {"intervals": INTERVALS, "num_train_steps": STEPS, "run_settings": {}} | changes
-    trainer.train(batches, folder=CheckpointFolder(folder), on_stop=note, **given)
+    trainer.train(batches, folder=run, on_stop=note, **given)
     return steps
 
 
@@ -176,14 +178,8 @@ def test_an_evaluation_finds_the_checkpoint_of_its_step(trainer, batches, folder
         assert run.latest().endswith(f"-{step}")
         return {"loss": 0.5}
 
-    trainer.train(
-        batches,
-        num_train_steps=STEPS,
-        folder=run,
-        intervals=dataclasses.replace(INTERVALS, eval_steps=4),
-        run_settings={},
-        evaluate=evaluate,
-    )
+    intervals = dataclasses.replace(INTERVALS, eval_steps=4)
+    train(trainer, batches, run, intervals=intervals, evaluate=evaluate)
     assert found == {0: 2, 4: 0}
 
 
@@ -194,39 +190,35 @@ def full(*args, **kwargs):
     raise tf.errors.ResourceExhaustedError(None, None, "no space left")
 
 
-def fail_at(step: int, monkeypatch) -> threading.Event:
-    """Lets the thread fail with the checkpoint of a step; the event tells when it has."""
-    write, failed = CheckpointFolder._write, threading.Event()
+def fail_at(step: int, monkeypatch) -> None:
+    """Lets the thread fail with the checkpoint of a step."""
+    write = tf1.write_checkpoint
 
-    def broken(folder, now, tensors):
+    def broken(prefix, *args, **kwargs):
         with monkeypatch.context() as patch:
-            if now == step:
+            if tf1.step_of(prefix) == step:
                 patch.setattr(tf.raw_ops, "SaveV2", full)
-            try:
-                write(folder, now, tensors)
-            finally:
-                failed.set()
+            write(prefix, *args, **kwargs)
 
-    monkeypatch.setattr(CheckpointFolder, "_write", broken)
-    return failed
+    monkeypatch.setattr(tf1, "write_checkpoint", broken)
 
 
 def test_an_error_of_the_thread_ends_the_run_at_the_next_stop(
     trainer, batches, folder, monkeypatch
 ):
-    failed, steps = fail_at(2, monkeypatch), []
+    fail_at(2, monkeypatch)
+    run, steps = CheckpointFolder(folder), []
 
     def on_stop(step):
         steps.append(step)
         if step == 3:
-            assert failed.wait(60)
+            futures.wait([run._saving])
 
     with pytest.raises(InputError, match=r"step 2 cannot be written \(no space left") as caught:
-        train(trainer, batches, folder, on_stop=on_stop)
-    assert steps in ([1, 2, 3], [1, 2, 3, 4])  # the event comes just before the thread's end
+        train(trainer, batches, run, on_stop=on_stop)
+    assert steps == [1, 2, 3]
     assert f"resumes from {folder}/model.ckpt-0" in caught.value.remedy
     assert not files_of(folder, 2)
-    assert not files_of(folder, 4)
     assert not (folder / "incomplete_checkpoint").exists()
 
 
@@ -237,7 +229,7 @@ def test_an_error_of_the_last_checkpoint_is_one_of_the_run(trainer, batches, fol
     assert CheckpointFolder(folder).latest().endswith("-4")
 
 
-def ends_by(how: str, monkeypatch) -> tuple[type | None, dict]:
+def ends_by(how: str) -> tuple[type | None, dict]:
     """What ends a run after step 3 while the checkpoint of step 2 is written, or of step 6."""
 
     def at_3(action: Callable[[], None]) -> dict:
@@ -270,7 +262,7 @@ def test_no_end_comes_before_the_checkpoint_is_whole(
     trainer, batches, folder, in_turn, monkeypatch, how, held, latest
 ):
     writing = Writing(monkeypatch, held)
-    error, changes = ends_by(how, monkeypatch)
+    error, changes = ends_by(how)
     writing.let_go(after=5 * LATE)
     if error:
         with pytest.raises(error):
@@ -283,3 +275,15 @@ def test_no_end_comes_before_the_checkpoint_is_whole(
     monkeypatch.undo()
     assert train(trainer, batches, folder) == list(range(latest + 1, STEPS + 1))
     assert files_of(folder, 6) == files_of(in_turn, 6)
+
+
+def test_processes_have_waited_for_each_other_when_a_run_ends(
+    trainer, batches, folder, monkeypatch
+):
+    """Each says that there is a checkpoint, of which only the chief knows."""
+    barriers = []
+    monkeypatch.setattr(cluster, "barrier", lambda: barriers.append(len(files_of(folder, 3))))
+    error, changes = ends_by("sigterm")
+    with pytest.raises(error):
+        train(trainer, batches, folder, **changes)
+    assert barriers == [0, 2]  # after the checkpoints of steps 2 and 3
