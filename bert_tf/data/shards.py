@@ -15,6 +15,7 @@ from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf import cluster
 from bert_tf.config import typed
+from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES
 from bert_tf.data.records import DataDescription, Record, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -28,8 +29,6 @@ from bert_tf.files import (
 )
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
-# A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
-LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
 LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 
 
@@ -188,7 +187,7 @@ def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
 # ---------------------------------------------------------------------------- description
 
 # Of data generation, beside records; a wide pattern such as data/* matches them too.
-_BESIDE_RECORDS = re.compile(r"(?:info|report)_.*\.json")
+_BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 # What the files of one run must have in common.
 _IN_COMMON = ("do_lower_case", "vocab_sha256", "max_seq_length", "max_predictions_per_seq")
 
