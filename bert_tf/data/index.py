@@ -11,13 +11,19 @@ same whether they are noted while the records are written, or found later.
 import dataclasses
 import itertools
 import json
+import mmap
 import os
+import struct
+import sys
+from collections.abc import Callable
 
 from bert_tf.config import declared
 
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+LENGTH = struct.Struct("<Q")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,7 @@ class IndexBuilder:
 
     def add(self, record_bytes: int) -> None:
         """One more record, of so many bytes without its frame."""
-        self._bytes += HEADER_BYTES + record_bytes + FOOTER_BYTES
+        self._bytes += record_bytes + FRAME_BYTES
         self._records += 1
         if self._bytes - self._ends[-1][0] >= BLOCK_BYTES:
             self._ends.append((self._bytes, self._records))
@@ -77,3 +83,61 @@ def index_path(path: str) -> str:
     """
     folder, name = os.path.split(path)
     return os.path.join(folder, f"index_{name}.json")
+
+
+# ---------------------------------------------------------------------------- finding blocks
+
+
+def find_blocks(num_bytes: int, read: Callable[[int], memoryview]) -> BlockIndex | None:
+    """The blocks of a file that has no index, from the lengths that its records begin with.
+
+    Args:
+      num_bytes: of the file.
+      read: gives some bytes from a place on, at least eight if the file has so many.
+
+    Returns:
+      The index; None if the lengths do not lead to the end of the file, which is damaged then.
+    """
+    blocks, position, begin, records = [], 0, 0, 0
+    data, first, last = memoryview(b""), 0, -LENGTH_BYTES
+    while position < num_bytes:
+        if position > last:  # its length is not in `data`
+            data, first = read(position), position
+            last = first + len(data) - LENGTH_BYTES
+            if position > last:
+                return None
+        position += LENGTH.unpack_from(data, position - first)[0] + FRAME_BYTES
+        records += 1
+        if position - begin >= BLOCK_BYTES:
+            blocks.append((position - begin, records))
+            begin, records = position, 0
+    if position > num_bytes:
+        return None
+    if records:
+        blocks.append((position - begin, records))
+    sizes, numbers = zip(*blocks, strict=True) if blocks else ((), ())
+    return BlockIndex(num_bytes=num_bytes, block_bytes=sizes, block_records=numbers)
+
+
+def find_local_blocks(path: str) -> BlockIndex | None:
+    """`find_blocks` of a local file."""
+    num_bytes = os.path.getsize(path)
+    if not num_bytes:
+        return find_blocks(0, lambda _: memoryview(b""))
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+    ):
+        return find_blocks(num_bytes, lambda position: data[position:])
+
+
+def main() -> None:
+    """As a process of its own: finds the blocks of the files that it is given, a line for each."""
+    for path in sys.argv[1:]:
+        index = find_local_blocks(path)
+        print(json.dumps(index and dataclasses.asdict(index)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

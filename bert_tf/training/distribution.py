@@ -11,7 +11,7 @@ from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
@@ -151,7 +151,7 @@ def _tpu_strategy(
 
 
 def distributed_batches(
-    strategy: tf.distribute.Strategy, batches: RecordBatches, *, start: int = 0
+    strategy: tf.distribute.Strategy, batches: Batches, *, start: int = 0
 ) -> Iterator[Any]:
     """An iterator over batches, each split evenly over the replicas.
 
