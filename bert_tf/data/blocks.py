@@ -1,6 +1,7 @@
 """TFRecord files read by blocks: their indexes, and the records of a block in one go."""
 
 import concurrent.futures
+import contextlib
 import functools
 import itertools
 import json
@@ -14,12 +15,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+# Where a function runs TensorFlow does not let choose otherwise; test_lane_batches.py covers it.
+from tensorflow.python.eager import context
+
 import bert_tf
 from bert_tf import cluster
 from bert_tf.config import typed
 from bert_tf.data import index
 from bert_tf.data.index import BlockIndex, index_path
-from bert_tf.data.records import Record
+from bert_tf.data.records import Record, untuned
 from bert_tf.data.shards import check_described, empty_file, read_records, record_paths
 from bert_tf.errors import InputError
 from bert_tf.files import READ_BYTES, is_file, is_remote, path_errors, read_json, write_text
@@ -84,11 +88,13 @@ class BlockFiles:
         """
         path = self.paths[self._file_of(block)]
         offset, num_bytes = int(self._offsets[block]), int(self._bytes[block])
-        with tf.device("CPU:0"):
+        # In this thread: those of TensorFlow may all be waiting for what is read here.
+        in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
+        with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
             found = _block_reader()(path, offset, num_bytes, first, count)
-        if len(found) < count:
-            self._refuse(block, path)
-        return found
+            if len(found) == count:
+                return found
+        raise self._unreadable(block, path)
 
     def _file_of(self, block: int) -> int:
         return int(np.searchsorted(self._first_blocks, block, side="right")) - 1
@@ -101,14 +107,14 @@ class BlockFiles:
         serialized, _ = next(read_records(path))
         self.record.check_kind(serialized, where=f"{path}, record 1")
 
-    def _refuse(self, block: int, path: str) -> None:
-        """Raises the `InputError` of a block that could not be read whole."""
+    def _unreadable(self, block: int, path: str) -> InputError:
+        """The error of a block that could not be read whole."""
         with path_errors(path):
             size = tf.io.gfile.stat(path).length
         file = self._file_of(block)
         if size != self._indexes[file].num_bytes:
             says = f"{size} bytes instead of {self._indexes[file].num_bytes}"
-            raise InputError(
+            return InputError(
                 f"{path}, which has changed since it was opened ({says})",
                 "files that stay as they were when the run began",
                 "restore the file and run the same command again",
@@ -116,8 +122,8 @@ class BlockFiles:
         before = int(self._first_rows[block] - self._first_rows[self._first_blocks[file]])
         records = read_records(path, int(self._offsets[block]), before)
         for _ in itertools.islice(records, int(self.block_records[block])):
-            pass
-        raise InputError(
+            pass  # raises the error of a damaged record
+        return InputError(
             f"{path}, of which {self.where(block, 0)} could not be read at first and now can",
             "files that can be read at any time",
             "run the same command again: it goes on from its last checkpoint",
@@ -130,21 +136,20 @@ def _joined(numbers: Iterable[Sequence[int]]) -> np.ndarray:
 
 @functools.cache
 def _block_reader() -> Callable:
-    """Traced once. Errors end the records early: the caller counts them, and finds the reason."""
+    """Reads consecutive records of a block; traced once."""
     number = tf.TensorSpec([], tf.int64)
+    signature = [tf.TensorSpec([], tf.string), number, number, number, number]
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.string), number, number, number, number])
+    @tf.function(input_signature=signature, autograph=False)
     def read(path, offset, num_bytes, first, count):
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=[path], compression_type="", buffer_size=num_bytes, byte_offsets=[offset]
         )
         dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
-        dataset = dataset.take(first + count).ignore_errors().skip(first).batch(count)
         options = tf.data.Options()
-        options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
-        none = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string))
-        return dataset.concatenate(none).take(1).with_options(options).get_single_element()
+        dataset = dataset.take(first + count).skip(first).batch(count).with_options(options)
+        return untuned(dataset).get_single_element()
 
     return read
 

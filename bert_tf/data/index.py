@@ -23,6 +23,7 @@ BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 LENGTH = struct.Struct("<Q")
 
 
@@ -111,10 +112,10 @@ def find_blocks(num_bytes: int, read: Callable[[int], memoryview]) -> BlockIndex
         if position - begin >= BLOCK_BYTES:
             blocks.append((position - begin, records))
             begin, records = position, 0
-    if position > num_bytes:
-        return None
     if records:
         blocks.append((position - begin, records))
+    if position > num_bytes or any(size > BLOCK_BYTES + LONGEST_RECORD for size, _ in blocks):
+        return None
     sizes, numbers = zip(*blocks, strict=True) if blocks else ((), ())
     return BlockIndex(num_bytes=num_bytes, block_bytes=sizes, block_records=numbers)
 

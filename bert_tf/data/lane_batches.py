@@ -19,7 +19,7 @@ from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.lanes import Lanes, Window, number_of_lanes
 from bert_tf.errors import InputError
 
-NUMBERS_AT_ONCE = 1 << 21  # that are parsed at a time, in all features
+ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # most that are parsed at a time, in all features
 READERS = 8  # threads; more than processors, as remote files take their time
 
 
@@ -53,7 +53,8 @@ class LaneBatches(Batches):
         self.num_lanes = 1 if seed is None else number_of_lanes(batch_size, blocks)
         self._lanes = Lanes(files.block_records, num_lanes=self.num_lanes, seed=seed)
         numbers = sum(feature.size for feature in files.record.features)
-        self._batches_at_once = max(1, NUMBERS_AT_ONCE // numbers // batch_size)
+        rows_at_once = min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers)
+        self._batches_at_once = max(1, rows_at_once // batch_size)
 
     def fingerprint(self) -> int:
         """The fingerprint of the files."""

@@ -15,7 +15,7 @@ from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf import cluster
 from bert_tf.config import typed
-from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES
+from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, LONGEST_RECORD
 from bert_tf.data.records import DataDescription, Record, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -28,8 +28,6 @@ from bert_tf.files import (
     whole_file,
 )
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
-
-LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 
 
 class RecordFiles:
