@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 
-from memory import make_iterator, make_trainer
+from memory import make_iterator, make_trainer, peak_bytes
 
 
 @dataclasses.dataclass
@@ -61,13 +61,15 @@ def main() -> None:
     """Saves of both kinds, turn by turn -> a table."""
     options = parse_options()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        saves, size = measure(options, folder)
+        saves, size, start = measure(options, folder)
     step = statistics.median(seconds for save in saves for seconds in save.undisturbed())
     print(
         f"L{options.layers} H{options.hidden_size}: {size / 1e9:.2f} GB a checkpoint; "
         f"{os.cpu_count()} cores; a step of {options.train_batch_size} x "
         f"{options.max_seq_length} takes {step:.2f} s, {1 / step:.2f} steps/s"
     )
+    peak = peak_bytes() / 1e9
+    print(f"peak memory: {start / 1e9:.2f} GB before the first save, {peak:.2f} at the end")
     print(f"{'save':12}{'pause':>15}{'next step':>15}{'in all':>15}{'writing':>15}{'steps/s':>9}")
     for in_background in (False, True):
         report([save for save in saves if save.in_background == in_background], step)
@@ -89,8 +91,8 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int]:
-    """The saves of a run, and the bytes of a checkpoint."""
+def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int, int]:
+    """The saves of a run, the bytes of a checkpoint, and the peak memory before the first."""
     from bert_tf.checkpoints.tf1 import CheckpointFolder
     from bert_tf.training.logging import TrainingLog
     from bert_tf.training.settings import Intervals
@@ -99,6 +101,7 @@ def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int]:
     import numpy as np
 
     saves: list[Save] = []
+    start = 0
 
     class Folder(CheckpointFolder):
         """Every other save is one in the foreground."""
@@ -132,10 +135,11 @@ def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int]:
         if intervals.is_due(step + 1, options.steps) and step + 1 < last:
             run.wait()  # the thread has ended long before, if there are enough steps in between
             saves.append(Save(len(saves) % 2 == 1, end))
+            start = start or peak_bytes()
         stops.at(step + 1, lambda: False)
     run.wait()
     size = sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder) if "ckpt" in name)
-    return saves, size
+    return saves, size, start
 
 
 def report(saves: list[Save], step: float) -> None:
