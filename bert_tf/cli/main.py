@@ -85,7 +85,12 @@ def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
 
 
 def warn_or_traceback(lost: Any) -> None:
-    """For errors at the very end: a temporary file of TensorFlow's that cannot be removed, say."""
+    """For errors at the very end: a temporary file of TensorFlow's that cannot be removed, say.
+
+    A signal that comes there ends nothing any more; one that is lost before, `_end_when_stuck` has.
+    """
+    if isinstance(lost.exc_value, Stopped):
+        return
     if is_system_error(lost.exc_value):
         logging.warning("%s", first_line(lost.exc_value))
     else:

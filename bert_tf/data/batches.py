@@ -129,8 +129,9 @@ class Batches:
         try:
             yield
         except tf.errors.OpError:
-            if self.error:
-                raise self.error from None
+            error, self.error = self.error, None  # whose frames hold the threads of the reading
+            if error:
+                raise error from None
             raise
 
 

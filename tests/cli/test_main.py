@@ -147,6 +147,8 @@ def main(argv):
             file.write("x" * 10**6)
     elif argv[1] == "clean up":
         atexit.register(os.remove, "/nowhere/file")
+    elif argv[1] == "end late":
+        atexit.register(os.kill, os.getpid(), 15)
     elif argv[1] == "load TensorFlow":
         runtime.load_tensorflow()
     elif argv[1] == "go on for long":
@@ -180,6 +182,7 @@ ENDINGS = {  # after the command: its exit code, and what it says
     "'read a bad sector'": (1, "To do: check it (dmesg names the device)"),
     "'take memory'": (1, "To do: for memory: smaller batches"),
     "--help >/dev/full": (1, "No space left on device"),
+    "'end late'": (0, ""),
     "'clean up' | wc -c": (0, "] [Errno 2] No such file"),
     "--help | head -0": (0, ""),
 }
