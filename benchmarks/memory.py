@@ -91,6 +91,17 @@ def peak_bytes() -> int:
 
 def make_step(options: argparse.Namespace):
     """A function that takes one step of the shipped training loop."""
+    trainer, iterator, steps = make_trainer(options), make_iterator(options), itertools.count()
+
+    def take_step() -> None:
+        now = next(steps)
+        trainer.run_steps(iterator, now, now + 1)
+
+    return take_step
+
+
+def make_trainer(options: argparse.Namespace):
+    """The shipped trainer of a pre-training model, its weights random."""
     import bert_tf
     from bert_tf.modeling import losses, models
     from bert_tf.training import optimization, settings
@@ -107,7 +118,7 @@ def make_step(options: argparse.Namespace):
         max_position_embeddings=max(512, options.max_seq_length),
         type_vocab_size=2,
     )
-    trainer = training.Trainer(
+    return training.Trainer(
         lambda: models.pretraining_model(config, with_losses=True),
         losses.PretrainingObjective(),
         optimization.AdamWeightDecay(
@@ -117,14 +128,13 @@ def make_step(options: argparse.Namespace):
         seed=1,
         step_config=settings.StepConfig(**json.loads(options.computation)),
     )
-    iterator = iter(tf.data.Dataset.from_tensors(random_batch(options)).repeat())
-    steps = itertools.count()
 
-    def take_step() -> None:
-        now = next(steps)
-        trainer.run_steps(iterator, now, now + 1)
 
-    return take_step
+def make_iterator(options: argparse.Namespace):
+    """One batch, again and again."""
+    import tensorflow as tf
+
+    return iter(tf.data.Dataset.from_tensors(random_batch(options)).repeat())
 
 
 def random_batch(options: argparse.Namespace) -> dict:

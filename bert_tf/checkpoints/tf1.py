@@ -8,7 +8,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import keras
@@ -201,6 +202,8 @@ class CheckpointFolder:
     A checkpoint is written under a temporary name and renamed when it is whole, then the
     `checkpoint` file is renamed over the old one. A run killed at any moment finds the latest
     whole one. Of several processes the chief writes, and the others wait for it.
+
+    A thread writes, one checkpoint at a time. `latest` waits until it has done so.
     """
 
     def __init__(self, output_dir: str | os.PathLike, *, keep_max: int = 5):
@@ -216,6 +219,8 @@ class CheckpointFolder:
         self.path = str(output_dir)
         self._keep_max = keep_max
         self._temporary = os.path.join(self.path, "incomplete_checkpoint")
+        self._thread = futures.ThreadPoolExecutor(max_workers=1)
+        self._saving: futures.Future | None = None
         if cluster.is_chief():
             trial = os.path.join(self.path, ".trial")  # one name: what is left of a kill is removed
             with path_errors(self.path, "written"):
@@ -228,8 +233,12 @@ class CheckpointFolder:
 
         Raises:
           InputError: the `checkpoint` file cannot be read, or names a missing checkpoint. To start
-            again would overwrite the run.
+            again would overwrite the run. Or `start_saving` failed.
         """
+        self.wait()
+        return self._latest()
+
+    def _latest(self) -> str | None:
         state = _read_state(self.path)
         if state is None:
             return None
@@ -244,6 +253,7 @@ class CheckpointFolder:
 
     def clear(self) -> None:
         """Removes every checkpoint that the `checkpoint` file names, and that file."""
+        self.wait()
         state = _read_state(self.path)
         if state and cluster.is_chief():
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
@@ -263,28 +273,74 @@ class CheckpointFolder:
         Raises:
           InputError: it cannot be written; for want of space, say. The earlier ones are whole.
         """
-        prefix = os.path.join(self.path, f"model.ckpt-{step}")
-        if cluster.is_chief():
-            try:
-                self._remove_temporary()  # of a run that was killed while it wrote
-                self._save(prefix, tensors)
-            except BaseException as error:
-                with contextlib.suppress(tf.errors.OpError, OSError):
-                    self._remove_temporary()
-                if not is_system_error(error):
-                    raise
-                expected, remedy = remedy_of(error)
-                raise InputError(
-                    f"{self.path}, where the checkpoint of step {step} cannot be written "
-                    f"({first_line(error)})",
-                    expected,
-                    f"{remedy}: it resumes from {self.latest() or 'the beginning'}",
-                ) from None
-        cluster.barrier()
-        return prefix
+        self.start_saving(step, tensors)
+        self.wait()
+        return self._prefix(step)
 
-    def _save(self, prefix: str, tensors: Mapping[str, Any]) -> None:
-        write_checkpoint(prefix, tensors, temporary=self._temporary)
+    def start_saving(self, step: int, tensors: Mapping[str, Any]) -> None:
+        """As `save`, but returns at once; `wait`, or what calls it, raises the error.
+
+        The tensors must keep their values until then.
+        """
+        self.wait()
+        if cluster.is_chief():
+            self._saving = self._thread.submit(self._write, step, tensors)
+        else:
+            self._saving = futures.Future()
+            self._saving.set_result(None)
+
+    def wait(self) -> None:
+        """Returns when the checkpoint of `start_saving` is whole, in every process.
+
+        Raises:
+          InputError: as `save`.
+        """
+        if self._saving is not None:
+            futures.wait([self._saving])
+            self.raise_error()
+            self._saving = None
+            cluster.barrier()
+
+    def raise_error(self) -> None:
+        """Raises the error of `start_saving` if it has failed by now; does not wait."""
+        if self._saving is not None and self._saving.done() and self._saving.exception():
+            saving, self._saving = self._saving, None
+            saving.result()
+
+    @contextlib.contextmanager
+    def whole_at_end(self) -> Iterator[None]:
+        """At its end the checkpoint of `start_saving` is whole, also where an error ends it."""
+        try:
+            yield
+        except BaseException:
+            if self._saving is not None:
+                if error := self._saving.exception():  # waits, but for no other process:
+                    logging.warning("%s", error)  # they may not come here
+                self._saving = None
+            raise
+        self.wait()
+
+    def _write(self, step: int, tensors: Mapping[str, Any]) -> None:
+        """Writes a checkpoint, or nothing at all."""
+        try:
+            self._remove_temporary()  # of a run that was killed while it wrote
+            write_checkpoint(self._prefix(step), tensors, temporary=self._temporary)
+            self._name_latest(self._prefix(step))
+        except BaseException as error:
+            with contextlib.suppress(tf.errors.OpError, OSError):
+                self._remove_temporary()
+            if not is_system_error(error):
+                raise
+            expected, remedy = remedy_of(error)
+            raise InputError(
+                f"{self.path}, where the checkpoint of step {step} cannot be written "
+                f"({first_line(error)})",
+                expected,
+                f"{remedy}: it resumes from {self._latest() or 'the beginning'}",
+            ) from None
+
+    def _name_latest(self, prefix: str) -> None:
+        """Names a whole checkpoint as the latest; removes the oldest."""
         state = _read_state(self.path)
         kept = [p for p in state.all_model_checkpoint_paths if p != prefix] if state else []
         kept.append(prefix)
@@ -303,6 +359,9 @@ class CheckpointFolder:
         lines += [f"all_model_checkpoint_paths: {name}\n" for name in names]
         write_text(os.path.join(self.path, "checkpoint"), "".join(lines))
 
+    def _prefix(self, step: int) -> str:
+        return os.path.join(self.path, f"model.ckpt-{step}")
+
     def _remove_temporary(self) -> None:
         if tf.io.gfile.exists(self._temporary):
             tf.io.gfile.rmtree(self._temporary)
@@ -314,76 +373,7 @@ def _remove_checkpoint(prefix: str) -> None:
             tf.io.gfile.remove(prefix + suffix)
 
 
-# ---------------------------------------------------------------------------- settings of a run
-
-
 def step_of(prefix: str) -> int:
     """The number of updates of one of our checkpoints, model.ckpt-<step>; 0 for others."""
     match = re.search(r"-(\d+)$", prefix)
     return int(match[1]) if match else 0
-
-
-def is_finished(prefix: str) -> bool:
-    """Whether a checkpoint is the last of its run, which has then done all its steps."""
-    return CheckpointReader(prefix).run_settings().get("num_train_steps") == step_of(prefix)
-
-
-def changed_settings(
-    saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
-) -> list[str]:
-    """The names of settings that both have, with different values.
-
-    On another host than the chief's the same initial weights may have another path.
-
-    Args:
-      saved: as `CheckpointReader.run_settings` gives them.
-      given: those of a run that is asked for.
-      besides: names that are ignored.
-    """
-    names = (saved.keys() & given.keys()) - {RUN_ENDS, *besides}
-    if not cluster.is_chief():
-        names -= {"init_checkpoint"}
-    return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
-
-
-def check_finished_run(
-    prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()
-) -> None:
-    """Raises `InputError`, in all processes, if a finished run had other settings than these.
-
-    The number of devices is ignored, and so are dev data that did not select a model, and initial
-    weights that are not given or are the run's own.
-
-    Args:
-      prefix: of the run's last checkpoint.
-      given: the settings of the run that is asked for.
-      besides: names of settings that may differ.
-    """
-    saved = CheckpointReader(prefix).run_settings()
-    ignored = {"num_replicas", *besides}
-    if None in (saved.get("dev_data"), given.get("dev_data")):
-        ignored.add("dev_data")
-    folder = f"{os.path.dirname(prefix)}/"
-    initial = [settings.get("init_checkpoint") or folder for settings in (saved, given)]
-    if any(f"{path}/".startswith(folder) for path in initial):
-        ignored.add("init_checkpoint")
-    other = changed_settings(saved, given, besides=ignored)
-    if cluster.any_process(bool(other)):
-        listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
-        raise InputError(
-            f"{prefix}, a finished run, with other settings: "
-            + (listed or "those of another process"),
-            "the settings and data of that run: it would not be trained again",
-            "choose another --output_dir, remove the folder to train again, or leave out "
-            "--do_train to use its model as it is",
-        )
-
-
-def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Logs the settings in which a resumed run differs from its beginning."""
-    for name in changed_settings(saved, given):
-        logging.warning(
-            "Resuming with %s %s; the run was started with %s. Training continues from the last "
-            "step, but the result differs from a run with one setting throughout.",
-            *(name, given[name], saved[name]),
-        )

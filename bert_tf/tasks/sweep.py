@@ -17,6 +17,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run
 from bert_tf.config import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
@@ -24,7 +25,7 @@ from bert_tf.tasks.outputs import write_sweep
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
 from bert_tf.training.settings import FineTuningSchedule, Intervals
-from bert_tf.training.trainer import StopTraining
+from bert_tf.training.stops import StopTraining
 
 RESULTS = "trial.json"
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
@@ -173,7 +174,7 @@ class Sweep:
             best.resume_after(folder.latest())
         if best is not None and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
-            tf1.check_finished_run(folder.latest(), settings, besides=("early_stopping",))
+            check_finished_run(folder.latest(), settings, besides=("early_stopping",))
             trainer.restore(folder, settings)
         else:
             trainer.train(
@@ -326,7 +327,7 @@ def _run_settings_of(prefix: str) -> dict[str, Any]:
 
 def refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
     """Raises InputError if a trial was begun with other settings."""
-    if other := tf1.changed_settings(old, new):
+    if other := changed_settings(old, new):
         raise InputError(
             f"{folder}, a trial with another {', '.join(other)}",
             "the trials of this command, or an empty folder",

@@ -215,6 +215,13 @@ def on_remote_host(strategy: tf.distribute.Strategy) -> contextlib.AbstractConte
     return tf.device(hosts[0]) if hosts else contextlib.nullcontext()
 
 
+def on_this_host(variable: tf.Variable) -> tf.Tensor:
+    """The value of a variable in this host's memory; that of a CPU's is not copied."""
+    value = variable.read_value()
+    with tf.device("CPU:0"):
+        return tf.identity(value)
+
+
 def check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
     """Raises InputError if the processes of a run see different latest checkpoints."""
     steps = cluster.all_gather(step)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
 from bert_tf.data.batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.training import optimization
@@ -44,8 +45,8 @@ def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[st
       run_settings: of the run that is asked for, as for `Trainer.train`.
     """
     latest = folder.latest()
-    if latest and tf1.is_finished(latest):
-        tf1.check_finished_run(latest, run_settings, besides=_MAY_CHANGE)
+    if latest and is_finished(latest):
+        check_finished_run(latest, run_settings, besides=_MAY_CHANGE)
 
 
 def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:

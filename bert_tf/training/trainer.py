@@ -6,6 +6,7 @@ batch, and only the chief writes.
 """
 
 import dataclasses
+import functools
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +20,16 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches, RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.runtime import Interrupted, Progress, noticing_sigterm
+from bert_tf.runtime import Progress, noticing_sigterm
 from bert_tf.training.distribution import (
     check_same_step,
     distributed_batches,
     on_remote_host,
+    on_this_host,
     remote_hosts,
 )
 from bert_tf.training.logging import TrainingLog
@@ -40,10 +43,7 @@ from bert_tf.training.step import (
     sum_over_replicas,
     with_xla,
 )
-
-
-class StopTraining(Exception):  # noqa: N818  (not an error)
-    """Raised by an evaluation to end training; its message is the reason."""
+from bert_tf.training.stops import Stops
 
 
 class Trainer:
@@ -121,53 +121,35 @@ class Trainer:
         if cluster.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
-            tf1.check_finished_run(folder.latest(), run_settings)
+            check_finished_run(folder.latest(), run_settings)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
         if on_begin:
             on_begin()
-        self.training_step.check_weights()
-        if warning := self.optimizer.schedule.warning():
-            logging.warning("%s", warning)
-        trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
-        logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
+        self._check_beginning()
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
-
-        def is_due(every: int) -> bool:
-            return step == num_train_steps or intervals.is_due(step, every)
-
-        def reason_to_stop() -> StopTraining | None:
-            if evaluate and intervals.is_due(step, intervals.eval_steps):
-                try:
-                    log.write_evaluation(step, evaluate(step))
-                except StopTraining as reason:
-                    return reason
-            return None
-
-        # Also after a resume: the run may have been killed during the evaluation.
-        stop_reason = reason_to_stop()
+        state = functools.partial(self.state, run_settings=run_settings)
+        stops = Stops(folder, log, intervals, num_train_steps, state=state, evaluate=evaluate)
+        stops.evaluate(step)  # also after a resume: the run may have been killed meanwhile
         iterator = distributed_batches(self.strategy, batches, start=step)
-        with noticing_sigterm() as sigterm_came:
-            while step < num_train_steps and not stop_reason:
+        with noticing_sigterm() as sigterm_came, folder.whole_at_end():
+            while step < num_train_steps and not stops.is_last:
                 first, step = step, intervals.next_stop(step, num_train_steps)
                 losses, kept_steps = self._checked_steps(iterator, first, step, batches, folder)
                 log.add(losses, kept_steps)
                 if on_stop:
                     on_stop(step, losses)
-                if is_due(intervals.log_steps):
+                if stops.is_due(step, intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1))
-                if saves := is_due(intervals.save_checkpoints_steps):
-                    folder.save(step, self.state(step, run_settings))
-                interrupted = cluster.any_process(sigterm_came())
-                if not interrupted:  # otherwise the resumed run evaluates here
-                    stop_reason = reason_to_stop()
-                    interrupted = cluster.any_process(sigterm_came())
-                if (stop_reason or interrupted) and not saves:
-                    folder.save(step, self.state(step, run_settings))
-                if interrupted:
-                    raise Interrupted(step, folder.path)
-        if stop_reason:
-            logging.info("Training stops at step %d: %s", step, stop_reason)
+                stops.at(step, sigterm_came)
+
+    def _check_beginning(self) -> None:
+        """Checks the weights, and logs what there is to know before the first step."""
+        self.training_step.check_weights()
+        if warning := self.optimizer.schedule.warning():
+            logging.warning("%s", warning)
+        trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
+        logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
 
     def run_steps(self, iterator: Iterator, step: int, stop: int) -> dict[str, float]:
         """Makes the updates of steps `step` to `stop` - 1.
@@ -354,7 +336,11 @@ class Trainer:
     # ------------------------------------------------------------------ checkpoints
 
     def state(self, step: int, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-        """All that a run needs to go on: weights, moments, step, and settings to compare."""
+        """All that a run needs to go on: weights, moments, step, and settings to compare.
+
+        The values are in this host's memory, and later steps do not change them: TensorFlow copies
+        a weight of a CPU when a step updates it while its value is still in use.
+        """
         tensors: dict[str, Any] = {
             tf1.GLOBAL_STEP: np.int64(step),
             tf1.RUN_SETTINGS: json.dumps(dict(run_settings), sort_keys=True),
@@ -364,7 +350,7 @@ class Trainer:
             tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
         if self.training_step.loss_scale:
             tensors |= self.training_step.loss_scale.variables
-        return {k: v.numpy() if isinstance(v, tf.Variable) else v for k, v in tensors.items()}
+        return {n: on_this_host(v) if isinstance(v, tf.Variable) else v for n, v in tensors.items()}
 
     def restore(self, folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> int:
         """Loads the folder's latest checkpoint into model and moments; returns its step, or 0.
@@ -377,7 +363,7 @@ class Trainer:
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
-        tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
+        warn_of_changed_settings(reader.run_settings(), run_settings)
         load_checkpoint(self.model, prefix, required="")
         for name, _, m, v in self.training_step.named_variables():
             for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):

@@ -1,8 +1,12 @@
 """Checkpoints: the original's files in and out, what is refused, and what survives a kill."""
 
+import contextlib
+import functools
 import os
 import pathlib
 import shutil
+import threading
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -14,7 +18,7 @@ from model_files import assert_same
 from model_files import write_bundle as write
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bert_tf import BertConfig, bert_encoder, load_checkpoint, pretraining_model
+from bert_tf import BertConfig, bert_encoder, cluster, files, load_checkpoint, pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
@@ -23,7 +27,6 @@ from bert_tf.checkpoints.tf1 import (
     CheckpointReader,
     checkpoint_name,
     find_checkpoint,
-    warn_of_changed_settings,
 )
 from bert_tf.errors import InputError
 
@@ -439,15 +442,6 @@ def test_run_settings(tmp_path):
         CheckpointReader(prefix).run_settings()
 
 
-def test_warn_of_changed_settings(caplog):
-    with caplog.at_level("WARNING", logger="absl"):
-        warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
-        assert not caplog.records
-        warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Resuming with seed 4; the run was started with 3.")
-
-
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     calls = []
     synced, rename = tf1.synced, tf.io.gfile.rename
@@ -481,3 +475,186 @@ def test_ctrl_c_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, mo
         folder.save(4, {"a": np.zeros(5, np.float32)})
     assert folder.latest() == first
     assert not (tmp_path / "incomplete_checkpoint").exists()
+
+
+# ---------------------------------------------------------------------------- in the background
+
+
+class Held:
+    """A thread that writes stops where a file gets its name, until it is let go."""
+
+    def __init__(self, monkeypatch):
+        self._rename = tf.io.gfile.rename
+        self._goes_on, self.is_there = threading.Event(), threading.Event()
+        monkeypatch.setattr(tf.io.gfile, "rename", self)
+
+    def __call__(self, *args, **kwargs) -> None:
+        self.is_there.set()
+        assert self._goes_on.wait(60)
+        self._rename(*args, **kwargs)
+
+    def let_go(self, *, after: float = 0.0) -> None:
+        """Now, or after so many seconds while the caller waits for something."""
+        threading.Timer(after, self._goes_on.set).start()
+
+
+@pytest.fixture
+def held(monkeypatch):
+    held = Held(monkeypatch)
+    yield held
+    held.let_go()
+
+
+LATE = 0.2  # seconds; whoever does not wait for the thread is there long before
+
+
+def test_the_same_bytes_in_the_background(tmp_path):
+    tensors = {"a": np.arange(12, dtype=np.float32), "b": np.array("text"), "c": np.int64(7)}
+    in_turn, background = (CheckpointFolder(tmp_path / n, keep_max=2) for n in ("one", "other"))
+    for step in (3, 5, 8):
+        in_turn.save(step, tensors)
+        background.start_saving(step, {name: tf.constant(value) for name, value in tensors.items()})
+    background.wait()
+    files = [{p.name: p.read_bytes() for p in pathlib.Path(f.path).iterdir()}
+             for f in (in_turn, background)]  # fmt: skip
+    assert files[0] == files[1]
+    assert files[0].keys() == files_of(5, 8) | {"checkpoint"}
+
+
+@pytest.mark.parametrize("reads", ["latest", "wait", "start_saving", "clear", "whole_at_end"])
+def test_what_reads_the_folder_waits(tmp_path, held, reads):
+    folder = CheckpointFolder(tmp_path)
+    folder.start_saving(5, {"x": np.float32(5)})
+    assert held.is_there.wait(60)
+    assert names(tmp_path) == {"incomplete_checkpoint"}
+    held.let_go(after=LATE)
+    match reads:
+        case "start_saving":
+            folder.start_saving(6, {"x": np.float32(6)})
+        case "whole_at_end":
+            with folder.whole_at_end():
+                pass
+        case _:
+            getattr(folder, reads)()
+    is_there = (tmp_path / "model.ckpt-5.index").exists()
+    assert is_there == (reads != "clear")  # which has removed it
+    folder.wait()
+    left = {"latest": (5,), "wait": (5,), "start_saving": (5, 6), "whole_at_end": (5,), "clear": ()}
+    assert names(tmp_path) == files_of(*left[reads]) | ({"checkpoint"} if left[reads] else set())
+
+
+def end_while_saving(folder: CheckpointFolder, error: BaseException) -> None:
+    """What a run does that an error ends while the thread writes the checkpoint of step 5."""
+    with folder.whole_at_end():
+        folder.start_saving(5, {"x": np.float32(5)})
+        raise error
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_error_beside_the_thread_leaves_a_whole_checkpoint(tmp_path, held, kind):
+    folder = CheckpointFolder(tmp_path)
+    held.let_go(after=LATE)
+    with pytest.raises(kind):
+        end_while_saving(folder, kind())
+    assert names(tmp_path) == files_of(5) | {"checkpoint"}
+    assert folder.latest() == f"{tmp_path}/model.ckpt-5"
+
+
+def full(*args, **kwargs):
+    raise tf.errors.ResourceExhaustedError(None, None, "no space left")
+
+
+@pytest.mark.parametrize("asks", ["raise_error", "wait", "latest", "start_saving"])
+def test_an_error_in_the_thread_comes_once(tmp_path, monkeypatch, asks):
+    folder = CheckpointFolder(tmp_path)
+    latest = save(folder, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.raw_ops, "SaveV2", full)
+        folder.start_saving(6, {"x": np.float32(6)})
+        if asks == "raise_error":
+            futures.wait([folder._saving])
+        ask = functools.partial(folder.start_saving, 7, {}) if asks[0] == "s" else None
+        with pytest.raises(InputError, match=r"step 6 cannot be written \(no space left") as caught:
+            (ask or getattr(folder, asks))()
+    assert latest in caught.value.remedy
+    folder.raise_error()
+    assert folder.latest() == latest
+    assert names(tmp_path) == files_of(5) | {"checkpoint"}
+    assert save(folder, 6) == folder.latest()
+
+
+def test_no_error_yet(tmp_path, held):
+    folder = CheckpointFolder(tmp_path)
+    folder.start_saving(6, {"x": np.float32(6)})
+    folder.raise_error()
+    held.let_go()
+    folder.wait()
+    folder.raise_error()
+
+
+def test_a_bug_in_the_thread_is_no_error_of_the_user(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    folder.start_saving(6, {"x": object()})
+    with pytest.raises(ValueError, match="object") as caught:
+        folder.wait()
+    assert not isinstance(caught.value, InputError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_error_hides_none_of_the_thread(tmp_path, monkeypatch, caplog):
+    """The process ends by the first; the log has both."""
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
+    folder = CheckpointFolder(tmp_path)
+    with caplog.at_level("WARNING", logger="absl"), pytest.raises(ZeroDivisionError):
+        end_while_saving(folder, ZeroDivisionError())
+    assert "the checkpoint of step 5 cannot be written (no space left" in caplog.text
+    assert folder.latest() is None
+
+
+class Peers:
+    """Stands in for a cluster: counts how often this process has waited for the others."""
+
+    def __init__(self, monkeypatch, *, is_chief: bool):
+        self.barriers = 0
+        monkeypatch.setattr(files, "writes_here", is_chief)
+        monkeypatch.setattr(cluster, "barrier", self._barrier)
+
+    def _barrier(self) -> None:
+        self.barriers += 1
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_processes_wait_for_each_other_once_a_checkpoint(tmp_path, monkeypatch, is_chief):
+    """At the same calls in all of them, or one would wait for ever; only the chief writes."""
+    peers = Peers(monkeypatch, is_chief=is_chief)
+    folder, found = CheckpointFolder(tmp_path), []
+
+    def note(call) -> None:
+        call()
+        found.append(peers.barriers)
+
+    note(lambda: folder.start_saving(5, {"x": np.float32(5)}))
+    note(folder.raise_error)
+    note(folder.latest)
+    note(folder.wait)
+    note(lambda: folder.start_saving(6, {"x": np.float32(6)}))
+    with contextlib.suppress(KeyboardInterrupt):
+        end_while_saving(folder, KeyboardInterrupt())
+    found.append(peers.barriers)
+    note(lambda: folder.save(8, {"x": np.float32(8)}))
+    with folder.whole_at_end():
+        folder.start_saving(9, {"x": np.float32(9)})
+    found.append(peers.barriers)
+    assert found == [0, 0, 1, 1, 1, 2, 3, 4]
+    whole = files_of(5, 6, 8, 9) | {"checkpoint"}
+    assert names(tmp_path) == (whole if is_chief else set())
+
+
+def test_no_process_passes_where_the_chief_could_not_write(tmp_path, monkeypatch):
+    peers = Peers(monkeypatch, is_chief=True)
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
+    folder = CheckpointFolder(tmp_path)
+    folder.start_saving(5, {"x": np.float32(5)})
+    with pytest.raises(InputError, match="step 5 cannot be written"):
+        folder.wait()
+    assert not peers.barriers

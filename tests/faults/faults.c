@@ -11,6 +11,7 @@
                   short       half of the bytes are read or written
                   signal-N, signal-after-N   the process gets a signal before or after the call
                   pause-N     the call is made N milliseconds later
+                  stop        the process is stopped before the call, until it gets SIGCONT
                   vanish, halve   the file is removed, or cut to half its length, before the call
                   jump-N      the clock is N seconds off from then on (kind clock, without paths)
 
@@ -52,9 +53,9 @@ struct state {
   char path[1024];
 };
 
-enum action { NOTHING, ERROR, SHORT, SIGNAL, SIGNAL_AFTER, PAUSE, VANISH, HALVE, JUMP };
+enum action { NOTHING, ERROR, SHORT, SIGNAL, SIGNAL_AFTER, PAUSE, STOP, VANISH, HALVE, JUMP };
 static const char *const actions[] = {
-    "", "error-", "short", "signal-", "signal-after-", "pause-", "vanish", "halve", "jump-"};
+    "", "error-", "short", "signal-", "signal-after-", "pause-", "stop", "vanish", "halve", "jump-"};
 
 static struct state *state;
 static char prefixes[4096];
@@ -130,6 +131,8 @@ static enum action count(int kind, const char *path) {
   switch (action) {
     case SIGNAL: kill(getpid(), argument); return NOTHING;
     case PAUSE: nanosleep(&pause, NULL); return NOTHING;
+    /* To this thread, which then does not get to the call; all others stop with it. */
+    case STOP: syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGSTOP); return NOTHING;
     case VANISH: syscall(SYS_unlink, path); return NOTHING;
     case HALVE:
       if (!stat(path, &found)) syscall(SYS_truncate, path, found.st_size / 2);

@@ -20,6 +20,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 SECONDS = 120  # a command that takes longer hangs
 END = b"\0end\0"  # of what a stream says
+POLL_SECONDS = 0.002
 SECONDS_TO_END = 10  # for the workers of a command that was killed
 # Models this small train no faster for being compiled well.
 VARIABLES = {
@@ -261,6 +262,15 @@ class Running:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
         return True
+
+    def wait_until_stopped(self) -> bool:
+        """Waits until a signal has stopped it; False where it ends before."""
+        process = psutil.Process(self.pid)
+        while self._nursery.code(self.pid, POLL_SECONDS) is None:
+            with contextlib.suppress(psutil.Error):
+                if process.status() == psutil.STATUS_STOPPED:
+                    return True
+        return False
 
     def wait(self, seconds: float = SECONDS) -> Ended:
         """Waits for its end, and kills what is left of it."""

@@ -1,5 +1,7 @@
 """Some faults in the lightest commands; benchmarks/faults.py makes the rest."""
 
+import dataclasses
+
 import pytest
 
 pytest.importorskip("psutil", reason="installed with the extra dev")
@@ -42,6 +44,31 @@ def test_a_fault_is_survived(name, kind, seed, slot):
     outcome = slot.run(spec)
     assert not outcome.failures, f"{outcome}\n{outcome.said}"
     assert outcome.fired or kind not in AT_CALLS, outcome
+
+
+def test_a_run_may_be_killed_at_any_call(slot):
+    """No checkpoint but whole ones, and never one less: also while the next steps are made."""
+    clean = slot.clean("pretrain")
+    words = [word.replace("keep_checkpoint_max=0", "keep_checkpoint_max=1")
+             for word in COMMANDS["pretrain"].words]  # fmt: skip
+    command = dataclasses.replace(COMMANDS["pretrain"], words=tuple(words))
+    left, latest = [], [""]
+    for files in slot.moments(command, clean.inputs):
+        for path in files:
+            if path.startswith("model.ckpt-"):
+                assert files[path] == clean.files[path], path
+        named = files.get("checkpoint", b"").decode().split('"')
+        latest.append(named[1] if len(named) > 1 else "")
+        assert latest[-1] >= latest[-2], files.keys()
+        assert not latest[-1] or f"{latest[-1]}.index" in files, files.keys()
+        left.append(files)
+    assert sorted({*latest}) == ["", "model.ckpt-2", "model.ckpt-4", "model.ckpt-6"]
+    half = [files for files, name in zip(left, latest[1:], strict=True)
+            if name == "model.ckpt-2" and "incomplete_checkpoint/" in files]  # fmt: skip
+    assert len(half) > 10
+    ended, found = slot.go_on(command, clean.inputs, half[len(half) // 2])
+    assert ended.code == 0, ended.stderr
+    assert trees.differences(found, left[-1]) == []
 
 
 # ---------------------------------------------------------------------------- the suite itself

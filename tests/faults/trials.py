@@ -7,7 +7,7 @@ import dataclasses
 import os
 import pathlib
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from catalogue import COMMANDS, TEXTS, Command
@@ -33,6 +33,7 @@ NEVER_SAID = ("Traceback", "Exception ignored", "Fatal Python error", "terminate
               "Segmentation fault", "*** ")  # fmt: skip
 CHECKSUMMED = (".tfrecord", ".tf_record", ".index", ".data-00000-of-00001")
 ROOM = "size=256m"  # of a file system in memory, for all that a command writes
+CHANGES = ("create", "write", "flush", "close", "rename", "remove", "mkdir", "truncate")  # calls
 HERE, OUTPUTS = ("in",), ("out", "tmp")  # folders in which calls are counted apart
 
 
@@ -123,6 +124,28 @@ class Slot:
         return self._nursery.start(words, fault, cold=cold, **how)
 
     # ------------------------------------------------------------------------ with a fault
+
+    def moments(self, command: Command, inputs: Tree) -> Iterator[Tree]:
+        """What is in out/ before each call that changes it, and at the end.
+
+        It is what a kill at that moment would leave.
+
+        Raises:
+          RuntimeError: the command fails.
+        """
+        self._prepare(inputs)
+        running = self._start(command, Fault(("out",), CHANGES, action="stop", sticky=True))
+        while running.wait_until_stopped():
+            yield tree(self.folder / "out")
+            running.signal_after(0, signal.SIGCONT)
+        if (ended := running.wait()).code:
+            raise RuntimeError(ended.stderr)
+        yield tree(self.folder / "out")
+
+    def go_on(self, command: Command, inputs: Tree, left: Tree) -> tuple[Ended, Tree]:
+        """Runs a command where out/ has what is left of it; its end, and what is there then."""
+        self._prepare(inputs, left)
+        return self._start(command).wait(), tree(self.folder / "out")
 
     def run(self, spec: Spec) -> Outcome:
         """Makes the trial that is described."""

@@ -19,6 +19,7 @@ from readers import Reader
 from bert_tf.checkpoints import hugging_face, tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
+from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
 from bert_tf.modeling import models
 from bert_tf.serving import checksums, loading, rows
@@ -255,12 +256,12 @@ def run_settings(folder: pathlib.Path) -> Reader:
         tensors = {tf1.RUN_SETTINGS: (folder / "settings.json").read_bytes()}
         tf1.write_checkpoint(prefix, tensors, temporary=f"{prefix}.new")
         settings = tf1.CheckpointReader(prefix).run_settings()
-        tf1.changed_settings(settings, RUN)
-        tf1.is_finished(prefix)
+        changed_settings(settings, RUN)
+        is_finished(prefix)
         with contextlib.suppress(KeyError):  # a setting that the run did not have
-            tf1.check_finished_run(prefix, RUN)
+            check_finished_run(prefix, RUN)
         found = sweep._read_trial(str(folder / "trial.json"))
-        tf1.changed_settings(found.facts, RUN)
+        changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
         for step, value in sweep._read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)

@@ -13,7 +13,7 @@ from bert_tf.tasks import sweep
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.sweep import BestCheckpoint, Sweep, SweepConfig, Trial
 from bert_tf.training.settings import FineTuningSchedule, Intervals
-from bert_tf.training.trainer import StopTraining
+from bert_tf.training.stops import StopTraining
 
 
 class Run:

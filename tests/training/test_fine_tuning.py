@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.run_settings import check_finished_run
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.tasks.features import classifier_record
@@ -157,4 +158,4 @@ def test_settings_of_a_run_are_as_ever_until_it_is_trained_further(tmp_path):
     assert recorded == longer | {tf1.RUN_ENDS: [5, 8]}
     folder.save(8, {tf1.RUN_SETTINGS: json.dumps(recorded)})
     assert with_run_ends(folder, longer) == recorded
-    tf1.check_finished_run(folder.latest(), longer)  # no other run for its ends
+    check_finished_run(folder.latest(), longer)  # no other run for its ends

@@ -60,7 +60,7 @@ def train(trainer: Trainer, batches, folder, *, steps: int = STEPS) -> dict[int,
 
 
 def tensors(trainer: Trainer) -> dict[str, np.ndarray]:
-    return {n: v for n, v in trainer.state(0, {}).items() if isinstance(v, np.ndarray)}
+    return {n: v.numpy() for n, v in trainer.state(0, {}).items() if isinstance(v, tf.Tensor)}
 
 
 def is_frozen(name: str) -> bool:

@@ -299,29 +299,6 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-1"
 
 
-def test_the_end_of_another_run_is_not_taken_for_this_one(undisturbed, tmp_path, monkeypatch):
-    folder = CheckpointFolder(tmp_path)
-    notes = {"seed": 3, "freeze": [], "init_checkpoint": "a", "dev_data": "d", "num_replicas": 1}
-    prefix = folder.save(6, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
-    same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
-    for path in ("a", None, prefix):
-        tf1.check_finished_run(prefix, same | {"init_checkpoint": path})
-    with pytest.raises(InputError, match="other settings: init_checkpoint"):
-        tf1.check_finished_run(prefix, same | {"init_checkpoint": f"{tmp_path}_other/x"})
-    monkeypatch.setattr(cluster, "any_process", lambda flag: True)
-    with pytest.raises(InputError, match="other settings: those of another process"):
-        tf1.check_finished_run(prefix, same)
-    monkeypatch.undo()
-    with pytest.raises(
-        InputError, match=r"a finished run, with other settings: seed 4 \(it had 3\)"
-    ):
-        tf1.check_finished_run(prefix, same | {"seed": 4})
-    tf1.check_finished_run(prefix, same | {"seed": 4}, besides=["seed"])
-    for name, other in (("init_checkpoint", "b"), ("dev_data", "e"), ("freeze", ("x",))):
-        with pytest.raises(InputError, match=f"other settings: {name} "):
-            tf1.check_finished_run(prefix, same | {name: other})
-
-
 def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
     """With other settings only before its end; then it is not what they make."""
     notes = {"seed": 3, "num_train_epochs": 3.0, "num_train_steps": 6}

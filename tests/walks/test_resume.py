@@ -145,7 +145,8 @@ def test_killed_three_times(given, tmp_path):
             f"latest checkpoint {latest}; there are {sorted(p.name for p in folder.iterdir())}"
         )
         assert before < last_step(said) < NUM_TRAIN_STEPS
-        assert last_step(said) - SAVE_CHECKPOINTS_STEPS <= latest < NUM_TRAIN_STEPS
+        # The checkpoint before the last one may still have been being written.
+        assert last_step(said) - 2 * SAVE_CHECKPOINTS_STEPS <= latest < NUM_TRAIN_STEPS
         if kill == 1:
             leave_half_written(folder, latest + SAVE_CHECKPOINTS_STEPS)
     said = finish(train(given, folder))
