@@ -35,10 +35,9 @@ HEADS = {  # value of --head: name in config.HEADS
 }
 
 
-def define_flags() -> None:
-    """What is trained, how, and on what."""
+def define_model() -> None:
+    """The model and the shapes of its batch: the fields of a workload on one device."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-    flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
     shared_flags.define_count("max_seq_length", 128, "Tokens of a sequence.")
     shared_flags.define_count("train_batch_size", 32, "Examples of a step, all devices together.")
     shared_flags.define_count("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
@@ -48,10 +47,16 @@ def define_flags() -> None:
     shared_flags.define_count(
         "gradient_accumulation_steps", 1, "Parts a device takes its batch in."
     )
-    shared_flags.define_count("num_replicas", 1, "Devices.")
     flags.DEFINE_enum(
         "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
     )
+
+
+def define_flags() -> None:
+    """What is trained, how, and on what."""
+    define_model()
+    flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
+    shared_flags.define_count("num_replicas", 1, "Devices.")
     shared_flags.define_count(
         "num_train_steps", 0, "Also tell how long so many steps take.", least=0
     )
