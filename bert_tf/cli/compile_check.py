@@ -65,8 +65,8 @@ if __name__ == "__main__":
 from absl import logging
 
 from bert_tf.config import BertConfig
+from bert_tf.planning.accelerators import largest_batch_on
 from bert_tf.planning.compilers import Compiled, compile_program
-from bert_tf.planning.memory import largest_batch
 from bert_tf.planning.programs import Programs
 from bert_tf.planning.tables import PUBLISHED, amount
 from bert_tf.planning.workload import Workload
@@ -132,31 +132,42 @@ def check(programs: Programs, device: str) -> Iterator[str]:
         if found.refused:
             yield f"{device} refuses the step {step}: {found.refused}"
             continue
-        available = DEVICES[device].memory_bytes
-        if found.peak > available:
-            needed, there = amount(found.peak), amount(available)
+        needed, available = found.bytes_on(DEVICES[device]), DEVICES[device].memory_bytes
+        if needed > available:
+            needed, there = amount(needed), amount(available)
             yield f"{device} has {there}, and the step {step} of batch {batch} needs {needed}"
         if step == "train" and FLAGS.largest_batch:
-            best = largest_train_batch(programs, device, found.peak)
+            best = largest_train_batch(programs, device, needed)
             print(f"  {device:<6}largest --train_batch_size: {best or 'none fits'}", flush=True)
 
 
-def compiled(programs: Programs, device: str, step: str, batch: int) -> Compiled:
+def compiled(
+    programs: Programs, device: str, step: str, batch: int, *, as_is: bool = False
+) -> Compiled:
     """Lowers and compiles a step; logs how long it took."""
     logging.info("Compiling the step %s of batch %d for %s.", step, batch, device)
-    found = compile_program(DEVICES[device], programs.lowered(step, batch))
+    found = compile_program(DEVICES[device], programs.lowered(step, batch), as_is=as_is)
     logging.info("That took %s.", duration(found.seconds))
     return found
 
 
-def largest_train_batch(programs: Programs, device: str, peak: int) -> int:
-    """The largest batch of a training step, found from the peak of the one that is given."""
-    work, available = programs.work, DEVICES[device].memory_bytes
-    planned = largest_batch(work, DEVICES[device])
+def largest_train_batch(programs: Programs, name: str, first: int) -> int:
+    """The largest batch of a training step of which the compiler recomputes nothing by itself.
+
+    `first` are the bytes of the batch that is given.
+    """
+    work, device = programs.work, DEVICES[name]
+    planned = largest_batch_on(work, device)
+
+    def peak(batch: int) -> int:
+        return compiled(programs, name, "train", batch, as_is=True).bytes_on(device)
+
+    if first > device.memory_bytes // 2:  # it may be less than that of the program as it is
+        first = peak(work.train_batch_size)
     return compilers.largest_batch(
-        lambda batch: compiled(programs, device, "train", batch).peak,
-        available,
-        (work.train_batch_size, peak),
+        peak,
+        device.memory_bytes,
+        (work.train_batch_size, first),
         unit=work.gradient_accumulation_steps,
         guess=planned or work.train_batch_size // 2,
     )

@@ -46,6 +46,14 @@ class Compiled:
         """The most bytes at any time, as far as the compiler says."""
         return self.needed or self.arguments + self.temporary + self.output + self.code
 
+    def bytes_on(self, device: Accelerator) -> int:
+        """The same, at most what the device has if its compiler has found room for it.
+
+        The compilers of TPUs refuse what does not fit; their sums count gaps that they can use.
+        """
+        fits = device.kind == "tpu" and not self.needed
+        return min(self.peak, device.memory_bytes) if fits else self.peak
+
 
 def check_packages(names: Collection[str]) -> None:
     """Raises InputError unless the compilers of these devices are installed; imports nothing."""
@@ -67,10 +75,16 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def compile_program(device: Accelerator, hlo: bytes) -> Compiled:
-    """Compiles a serialized HloModuleProto for a device; takes seconds to minutes."""
+def compile_program(device: Accelerator, hlo: bytes, *, as_is: bool = False) -> Compiled:
+    """Compiles a program for a device; takes seconds to minutes.
+
+    Args:
+      device: the device.
+      hlo: a serialized HloModuleProto.
+      as_is: nothing in it is recomputed to save memory, as compilers do when it is scarce.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        request = {"hlo": f"{folder}/program.pb"}
+        request = {"hlo": f"{folder}/program.pb", "as_is": as_is}
         if device.kind == "gpu":
             request["gpu"] = device.description
         else:

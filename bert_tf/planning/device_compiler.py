@@ -7,7 +7,8 @@ runs here, and nobody imports this file. What is used of JAX is private: the ext
 names the one version that it was tested with.
 
 The request has `hlo`, the path of a serialized HloModuleProto, and for a TPU `topology`, for a GPU
-`gpu`, its description as text. The answer has bytes and FLOPs (-1: this compiler does not say), or
+`gpu`, its description as text; `as_is`: the compiler must not recompute parts of the program to
+save memory. The answer has bytes and FLOPs (-1: this compiler does not say), or
 `error`, the compiler's own message.
 """
 
@@ -89,6 +90,8 @@ def flops(program, hlo: bytes) -> float:
 if __name__ == "__main__":
     asked = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
     os.environ["JAX_PLATFORMS"] = "cpu"
+    as_is = "--xla_disable_hlo_passes=rematerialization"
+    os.environ["XLA_FLAGS"] = as_is if asked["as_is"] else ""
     # No TPU is looked for, neither in this machine nor at the cloud's metadata server.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"

@@ -118,7 +118,7 @@ def test_devices_are_described():
         if device.kind == "gpu":
             assert f"NVIDIA {device.name.split()[1]}" in device.description
             memory = int(device.description.split("device_memory_size: ")[1].split()[0])
-            assert memory - devices.GPU_RESERVED == device.memory_bytes
+            assert device.memory_bytes == int(devices.GPU_SHARE * memory)
         else:
             assert device.topology.startswith(device.slice_type[:2])
     with pytest.raises(dataclasses.FrozenInstanceError):
