@@ -8,8 +8,7 @@ names the one version that it was tested with.
 
 The request has `hlo`, the path of a serialized HloModuleProto, and for a TPU `topology`, for a GPU
 `gpu`, its description as text; `as_is`: the compiler must not recompute parts of the program to
-save memory. The answer has bytes and FLOPs (-1: this compiler does not say), or
-`error`, the compiler's own message.
+save memory. The answer has bytes and FLOPs, or `error`, the compiler's own message.
 """
 
 import json
