@@ -9,8 +9,8 @@ layers (benchmarks/plan_check.py --for compares the sums):
                    one, the product
     weights        GPUs copy them into the precision of the layers for all of the step, the word
                    table until the head is done; TPUs convert them on their way into each product
-    logits         with their exponentials M * V twice in float32, and once in the precision of the
-                   layers; TPUs fuse one of the first two
+    logits         with their exponentials M * V twice in float32 (GPUs of each, TPUs of the second,
+                   flat for the scatter), and once in the precision of the layers
     gradients      of kernels they wait in the precision of the layers for the norm that clips them.
                    The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
                    that it needs, until the blocks are done
@@ -23,9 +23,6 @@ import functools
 from bert_tf.planning.devices import Accelerator
 from bert_tf.planning.memory import WIDE_KEPT, Memory, constant, dropout_counters, largest_batch
 from bert_tf.planning.workload import FLOAT32, Workload
-
-# Bytes allocated for each temporary byte: buffers leave gaps.
-PACKING = {"gpu": 1.0, "tpu": 1.1}
 
 
 def accelerator_memory(work: Workload, kind: str) -> Memory:
@@ -58,7 +55,7 @@ def accelerator_memory(work: Workload, kind: str) -> Memory:
         always["dropout counters"] = dropout_counters(work)
     again = {"attention again": attention_again(work, kind)}
     phases = {
-        "head": all_kept | always | head(work, kind),
+        "head": all_kept | always | head(work),
         "last block's gradient": last | always | again | of_head,
         "first block's gradient": first
         | always
@@ -97,7 +94,7 @@ def logits(work: Workload) -> int:
     return work.masked * work.config.vocab_size
 
 
-def head(work: Workload, kind: str) -> dict[str, int]:
+def head(work: Workload) -> dict[str, int]:
     """Bytes of the head at its peak."""
     hidden, size = work.config.hidden_size, work.activation_bytes
     if work.head == "classification":
@@ -106,7 +103,7 @@ def head(work: Workload, kind: str) -> dict[str, int]:
         return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     casted = size if size < FLOAT32 else 0
     return {
-        "masked-LM logits": (FLOAT32 * (2 if kind == "gpu" else 1) + casted) * logits(work),
+        "masked-LM logits": (2 * FLOAT32 + casted) * logits(work),
         "head": 6 * work.masked * hidden * size,
         "word table": casted * work.config.vocab_size * hidden,
     }
@@ -117,6 +114,5 @@ def largest_batch_on(work: Workload, device: Accelerator) -> int:
     return largest_batch(
         work,
         device.memory_bytes,
-        packing=PACKING[device.kind],
         memory_of=functools.partial(accelerator_memory, kind=device.kind),
     )

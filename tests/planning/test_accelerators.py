@@ -35,7 +35,9 @@ def test_the_phases_of_a_tpu_by_hand():
     phases = {name: sum(p.values()) for name, p in accelerator_memory(again, "tpu").phases.items()}
     always = 3 * 2 * B * S * D + 4 * N * S * S
     inputs = L * 2 * B * S * D
-    assert phases["head"] == inputs + always + (4 + 2) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
+    assert (
+        phases["head"] == inputs + always + (4 + 4 + 2) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
+    )
     block = 8 * 2 * B * S * D + 2 * B * S * F
     attention = (2 + 2) * B * N * S * S - 2 * B * S * F
     assert phases["last block's gradient"] == inputs + always + block + attention + 4 * V * D
@@ -50,32 +52,33 @@ def test_other_heads_have_no_logits_of_a_vocabulary(kind, head):
     assert not [name for name in full.purposes if name.startswith("weights in")]
 
 
-# What the compilers allocated for BERT-Base in bfloat16 with 512 tokens and 77 predictions.
-FOUND = {("v5e", 100): 13_922_910_720, ("h100", 350): 73_953_243_768}
-
-
-@pytest.mark.parametrize(("name", "batch"), FOUND)
-def test_a_plan_is_close_to_the_compiler(name, batch):
+@pytest.mark.parametrize(
+    ("kind", "length", "batch", "allocated"),
+    [
+        ("tpu", 128, 400, 13_906_772_480),
+        ("tpu", 512, 100, 13_922_910_720),
+        ("gpu", 512, 350, 73_953_243_768),
+    ],
+)
+def test_a_plan_is_close_to_what_the_compilers_allocate(kind, length, batch, allocated):
+    """For BERT-Base in bfloat16, on a v5e and an H100."""
     work = changed(
         BASE,
-        max_seq_length=512,
-        max_predictions_per_seq=77,
+        max_seq_length=length,
+        max_predictions_per_seq={128: 20, 512: 77}[length],
         train_batch_size=batch,
         precision="bfloat16",
     )
-    device = DEVICES[name]
-    planned = accelerators.PACKING[device.kind] * accelerator_memory(work, device.kind).temporary
-    assert planned == pytest.approx(FOUND[name, batch], rel=0.05)
+    assert accelerator_memory(work, kind).temporary == pytest.approx(allocated, rel=0.04)
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_the_largest_batch_fits_and_the_next_does_not(name):
     device = DEVICES[name]
 
-    def allocated(batch: int) -> float:
+    def allocated(batch: int) -> int:
         found = accelerator_memory(changed(HALF, train_batch_size=batch), device.kind)
-        constant = sum(found.constant.values())
-        return constant + accelerators.PACKING[device.kind] * found.temporary
+        return found.total
 
     largest = largest_batch_on(HALF, device)
     assert CONFIG.num_hidden_layers == L
