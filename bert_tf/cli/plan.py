@@ -91,8 +91,9 @@ def define_flags() -> None:
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses a command that names no model."""
+    """Refuses a command that names no model, or a price of no steps."""
     shared_flags.refuse_words(words)
+    shared_flags.require("price_per_hour", "num_train_steps")
     if not FLAGS.bert_config_file and not FLAGS.fits:
         raise InputError(
             "no --bert_config_file",

@@ -54,6 +54,13 @@ def accelerator_memory(work: Workload, kind: str) -> Memory:
     else:
         always["dropout counters"] = dropout_counters(work)
     again = {"attention again": attention_again(work, kind)}
+    update = {
+        "gradients": size * encoder + FLOAT32 * (work.parameters() - encoder),
+        "working space": FLOAT32 * word_table,
+    }
+    if kind == "gpu" and work.num_replicas > 1:  # gradients leave the program, and are clipped
+        always["gradients"] = FLOAT32 * work.parameters()
+        update["gradients"] = 2 * FLOAT32 * work.parameters()
     phases = {
         "head": all_kept | always | head(work),
         "last block's gradient": last | always | again | of_head,
@@ -61,11 +68,8 @@ def accelerator_memory(work: Workload, kind: str) -> Memory:
         | always
         | again
         | of_head
-        | {"gradients": size * (encoder - block)},
-        "update": {
-            "gradients": size * encoder + FLOAT32 * (work.parameters() - encoder),
-            "working space": FLOAT32 * word_table,
-        },
+        | {"gradients": size * (encoder - block) + always.get("gradients", 0)},
+        "update": update,
     }
     return Memory(constant(work), phases)
 

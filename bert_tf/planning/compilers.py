@@ -109,6 +109,13 @@ def answer(ended: subprocess.CompletedProcess, seconds: float) -> Compiled:
             seconds=seconds,
         )
     found = json.loads(lines[-1])
+    if "unavailable" in found:
+        raise InputError(
+            f"a compiler that does not start ({first_sentence(found['unavailable'])})",
+            "one that works as it was installed",
+            "install the extra again: pip install 'bert-tf[compile-check]', for GPUs "
+            "'bert-tf[compile-check-gpu]'",
+        )
     error = found.get("error", "")
     if not error:
         return Compiled(**found, seconds=seconds)

@@ -8,7 +8,8 @@ names the one version that it was tested with.
 
 The request has `hlo`, the path of a serialized HloModuleProto, and for a TPU `topology`, for a GPU
 `gpu`, its description as text; `as_is`: the compiler must not recompute parts of the program to
-save memory. The answer has bytes and FLOPs, or `error`, the compiler's own message.
+save memory. The answer has bytes and FLOPs; or `error`, what the compiler says of the program; or
+`unavailable`, why there is no compiler.
 """
 
 import json
@@ -26,7 +27,10 @@ def main(request: dict) -> dict:
     """Request -> answer."""
     from jax.errors import JaxRuntimeError
 
-    device = topology(request).devices[0]
+    try:
+        device = topology(request).devices[0]
+    except Exception as error:  # of the plugin, which have no common class
+        return {"unavailable": f"{type(error).__name__}: {error}"}
     try:
         return compile_for(device, pathlib.Path(request["hlo"]).read_bytes())
     except JaxRuntimeError as error:
@@ -93,6 +97,7 @@ if __name__ == "__main__":
     os.environ["XLA_FLAGS"] = as_is if asked["as_is"] else ""
     # No TPU is looked for, neither in this machine nor at the cloud's metadata server.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # several may compile at once
     os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
     os.environ["TPU_ACCELERATOR_TYPE"] = asked.get("slice_type", "")
     print(json.dumps(main(asked)), flush=True)

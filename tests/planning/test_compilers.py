@@ -59,6 +59,8 @@ def test_what_is_refused_and_what_ends_the_compiler():
     found = compilers.answer(ended(-6, stderr="starting\nCheck failed: x > 0\n\n"), 1)
     assert found.refused == "the compiler ended with code -6: Check failed: x > 0"
     assert "code 0" in compilers.answer(ended(), 1).refused
+    with pytest.raises(InputError, match="does not start"):
+        compilers.answer(ended(stdout='{"unavailable": "ImportError: no plugin"}'), 1)
 
 
 def test_a_compiler_that_is_not_installed(monkeypatch):
