@@ -39,7 +39,7 @@ def test_the_phases_of_a_tpu_by_hand():
         phases["head"] == inputs + always + (4 + 4 + 2) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
     )
     block = 8 * 2 * B * S * D + 2 * B * S * F
-    attention = (2 + 2) * B * N * S * S - 2 * B * S * F
+    attention = (2 + 2) * B * N * S * S + 4 * B * S * D
     assert phases["last block's gradient"] == inputs + always + block + attention + 4 * V * D
 
 
@@ -57,6 +57,7 @@ def test_other_heads_have_no_logits_of_a_vocabulary(kind, head):
     [
         ("tpu", 128, 400, False, 13_906_772_480),
         ("tpu", 512, 100, False, 13_922_910_720),
+        ("tpu", 512, 400, True, 14_363_984_384),
         ("gpu", 512, 350, False, 73_953_243_768),
         ("gpu", 512, 400, True, 20_197_898_104),
     ],
