@@ -107,15 +107,10 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
-from bert_tf.data import samplers
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.blocks import BlockFiles
+from bert_tf.data.lane_batches import LaneBatches
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.data.shards import (
-    RecordFiles,
-    common_description,
-    record_paths,
-    refuse_other_vocabulary,
-)
+from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
@@ -246,7 +241,7 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     return data, undescribed
 
 
-def open_files(patterns: str, config: BertConfig) -> RecordFiles:
+def open_files(patterns: str, config: BertConfig) -> BlockFiles:
     """The record files, checked against flags and model."""
     record = pretraining_record(
         max_seq_length=FLAGS.max_seq_length,
@@ -255,22 +250,18 @@ def open_files(patterns: str, config: BertConfig) -> RecordFiles:
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
-    files = RecordFiles(patterns, record)
+    files = BlockFiles(patterns, record)
     logging.info("%s: %d files, %d records", patterns, len(files.paths), len(files))
     return files
 
 
-def make_train_batches(config: BertConfig) -> RecordBatches:
+def make_train_batches(config: BertConfig) -> LaneBatches:
     """Endless shuffled batches; every record once an epoch."""
     files = open_files(FLAGS.input_file, config)
-    return RecordBatches(
-        files,
-        samplers.ShuffledSampler(len(files), seed=FLAGS.seed),
-        batch_size=FLAGS.train_batch_size,
-    )
+    return LaneBatches(files, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed)
 
 
-def make_eval_batches(config: BertConfig) -> RecordBatches:
+def make_eval_batches(config: BertConfig) -> LaneBatches:
     """--eval_input_file once, or --input_file repeated as in the original."""
     files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config)
     num_examples = FLAGS.max_eval_steps * FLAGS.eval_batch_size
@@ -282,11 +273,8 @@ def make_eval_batches(config: BertConfig) -> RecordBatches:
             "others, which are evaluated once.",
             num_examples / len(files),
         )
-    return RecordBatches(
-        files,
-        samplers.SequentialSampler(len(files)),
-        batch_size=FLAGS.eval_batch_size,
-        num_examples=num_examples,
+    return LaneBatches(
+        files, batch_size=FLAGS.eval_batch_size, seed=None, num_examples=num_examples
     )
 
 
@@ -346,7 +334,7 @@ def load_first_weights(
 
 
 def make_run_settings(
-    config: BertConfig, strategy: tf.distribute.Strategy, batches: RecordBatches
+    config: BertConfig, strategy: tf.distribute.Strategy, batches: LaneBatches
 ) -> dict[str, Any]:
     """What decides the result of the run."""
     return {
@@ -358,8 +346,8 @@ def make_run_settings(
 
 def train(
     trainer: Trainer,
-    batches: RecordBatches,
-    eval_batches: RecordBatches | None,
+    batches: LaneBatches,
+    eval_batches: LaneBatches | None,
     folder: tf1.CheckpointFolder,
     settings: dict[str, Any],
     write_model_files: Callable[[], None],
@@ -381,7 +369,7 @@ def train(
 # ---------------------------------------------------------------------------- evaluate, export
 
 
-def evaluate(trainer: Trainer, batches: RecordBatches, folder: tf1.CheckpointFolder) -> None:
+def evaluate(trainer: Trainer, batches: LaneBatches, folder: tf1.CheckpointFolder) -> None:
     """eval_results.txt: losses and accuracies of the latest checkpoint."""
     step = trainer.restore(folder, {})
     write_eval_results(FLAGS.output_dir, {"global_step": step, **trainer.evaluate(batches)})

@@ -71,15 +71,30 @@ def check_words(words: Sequence[str]) -> None:
 
 def prepare() -> None:
     """Prepares streams, signals and the last resort for errors; before all else."""
-    open_standard_streams()
-    stop_on_signals()
     sys.excepthook = report_or_traceback  # for what is imported between `parse` and `run`
+    sys.unraisablehook = warn_or_traceback
+    with guard():
+        open_standard_streams()
+        stop_on_signals()
 
 
 def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
     """The last resort: reports an error, or prints the traceback of a bug."""
     report(error)
     sys.__excepthook__(kind, error, trace)
+
+
+def warn_or_traceback(lost: Any) -> None:
+    """For errors at the very end: a temporary file of TensorFlow's that cannot be removed, say.
+
+    A signal that comes there ends nothing any more; one that is lost before, `_end_when_stuck` has.
+    """
+    if isinstance(lost.exc_value, Stopped):
+        return
+    if is_system_error(lost.exc_value):
+        logging.warning("%s", first_line(lost.exc_value))
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def run(main: Callable[[list[str]], None]) -> None:

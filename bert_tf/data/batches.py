@@ -13,13 +13,14 @@ The lengths are few and fixed, so that a compiled step is compiled a few times o
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data import samplers
-from bert_tf.data.records import Feature, untuned
+from bert_tf.data.records import Feature, Record, untuned
 from bert_tf.data.samplers import Sampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
@@ -32,65 +33,40 @@ WINDOW = 50  # batches that training sorts by length at once, at most an epoch
 COMPILATION = 50_000
 
 
-class RecordBatches:
-    """Batches of records in the order of a sampler, on any number of replicas, from any step on.
+class Batches:
+    """Batches of records, on any number of replicas, from any step on.
 
-    With `num_examples` the last batch may be short of rows; it is filled up with copies of row 0
+    With `num_examples` the last batch may be short of rows; it is filled up with other records
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
     counted twice.
 
     Attributes:
       batch_size: B, rows of a batch, over all replicas together.
+      num_records: in the files.
       error: the `InputError` that ended the iteration, which tf.data hides; else None.
     """
 
-    def __init__(
-        self,
-        files: RecordFiles,
-        sampler: Sampler,
-        *,
-        batch_size: int,
-        num_examples: int | None = None,
-        lengths: np.ndarray | None = None,
-        padded_lengths: Sequence[int] = (),
-    ):
+    num_records: int
+
+    def __init__(self, record: Record, *, batch_size: int, num_examples: int | None = None):
         """Reads nothing yet.
 
         Args:
-          files: the records.
-          sampler: which record comes at which position.
+          record: the kind of the records.
           batch_size: B, rows of a batch, over all replicas together.
           num_examples: how many examples in all; None for endless batches.
-          lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
-          padded_lengths: allowed lengths, ascending; a batch is cut to the shortest that holds it.
-
-        Raises:
-          InputError: a record is longer than all padded lengths.
         """
-        self._files, self._sampler = files, sampler
-        self.batch_size, self._num_examples = batch_size, num_examples
-        self._lengths, self._padded_lengths = lengths, padded_lengths
+        self._record, self.batch_size, self._num_examples = record, batch_size, num_examples
         self.error: InputError | None = None
-        if lengths is not None and lengths.max() > padded_lengths[-1]:
-            raise InputError(
-                f"records of up to {lengths.max()} tokens",
-                f"at most {padded_lengths[-1]}",
-                "make the data again with the same --max_seq_length",
-            )
 
     @property
     def num_batches(self) -> int | None:
         """The number of batches; None if they are endless."""
         return None if self._num_examples is None else -(-self._num_examples // self.batch_size)
 
-    @property
-    def num_records(self) -> int:
-        """The number of records in the files."""
-        return len(self._files)
-
     def fingerprint(self) -> int:
-        """The fingerprint of the files."""
-        return self._files.fingerprint()
+        """A number that differs for other files."""
+        raise NotImplementedError
 
     def dataset(
         self, *, start: int = 0, num_parts: int = 1, first_part: int = 0, parts_here: int = 1
@@ -116,28 +92,36 @@ class RecordBatches:
                 "a batch size that is a multiple of the number of replicas",
                 f"use a multiple of {num_parts}",
             )
-        part_size = self.batch_size // num_parts
+        size = self.batch_size // num_parts
+        rows = range(first_part * size, (first_part + parts_here) * size)
+        return untuned(self._parts(start, rows, size).prefetch(2))
 
-        def parts() -> Iterator[dict[str, np.ndarray]]:
-            batch = start
-            while self.num_batches is None or batch < self.num_batches:
-                for part in range(first_part, first_part + parts_here):
-                    first = batch * self.batch_size + part * part_size
-                    try:
-                        values = self._read(first, first + part_size)
-                    except InputError as error:
-                        self.error = error
-                        raise
-                    yield self._cut(batch, values)
-                batch += 1
+    def _parts(self, start: int, rows: range, size: int) -> tf.data.Dataset:
+        """From batch `start` on these rows of each batch, `size` at a time."""
+        raise NotImplementedError
+
+    def _generated(
+        self, make: Callable[[], Iterator[dict[str, np.ndarray]]], size: int | None
+    ) -> tf.data.Dataset:
+        """The dicts of arrays [size, ...] that `make` yields; keeps the error that ends them."""
+
+        def generate() -> Iterator[dict[str, np.ndarray]]:
+            try:
+                yield from make()
+            except InputError as error:
+                self.error = error
+                raise
 
         signature = {
-            f.name: tf.TensorSpec([part_size, *self._shape(f)], f.batch_dtype)
-            for f in self._files.record.features
+            f.name: tf.TensorSpec([size, *self._shape(f)], f.batch_dtype)
+            for f in self._record.features
         }
-        signature["is_real_example"] = tf.TensorSpec([part_size], tf.float32)
-        dataset = tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)
-        return untuned(dataset)
+        signature["is_real_example"] = tf.TensorSpec([size], tf.float32)
+        return tf.data.Dataset.from_generator(generate, output_signature=signature)
+
+    def _shape(self, feature: Feature) -> list[int | None]:
+        """The shape of one example's feature."""
+        return [feature.size]
 
     @contextlib.contextmanager
     def record_errors(self) -> Iterator[None]:
@@ -145,9 +129,64 @@ class RecordBatches:
         try:
             yield
         except tf.errors.OpError:
-            if self.error:
-                raise self.error from None
+            error, self.error = self.error, None  # whose frames hold the threads of the reading
+            if error:
+                raise error from None
             raise
+
+
+class RecordBatches(Batches):
+    """Batches in the order of a sampler; a record is read when its batch is made."""
+
+    def __init__(
+        self,
+        files: RecordFiles,
+        sampler: Sampler,
+        *,
+        batch_size: int,
+        num_examples: int | None = None,
+        lengths: np.ndarray | None = None,
+        padded_lengths: Sequence[int] = (),
+    ):
+        """Reads nothing yet.
+
+        Args:
+          files: the records.
+          sampler: which record comes at which position.
+          batch_size: B, rows of a batch, over all replicas together.
+          num_examples: how many examples in all; None for endless batches.
+          lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
+          padded_lengths: allowed lengths, ascending; a batch is cut to the shortest that holds it.
+
+        Raises:
+          InputError: a record is longer than all padded lengths.
+        """
+        super().__init__(files.record, batch_size=batch_size, num_examples=num_examples)
+        self._files, self._sampler = files, sampler
+        self.num_records = len(files)
+        self._lengths, self._padded_lengths = lengths, padded_lengths
+        if lengths is not None and lengths.max() > padded_lengths[-1]:
+            raise InputError(
+                f"records of up to {lengths.max()} tokens",
+                f"at most {padded_lengths[-1]}",
+                "make the data again with the same --max_seq_length",
+            )
+
+    def fingerprint(self) -> int:
+        """The fingerprint of the files."""
+        return self._files.fingerprint()
+
+    def _parts(self, start: int, rows: range, size: int) -> tf.data.Dataset:
+        def parts() -> Iterator[dict[str, np.ndarray]]:
+            batches = itertools.count(start)
+            if self.num_batches is not None:
+                batches = range(start, self.num_batches)
+            for batch in batches:
+                for row in rows[::size]:
+                    first = batch * self.batch_size + row
+                    yield self._cut(batch, self._read(first, first + size))
+
+        return self._generated(parts, size)
 
     def batch_rows(self, batch: int) -> np.ndarray:
         """The rows of the real examples of a batch, in its order."""

@@ -89,6 +89,40 @@ class Record:
             serialized, {f.name: tf.io.FixedLenFeature([f.size], f.dtype) for f in self.features}
         )
 
+    def checked(
+        self, serialized: Sequence[bytes] | tf.Tensor, *, where: Callable[[int], str]
+    ) -> dict[str, np.ndarray]:
+        """Serialized records [B] -> features as they are stored, int64 or float32 [B, size].
+
+        Args:
+          serialized: the records.
+          where: gives the file and the number of record b, for the message.
+
+        Raises:
+          InputError: one of them is of another kind, or has a value that is out of its range.
+        """
+        try:
+            parsed = self.parse(serialized)
+        except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
+            self._refuse(serialized, where)
+            raise
+        stored = {name: value.numpy() for name, value in parsed.items()}
+        self.check_values(stored, where=where)
+        return stored
+
+    def _refuse(self, serialized: Sequence[bytes] | tf.Tensor, where: Callable[[int], str]) -> None:
+        """Raises the `InputError` of the first record that cannot be parsed."""
+        for place, one in enumerate(np.asarray(serialized, object)):
+            self.check_kind(one, where=where(place))
+            try:
+                self.parse([one])
+            except (tf.errors.OpError, UnicodeDecodeError):
+                raise InputError(
+                    f"{where(place)}, a record that TensorFlow cannot parse",
+                    f"a tf.train.Example of a {self.name} record",
+                    "make the data again",
+                ) from None
+
     def check_values(
         self, values: Mapping[str, np.ndarray], *, where: Callable[[int], str]
     ) -> None:

@@ -3,7 +3,7 @@
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -15,6 +15,7 @@ from tensorflow.python.lib.io import tf_record as tf_record_io
 
 from bert_tf import cluster
 from bert_tf.config import typed
+from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, LONGEST_RECORD
 from bert_tf.data.records import DataDescription, Record, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -27,10 +28,6 @@ from bert_tf.files import (
     whole_file,
 )
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
-
-# A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
-LENGTH_BYTES, HEADER_BYTES, FOOTER_BYTES = 8, 12, 4
-LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 
 
 class RecordFiles:
@@ -67,11 +64,7 @@ class RecordFiles:
                 self.record.check_kind(serialized, where=f"{path}, record 1")
             offsets.append(end)
         if len(offsets) == 1:
-            raise InputError(
-                f"{path}, an empty file",
-                "a TFRecord file with at least one record",
-                "make the file again, or leave it out",
-            )
+            raise empty_file(path)
         check_described(path, len(offsets) - 1, offsets[-1])
         return np.asarray(offsets, np.int64)
 
@@ -95,31 +88,8 @@ class RecordFiles:
           InputError: one of them is of another kind, or has a value that is out of its range.
         """
         serialized = [self._read_bytes(row) for row in rows]
-
-        def where(place: int) -> str:
-            return self.where(rows[place])
-
-        try:
-            parsed = self.record.parse(serialized)
-        except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
-            self._refuse(serialized, where)
-            raise
-        stored = {name: value.numpy() for name, value in parsed.items()}
-        self.record.check_values(stored, where=where)
+        stored = self.record.checked(serialized, where=lambda place: self.where(rows[place]))
         return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.record.features}
-
-    def _refuse(self, serialized: Sequence[bytes], where: Callable[[int], str]) -> None:
-        """Raises the `InputError` of the first record that cannot be parsed."""
-        for place, one in enumerate(serialized):
-            self.record.check_kind(one, where=where(place))
-            try:
-                self.record.parse([one])
-            except (tf.errors.OpError, UnicodeDecodeError):
-                raise InputError(
-                    f"{where(place)}, a record that TensorFlow cannot parse",
-                    f"a tf.train.Example of a {self.record.name} record",
-                    "make the data again",
-                ) from None
 
     def _read_bytes(self, row: int) -> bytes:
         file, number = self._locate(row)
@@ -143,14 +113,28 @@ class RecordFiles:
         )
 
 
-def read_records(path: str) -> Iterator[tuple[bytes, int]]:
+def empty_file(path: str) -> InputError:
+    """The error of a record file without a record."""
+    return InputError(
+        f"{path}, an empty file",
+        "a TFRecord file with at least one record",
+        "make the file again, or leave it out",
+    )
+
+
+def read_records(path: str, begin: int = 0, count: int = 0) -> Iterator[tuple[bytes, int]]:
     """The records of a TFRecord file, each with the byte at which the next one begins.
+
+    Args:
+      path: local or remote.
+      begin: the byte at which the first one begins.
+      count: how many records are before it.
 
     Raises:
       InputError: the file cannot be read, is damaged or cut off.
     """
     with path_errors(path):
-        size, begin, count = tf.io.gfile.stat(path).length, 0, 0
+        size = tf.io.gfile.stat(path).length
         if not size:  # a pipe, maybe, which opens when somebody writes
             return
         reader = tf_record_io.tf_record_random_reader(path)
@@ -188,7 +172,7 @@ def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
 # ---------------------------------------------------------------------------- description
 
 # Of data generation, beside records; a wide pattern such as data/* matches them too.
-_BESIDE_RECORDS = re.compile(r"(?:info|report)_.*\.json")
+_BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 # What the files of one run must have in common.
 _IN_COMMON = ("do_lower_case", "vocab_sha256", "max_seq_length", "max_predictions_per_seq")
 

@@ -53,7 +53,7 @@ def check_files(folder: str) -> None:
             problem = f"which {CHECKSUMS} does not list"
         if problem:
             raise InputError(
-                f"{tf.io.gfile.join(folder, name)}, {problem}",
+                f"{folder.rstrip('/')}/{name}, {problem}",
                 "the files of an export as they were written",
                 "copy the folder again, or export the model again; if you changed it on purpose, "
                 f"remove {CHECKSUMS}",

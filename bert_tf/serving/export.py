@@ -181,11 +181,14 @@ def _check_folder(export_dir: str, file_format: str) -> None:
                     "a folder with versions of one format",
                     "choose another --export_dir",
                 )
-    left = [n.rstrip("/") for n in tf.io.gfile.listdir(export_dir) if n.startswith(INCOMPLETE)]
-    for folder in (tf.io.gfile.join(export_dir, name) for name in left):
+    # Folders, and the locks of those that a process was killed before or after.
+    names = (name.rstrip("/").lstrip(".") for name in tf.io.gfile.listdir(export_dir))
+    left = {name.removesuffix(".lock") for name in names if name.startswith(INCOMPLETE)}
+    for folder in (tf.io.gfile.join(export_dir, name) for name in sorted(left)):
         with contextlib.suppress(InputError), files.locked(folder) as is_locked:  # else it is used
             if is_locked:
-                tf.io.gfile.rmtree(folder)
+                if tf.io.gfile.exists(folder):
+                    tf.io.gfile.rmtree(folder)
                 continue
             logging.warning(
                 "%s is of an export that was killed, or is still running; remove it if none is.",

@@ -11,7 +11,7 @@ from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
@@ -98,9 +98,9 @@ def num_processes() -> int:
         if not 0 <= task["index"] < len(addresses):
             raise ValueError(f"task {task['index']} of {len(addresses)}")
         return sum(map(len, jobs.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{CLUSTER}={text or '(not set)'} ({type(error).__name__}: {error})",
+            f"{CLUSTER}={text[:300] or '(not set)'} ({type(error).__name__}: {error})",
             "the cluster and this process's task in JSON, as in "
             '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
             '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
@@ -151,7 +151,7 @@ def _tpu_strategy(
 
 
 def distributed_batches(
-    strategy: tf.distribute.Strategy, batches: RecordBatches, *, start: int = 0
+    strategy: tf.distribute.Strategy, batches: Batches, *, start: int = 0
 ) -> Iterator[Any]:
     """An iterator over batches, each split evenly over the replicas.
 

@@ -19,7 +19,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.batches import Batches, RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.runtime import Interrupted, Progress, noticing_sigterm
@@ -88,7 +88,7 @@ class Trainer:
 
     def train(
         self,
-        batches: RecordBatches,
+        batches: Batches,
         *,
         num_train_steps: int,
         folder: tf1.CheckpointFolder,
@@ -230,7 +230,7 @@ class Trainer:
             f"checkpoint before it is {folder.latest() or 'none'}",
         )
 
-    def _check_same_everywhere(self, batches: RecordBatches, settings: Mapping[str, Any]) -> None:
+    def _check_same_everywhere(self, batches: Batches, settings: Mapping[str, Any]) -> None:
         """Raises InputError if processes of the run differ in settings, data or weights."""
         # The same weights may have another path on another host.
         settings = {name: value for name, value in settings.items() if name != "init_checkpoint"}
@@ -247,7 +247,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ evaluation
 
-    def evaluate(self, batches: RecordBatches) -> dict[str, float]:
+    def evaluate(self, batches: Batches) -> dict[str, float]:
         """Loss and metrics over all examples of finite `batches`.
 
         Returns:
@@ -338,7 +338,7 @@ class Trainer:
             return first_replica(self.strategy, value).numpy()
         return np.concatenate(self.strategy.experimental_local_results(value))
 
-    def _results(self, label: str, step_fn: Callable, batches: RecordBatches) -> Iterator[Any]:
+    def _results(self, label: str, step_fn: Callable, batches: Batches) -> Iterator[Any]:
         """Yields `step_fn(batch)` for each of finite `batches`."""
         cluster.check_same({f"batches to {label}": batches.num_batches})
         iterator = distributed_batches(self.strategy, batches)

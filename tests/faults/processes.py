@@ -160,6 +160,7 @@ class Nursery:
                 if "code" in answer:
                     self._codes[answer["pid"]] = answer["code"]
                 else:
+                    self._codes.pop(answer["pid"], None)  # of an earlier process of that number
                     self._pids.append(answer["pid"])
                 self._answers.notify_all()
 

@@ -9,6 +9,9 @@ import small
 import tensorflow as tf
 from readers import Reader
 
+from bert_tf.data.blocks import BlockFiles
+from bert_tf.data.index import find_local_blocks, index_path
+from bert_tf.data.lane_batches import LaneBatches
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.shards import RecordFiles, read_description
 from bert_tf.tasks.features import classifier_record
@@ -18,6 +21,7 @@ MODEL = {
     "vocab_size": small.CONFIG.vocab_size,
     "type_vocab_size": small.CONFIG.type_vocab_size,
 }
+PRETRAINING = pretraining_record(max_seq_length=small.S, max_predictions_per_seq=small.P, **MODEL)
 
 
 def _records(folder: pathlib.Path, record: Record, values: dict) -> Reader:
@@ -36,9 +40,41 @@ def _records(folder: pathlib.Path, record: Record, values: dict) -> Reader:
 
 
 def pretraining_records(folder: pathlib.Path) -> Reader:
-    """Records of pre-training."""
-    record = pretraining_record(max_seq_length=small.S, max_predictions_per_seq=small.P, **MODEL)
-    return _records(folder, record, small.examples(3))
+    """Records of pre-training, read record by record."""
+    return _records(folder, PRETRAINING, small.examples(3))
+
+
+def _read_blocks(path: str) -> None:
+    """As pre-training reads them."""
+    files = BlockFiles(path, PRETRAINING)
+    batches = LaneBatches(files, batch_size=2, seed=1, num_examples=len(files))
+    with batches.record_errors():
+        for batch in batches.dataset().as_numpy_iterator():
+            for feature in PRETRAINING.features:
+                value = batch[feature.name]
+                assert value.shape == (2, feature.size)
+                assert ((value >= feature.least) & (value <= feature.most)).all(), feature.name
+
+
+def pretraining_blocks(folder: pathlib.Path) -> Reader:
+    """Records of pre-training without an index."""
+    path = small.write_records(folder / "train.tfrecord", small.examples(3), PRETRAINING)
+
+    def read(_: pathlib.Path) -> None:
+        try:
+            _read_blocks(path)
+        finally:
+            pathlib.Path(index_path(path)).unlink(missing_ok=True)
+
+    return Reader(folder, {"train.tfrecord": "records"}, read)
+
+
+def block_index(folder: pathlib.Path) -> Reader:
+    """The index beside records."""
+    path = small.write_records(folder / "train.tfrecord", small.examples(3), PRETRAINING)
+    index = pathlib.Path(index_path(path))
+    index.write_text(find_local_blocks(path).to_json_string())
+    return Reader(folder, {index.name: "json"}, lambda _: _read_blocks(path))
 
 
 def task_records(folder: pathlib.Path) -> Reader:
@@ -102,6 +138,8 @@ def summaries(folder: pathlib.Path) -> Reader:
 
 MAKERS = {
     "pretraining_records": pretraining_records,
+    "pretraining_blocks": pretraining_blocks,
+    "block_index": block_index,
     "task_records": task_records,
     "data_description": data_description,
     "summaries": summaries,

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import socket
+import threading
 import unittest.mock
 from collections.abc import Iterator
 
@@ -254,6 +255,12 @@ HEADERS = "POST /api/answer HTTP/1.1\r\nHost: localhost:1\r\nContent-Type: appli
 BODY = {"texts": {"context": "She", "endings": ["left.", "slept."]}, "part": 1, "layer": 0}
 
 
+def _send(stream: socket.socket, request: bytes) -> None:
+    with contextlib.suppress(OSError):  # the other end does not want more
+        stream.sendall(request)
+        stream.shutdown(socket.SHUT_WR)
+
+
 def playground_requests(folder: pathlib.Path) -> Reader:
     """Requests to the page: bodies of JSON, and whole requests in HTTP."""
     body = json.dumps(BODY).encode()
@@ -273,12 +280,15 @@ def playground_requests(folder: pathlib.Path) -> Reader:
         if (content := (folder / "body").read_bytes()) != body:
             request = f"{HEADERS}Content-Length: {len(content)}\r\n\r\n".encode() + content
         ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.sendall(request)
-            ours.shutdown(socket.SHUT_WR)
-            server.Handler(theirs, ("127.0.0.1", 9), listening)
-            theirs.shutdown(socket.SHUT_WR)
-            answered = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+        # In a thread: one that is longer than the system's buffers waits until it is read.
+        sender = threading.Thread(target=_send, args=(ours, request))
+        with ours:
+            sender.start()
+            with theirs:
+                server.Handler(theirs, ("127.0.0.1", 9), listening)
+                theirs.shutdown(socket.SHUT_WR)
+                answered = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+            sender.join()
         first = answered.split(b"\r\n", 1)[0]
         assert b" 500 " not in first, answered[-400:]
         if b" 200 " not in first:

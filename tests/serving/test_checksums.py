@@ -50,6 +50,14 @@ def test_a_flipped_bit_is_found(export, name, share):
         Predictor(export)
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "../model/x", "variables//fingerprint.pb"])
+def test_a_name_elsewhere_is_a_missing_file(export, name):
+    with (export / "SHA256SUMS").open("a") as file:
+        file.write(f"{'0' * 64}  {name}\n")
+    with pytest.raises(InputError, match=f"^Received: {export}/{name}, which is missing"):
+        Predictor(export)
+
+
 @pytest.mark.parametrize("name", ["variables/variables.index", "fingerprint.pb", "assets"])
 def test_what_is_missing_is_named(export, name):
     path = export / name

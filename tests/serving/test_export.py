@@ -107,6 +107,7 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     weights = weights_beside(str(path))
     (path.parent / "7").mkdir()
     (path.parent / "incomplete-8").mkdir()  # of a process that was killed
+    (path.parent / ".incomplete-5.lock").touch()  # of one that was killed before it made its folder
     (path.parent / "incomplete-9").mkdir()  # of one that is writing it
     (tmp_path / "model/eval_results.txt").write_text("eval_accuracy = 0.75\nloss = 1.0\n")
     arguments = (weights, weights.config, TOKENIZER, str(path.parent))
@@ -114,7 +115,7 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = export_checkpoint(*arguments, options=ServingOptions())
     left = ["1", "7", "8", "incomplete-9"]
-    assert sorted(p.name for p in path.parent.glob("[!.]*")) == left
+    assert sorted(p.name for p in path.parent.iterdir()) == [".incomplete-9.lock", *left]
     monkeypatch.setattr(files, "take_lock", lambda *_: None)  # as where there are no locks
     with caplog.at_level("WARNING", logger="absl"):
         export_checkpoint(*arguments, options=ServingOptions())

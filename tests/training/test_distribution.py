@@ -35,6 +35,9 @@ def test_processes_are_counted(monkeypatch):
         ('{"cluster": {}}', "KeyError"),
         ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}', "KeyError"),
         ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}', "task 1 of 1"),
+        ('{"cluster": "worker", "task": {"type": 9, "index": 0}}', "Error"),
+        ('{"cluster": {"chief": ["a:1"]}, "task": "type"}', "TypeError"),
+        ("[" * 100_000, "RecursionError"),
         ('{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}', "the jobs ps"),
     ],
 )

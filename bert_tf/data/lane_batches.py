@@ -1,0 +1,174 @@
+"""Blocks -> batches: the reading of pre-training, for files of any size.
+
+    BlockFiles     block 0, block 1, ...                           blocks.py
+    Lanes          lane, position -> windows of some blocks        lanes.py
+    LaneBatches    batch t: from each lane its records at t * R to (t + 1) * R - 1, R = B / lanes
+
+Windows are read in threads, each before it is needed; records are parsed and checked some batches
+at a time.
+"""
+
+import concurrent.futures
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.batches import Batches
+from bert_tf.data.blocks import BlockFiles
+from bert_tf.data.lanes import Lanes, Window, number_of_lanes
+from bert_tf.errors import InputError
+
+ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # most that are parsed at a time, in all features
+READERS = 8  # threads; more than processors, as remote files take their time
+
+
+class LaneBatches(Batches):
+    """Shuffled batches of files of any size; without a seed the records in their order.
+
+    Batch t depends on the files, the batch size, the seed and t, and on nothing else. Each host
+    reads the blocks of the lanes that its rows come from.
+    """
+
+    def __init__(
+        self,
+        files: BlockFiles,
+        *,
+        batch_size: int,
+        seed: int | None,
+        num_examples: int | None = None,
+    ):
+        """Reads nothing yet.
+
+        Args:
+          files: the records.
+          batch_size: B, rows of a batch, over all replicas together.
+          seed: of the order; None for that of the files, over and over.
+          num_examples: how many examples in all; None for endless batches.
+        """
+        super().__init__(files.record, batch_size=batch_size, num_examples=num_examples)
+        self._files = files
+        self.num_records = len(files)
+        blocks = len(files.block_records)
+        self.num_lanes = 1 if seed is None else number_of_lanes(batch_size, blocks)
+        self._lanes = Lanes(files.block_records, num_lanes=self.num_lanes, seed=seed)
+        numbers = sum(feature.size for feature in files.record.features)
+        rows_at_once = min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers)
+        self._batches_at_once = max(1, rows_at_once // batch_size)
+
+    def fingerprint(self) -> int:
+        """The fingerprint of the files."""
+        return self._files.fingerprint()
+
+    def _parts(self, start: int, rows: range, size: int) -> tf.data.Dataset:
+        made = self._generated(lambda: self._rows_of_batches(start, rows), None)
+        return made.prefetch(1).rebatch(size, drop_remainder=True)
+
+    def _rows_of_batches(self, start: int, rows: range) -> Iterator[dict[str, np.ndarray]]:
+        """The values of these rows of the batches from `start` on, of some batches at a time.
+
+        A record that is damaged ends them at its batch, not some batches before.
+        """
+        at_once = self._batches_at_once
+        while self.num_batches is None or start < self.num_batches:
+            try:
+                for values in self._read(start, rows, at_once):
+                    yield values
+                    start += len(values["is_real_example"]) // len(rows)
+                return
+            except InputError:
+                if at_once == 1:
+                    raise
+                at_once = 1
+
+    def _read(self, start: int, rows: range, at_once: int) -> Iterator[dict[str, np.ndarray]]:
+        """As `_rows_of_batches`, with so many batches at a time."""
+        size = self.batch_size // self.num_lanes  # rows of a batch from one lane
+        numbers = range(rows.start // size, -(-rows.stop // size))
+        # Of the first and the last lane another host may have some rows.
+        cut = slice(rows.start - numbers.start * size, rows.stop - numbers.start * size)
+        with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
+            lanes = [_Lane(self, pool, lane, start * size) for lane in numbers]
+            try:
+                while self.num_batches is None or start < self.num_batches:
+                    count = at_once if self.num_batches is None else self.num_batches - start
+                    count = min(count, at_once)
+                    values = self._values([lane.take(count * size) for lane in lanes], count, cut)
+                    yield values | {"is_real_example": self._are_real(start, count, rows)}
+                    start += count
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _are_real(self, start: int, count: int, rows: range) -> np.ndarray:
+        """1 for the rows of `count` batches that are to be counted, 0 for what fills up."""
+        examples = np.add.outer(np.arange(start, start + count) * self.batch_size, np.array(rows))
+        real = True if self._num_examples is None else examples < self._num_examples
+        return np.float32(np.broadcast_to(real, examples.shape)).ravel()
+
+    def _values(self, taken: list["_Taken"], count: int, cut: slice) -> dict[str, np.ndarray]:
+        """Records of each lane, some batches of them -> checked values, batch after batch."""
+        serialized = tf.concat([part for lane in taken for part in lane.parts], 0)
+        stored = self._record.checked(
+            serialized, where=lambda place: self._where(taken, place)
+        )  # [lanes * count * R, size]
+        values = {}
+        for feature in self._record.features:
+            by_lane = stored[feature.name].reshape(len(taken), count, -1, feature.size)
+            shape = (count, len(taken), by_lane.shape[2], feature.size)
+            by_batch = np.empty(shape, feature.batch_dtype)
+            by_batch[...] = by_lane.swapaxes(0, 1)
+            rows = by_batch.reshape(count, -1, feature.size)[:, cut]
+            values[feature.name] = rows.reshape(-1, feature.size)
+        return values
+
+    def _where(self, taken: list["_Taken"], place: int) -> str:
+        for lane in taken:
+            for part, window, first in zip(lane.parts, lane.windows, lane.firsts, strict=True):
+                if place < len(part):
+                    return self._files.where(*window.record(first + place))
+                place -= len(part)
+        raise IndexError(place)
+
+    def load(self, window: Window) -> tf.Tensor:
+        """The records of a window in their order, serialized: string [rows]."""
+        with tf.device("CPU:0"):
+            joined = tf.concat([self._files.read(*piece) for piece in window.pieces], 0)
+            return tf.gather(joined, window.rows)
+
+
+class _Taken:
+    """Records of a lane: the parts of windows that they are in."""
+
+    def __init__(self):
+        self.parts: list[tf.Tensor] = []
+        self.windows: list[Window] = []
+        self.firsts: list[int] = []  # place of the part in its window
+
+
+class _Lane:
+    """The records of one lane, one after the other; the next window is read beforehand."""
+
+    def __init__(self, batches: LaneBatches, pool, number: int, position: int):
+        self._windows = batches._lanes.windows(number, position)
+        self._submit = lambda window: pool.submit(batches.load, window)
+        self._window, self._records, self._place = None, (), 0
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        self._next = next(self._windows)
+        self._loading = self._submit(self._next)
+
+    def take(self, count: int) -> _Taken:
+        """The next records."""
+        taken = _Taken()
+        while count:
+            if self._place == len(self._records):
+                self._records, self._window, self._place = self._loading.result(), self._next, 0
+                self._begin_next()
+            part = self._records[self._place : self._place + count]
+            taken.parts.append(part)
+            taken.windows.append(self._window)
+            taken.firsts.append(self._place)
+            self._place += len(part)
+            count -= len(part)
+        return taken
