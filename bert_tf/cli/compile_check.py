@@ -56,6 +56,9 @@ def check_flags(words: Sequence[str]) -> None:
             f"devices to compile for, of {', '.join(DEVICES)}",
             "add --for=v5e,h100, say",
         )
+    for name in ("head", "steps"):
+        if not FLAGS[name].value:
+            raise InputError(f"an empty --{name}", "what to compile", f"leave out --{name} for all")
     compilers.check_packages(FLAGS["for"].value)
 
 
@@ -73,7 +76,7 @@ from bert_tf.planning.workload import Workload
 from bert_tf.runtime import duration
 
 COLUMNS = ("arguments", "temporary", "output", "code", "peak", "of", "FLOP", "compiled in")
-ROW = "  {:<6}{:<10}{:>6}" + "{:>11}" * len(COLUMNS)
+ROW = "  {:<6}{:<10}{:>6}" + "{:>13}" * len(COLUMNS)
 
 
 def main(_: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ layers (benchmarks/plan_check.py --for compares the sums):
     weights        GPUs copy them into the precision of the layers for all of the step, the word
                    table until the head is done; TPUs convert them on their way into each product
     logits         with their exponentials M * V twice in float32 (GPUs of each, TPUs of the second,
-                   flat for the scatter), and once in the precision of the layers
+                   flat for the scatter), and once in the precision of the layers, which on GPUs
+                   takes the place of one of the others
     gradients      of kernels they wait in the precision of the layers for the norm that clips them.
                    The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
                    that it needs, until the blocks are done
@@ -62,7 +63,7 @@ def accelerator_memory(work: Workload, kind: str) -> Memory:
         always["gradients"] = FLOAT32 * work.parameters()
         update["gradients"] = 2 * FLOAT32 * work.parameters()
     phases = {
-        "head": all_kept | always | head(work),
+        "head": all_kept | always | head(work, kind),
         "last block's gradient": last | always | again | of_head,
         "first block's gradient": first
         | always
@@ -103,7 +104,7 @@ def logits(work: Workload) -> int:
     return work.masked * work.config.vocab_size
 
 
-def head(work: Workload) -> dict[str, int]:
+def head(work: Workload, kind: str) -> dict[str, int]:
     """Bytes of the head at its peak."""
     hidden, size = work.config.hidden_size, work.activation_bytes
     if work.head == "classification":
@@ -112,7 +113,7 @@ def head(work: Workload) -> dict[str, int]:
         return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     casted = size if size < FLOAT32 else 0
     return {
-        "masked-LM logits": (2 * FLOAT32 + casted) * logits(work),
+        "masked-LM logits": (2 * FLOAT32 + (0 if kind == "gpu" else casted)) * logits(work),
         "head": 6 * work.masked * hidden * size,
         "word table": casted * work.config.vocab_size * hidden,
     }

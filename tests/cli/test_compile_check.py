@@ -106,6 +106,7 @@ def command(*words, **options) -> subprocess.CompletedProcess:
     ("words", "says"),
     [
         ([], "add --for=v5e,h100"),
+        (["--for=v5e", "--steps="], "an empty --steps"),
         (["--for=v5e,cpu"], "expected words of v4, v5e"),
         (["--for=v5e", "--head=sentence"], "expected words of pretraining, classifier"),
     ],

@@ -25,7 +25,7 @@ def test_the_phases_of_a_gpu_by_hand():
     kept = L * (8 * 2 * B * S * D + 3 * 2 * B * S * F)
     always = 3 * 2 * B * S * D + 2 * (WEIGHTS - tables)
     phases = {name: sum(p.values()) for name, p in accelerator_memory(HALF, "gpu").phases.items()}
-    assert phases["head"] == kept + always + (4 + 4 + 2) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
+    assert phases["head"] == kept + always + (4 + 4) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
     again = (2 + 2 + 1) * B * N * S * S + 2 * B * S * F
     assert phases["last block's gradient"] == kept + always + again + 2 * B * P * V
 
