@@ -1,7 +1,6 @@
 """bert-tf compile-check: its table and exit code, and the real compiler on a tiny model."""
 
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -130,7 +129,7 @@ def test_the_tiny_model_goes_through_the_real_compiler(device, tmp_path):
     ended = command(
         f"--for={device}",
         f"--bert_config_file={config}",
-        "--head=pretraining,classifier",
+        "--head=pretraining",
         "--steps=train,predict",
         "--nolargest_batch",
         "--recompute",
@@ -139,6 +138,4 @@ def test_the_tiny_model_goes_through_the_real_compiler(device, tmp_path):
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     found = re.findall(rf"^  {device} +(train|predict) +(\d+) +([\d.]+ k?M?B)", ended.stdout, re.M)
-    assert [(step, batch) for step, batch, _ in found] == [("train", "6"), ("predict", "8")] * 2
-    parameters = 4 * json.loads(config.read_text())["vocab_size"] * 12  # of the word table alone
-    assert parameters > 4000
+    assert [(step, batch) for step, batch, _ in found] == [("train", "6"), ("predict", "8")]
