@@ -275,7 +275,7 @@ def plan(folder: pathlib.Path, options: argparse.Namespace) -> None:
     from bert_tf.data.blocks import open_indexes
 
     begin = time.perf_counter()
-    found = open_indexes(sorted(map(str, folder.glob("*.tfrecord"))))
+    found = open_indexes(sorted(map(str, folder.glob("*.tfrecord"))), lambda *_: None)
     print(f"indexes, {indexes / MB:.1f} MB: read in {time.perf_counter() - begin:.2f} s")
     sizes = list(itertools.chain.from_iterable(one.block_records for one in found))
     begin = time.perf_counter()

@@ -57,9 +57,7 @@ class BlockFiles:
             its first record is of another kind.
         """
         self.record, self.paths = record, record_paths(patterns)
-        self._indexes = open_indexes(self.paths)
-        with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-            list(pool.map(self._check, self.paths, self._indexes))
+        self._indexes = open_indexes(self.paths, self._check)
         self.block_records = _joined(one.block_records for one in self._indexes)
         self._bytes = _joined(one.block_bytes for one in self._indexes)
         self._offsets = _joined(one.offsets[:-1] for one in self._indexes)
@@ -157,10 +155,16 @@ def _block_reader() -> Callable:
 # ---------------------------------------------------------------------------- indexes
 
 
-def open_indexes(paths: Sequence[str]) -> list[BlockIndex]:
+def open_indexes(
+    paths: Sequence[str], check: Callable[[str, BlockIndex], None]
+) -> list[BlockIndex]:
     """The indexes of record files. Those that are missing are made and kept beside the files.
 
     Of several processes of a run the chief makes them, and the others wait.
+
+    Args:
+      paths: of the record files.
+      check: raises `InputError` for a file that is not what it should be; before an index is kept.
 
     Raises:
       InputError: a file or an index cannot be read, is damaged, or they do not fit each other.
@@ -169,9 +173,10 @@ def open_indexes(paths: Sequence[str]) -> list[BlockIndex]:
         cluster.barrier()
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         found = dict(zip(paths, pool.map(read_index, paths), strict=True))
-    missing = [path for path in found if found[path] is None]
-    if missing:
-        found |= make_indexes(missing)
+        made = make_indexes([path for path in found if found[path] is None])
+        found |= made
+        list(pool.map(check, found.keys(), found.values()))
+    _keep(made)
     if cluster.is_chief():
         cluster.barrier()
     return [found[path] for path in paths]
@@ -200,7 +205,7 @@ def read_index(path: str) -> BlockIndex | None:
 
 
 def make_indexes(paths: Sequence[str]) -> dict[str, BlockIndex]:
-    """Finds the blocks of record files, several files at once, and keeps them beside the files.
+    """Finds the blocks of record files, several files at once.
 
     Raises:
       InputError: a file cannot be read, is damaged or cut off.
@@ -224,7 +229,6 @@ def make_indexes(paths: Sequence[str]) -> dict[str, BlockIndex]:
     for path, blocks in found.items():
         if blocks is None:
             _refuse_damaged(path)
-    _keep(found)
     return found
 
 

@@ -107,7 +107,8 @@ class LaneBatches(Batches):
 
     def _values(self, taken: list["_Taken"], count: int, cut: slice) -> dict[str, np.ndarray]:
         """Records of each lane, some batches of them -> checked values, batch after batch."""
-        serialized = tf.concat([part for lane in taken for part in lane.parts], 0)
+        with tf.device("CPU:0"):
+            serialized = tf.concat([part for lane in taken for part in lane.parts], 0)
         stored = self._record.checked(
             serialized, where=lambda place: self._where(taken, place)
         )  # [lanes * count * R, size]
@@ -130,10 +131,10 @@ class LaneBatches(Batches):
         raise IndexError(place)
 
     def load(self, window: Window) -> tf.Tensor:
-        """The records of a window in their order, serialized: string [rows]."""
+        """The pieces of a window, serialized: string [records]."""
+        pieces = [self._files.read(*piece) for piece in window.pieces]
         with tf.device("CPU:0"):
-            joined = tf.concat([self._files.read(*piece) for piece in window.pieces], 0)
-            return tf.gather(joined, window.rows)
+            return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
 
 
 class _Taken:
@@ -151,7 +152,8 @@ class _Lane:
     def __init__(self, batches: LaneBatches, pool, number: int, position: int):
         self._windows = batches._lanes.windows(number, position)
         self._submit = lambda window: pool.submit(batches.load, window)
-        self._window, self._records, self._place = None, (), 0
+        self._window, self._records = None, None
+        self._rows, self._place = np.empty(0, np.int64), 0  # of the window; how many are taken
         self._begin_next()
 
     def _begin_next(self) -> None:
@@ -162,13 +164,15 @@ class _Lane:
         """The next records."""
         taken = _Taken()
         while count:
-            if self._place == len(self._records):
-                self._records, self._window, self._place = self._loading.result(), self._next, 0
+            if self._place == len(self._rows):
+                self._records, self._window = self._loading.result(), self._next
+                self._rows, self._place = self._window.rows, 0
                 self._begin_next()
-            part = self._records[self._place : self._place + count]
-            taken.parts.append(part)
+            rows = self._rows[self._place : self._place + count]
+            with tf.device("CPU:0"):
+                taken.parts.append(tf.raw_ops.GatherV2(params=self._records, indices=rows, axis=0))
             taken.windows.append(self._window)
             taken.firsts.append(self._place)
-            self._place += len(part)
-            count -= len(part)
+            self._place += len(rows)
+            count -= len(rows)
         return taken

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.data.lanes import Lanes, number_of_lanes
+from bert_tf.data.samplers import ShuffledSampler
 
 
 def stream(lanes: Lanes, lane: int, position: int = 0):
@@ -116,3 +117,12 @@ def test_a_billion_records_are_planned_at_once():
     lanes = Lanes(np.full(10**6, 1000), num_lanes=64, seed=3)
     window = next(lanes.windows(63, 40 * 10**9 // 64))
     assert len(window.pieces) == 1
+
+
+def test_few_blocks_are_shuffled_as_one():
+    """As fine-tuning does; a larger set could not be held at once."""
+    sizes = [3, 9, 4]
+    sampler = ShuffledSampler(16, seed=11)
+    every = [(block, place) for block, size in enumerate(sizes) for place in range(size)]
+    expected = [every[row] for row in sampler.rows(0, 40)]
+    assert taken(Lanes(sizes, num_lanes=1, seed=11), 0, 40) == expected

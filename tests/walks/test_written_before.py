@@ -85,13 +85,15 @@ def results(path: pathlib.Path) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def assert_same_run(ended: pathlib.Path, expected: pathlib.Path) -> None:
+def assert_same_run(ended: pathlib.Path, expected: pathlib.Path, *besides: str) -> None:
     """The same checkpoint; another way of compiling may change the last digits."""
     ours, theirs = read_tensors(ended), read_tensors(expected)
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         if name == "bert_tf/run_facts":
             settings, old = json.loads(ours[name]), json.loads(value)
+            for changed in besides:
+                del old[changed]
             assert old.items() <= settings.items()
         else:
             np.testing.assert_allclose(ours[name], value, atol=1e-3, err_msg=name)
@@ -104,7 +106,7 @@ def test_pretraining_is_resumed(folder):
         main(**PRETRAINING, output_dir="pretraining/stopped")
     assert read_curves("pretraining/stopped")["loss"].keys() == {6, 8}  # none before step 4
     stopped, finished = folder / "pretraining/stopped", folder / "pretraining/finished"
-    assert_same_run(stopped, finished)
+    assert_same_run(stopped, finished, "train_data")  # a checksum of other sizes by now
     scores, expected = (results(path / "eval_results.txt") for path in (stopped, finished))
     assert scores == pytest.approx(expected, abs=1e-3)
 
