@@ -89,12 +89,12 @@ def block_kept(work: Workload, kind: str) -> dict[str, int]:
 def attention_again(work: Workload, kind: str) -> int:
     """While a block's attention is computed again: two of B * N * S * S, and what is beside them.
 
-    On GPUs masks and the gradient of gelu's result; on TPUs the gradient of the block's result, in
-    float32, in place of what the feed-forward half had kept.
+    On GPUs the masks; on TPUs the gradient of the block's result, in float32, in place of what the
+    feed-forward half had kept.
     """
-    wide = work.intermediate_elements * work.activation_bytes
     if kind == "gpu":
-        return work.attention_elements * (2 * work.activation_bytes + 1) + wide
+        return work.attention_elements * (2 * work.activation_bytes + 1)
+    wide = work.intermediate_elements * work.activation_bytes
     beside = FLOAT32 * work.hidden_elements - (0 if work.recompute else wide)
     return work.attention_elements * 2 * work.activation_bytes + beside
 
