@@ -140,6 +140,7 @@ def compare_largest_batches(options: argparse.Namespace) -> None:
                     ),
                     flush=True,
                 )
+            del programs  # of which two would not fit
 
 
 LENGTHS = ((128, 20), (512, 77))  # tokens, predictions

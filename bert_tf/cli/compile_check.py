@@ -90,6 +90,7 @@ def main(_: Sequence[str]) -> None:
             programs = Programs(work)
             for device in FLAGS["for"].value:
                 problems += [f"{name}, {head}: {text}" for text in check(programs, device)]
+            del programs  # of which two would not fit
     if problems:
         raise InputError(
             "\n".join(problems),

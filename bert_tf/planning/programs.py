@@ -6,6 +6,7 @@ compiler of any device. Shapes are those of one device's part of a batch.
 
 import dataclasses
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -98,6 +99,7 @@ class Programs:
 
     def __init__(self, work: Workload):
         """Builds model and moments; takes as much memory as these."""
+        keras.utils.clear_session()  # with gc.collect: the models before it are freed
         self.work = work
         self._trainer = make_trainer(work)
         self._lowered: dict[tuple[str, int], bytes] = {}
