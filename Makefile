@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: demo test lint audit clean
+.PHONY: demo test test-2.20 test-tpu lint audit clean
 
 demo: .venv/ready
 	$(BIN)/bert-tf demo --output_dir=demo
@@ -11,6 +11,17 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+
+# The same under TensorFlow 2.20, the last with a build for TPUs.
+test-2.20: .venv-2.20/ready
+	.venv-2.20/bin/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+
+# What needs no XLA under that build itself, without a TPU: on CPUs it has none.
+NEED_NO_XLA := $(addprefix tests/,checkpoints data data_gen modeling planning serving squad tasks \
+	tokenization training test_config.py test_errors.py test_files.py test_imports.py)
+test-tpu: .venv-tpu/ready
+	TPU_LIBRARY_PATH=/nonexistent .venv-tpu/bin/python -m pytest -n auto --maxprocesses=4 \
+		--dist=loadfile --no-loadscope-reorder $(NEED_NO_XLA)
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -34,5 +45,23 @@ audit: .venv-audit/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+.venv-2.20/ready: setup.py constraints.txt
+	$(PYTHON) -m venv .venv-2.20
+	.venv-2.20/bin/python -m pip install --quiet --upgrade pip
+	sed -E 's/^(tensorflow|tensorflow-serving-api)==.*/\1==2.20.0/; s/^(tensorflow-text)==.*/\1==2.20.1/' \
+		constraints.txt > .venv-2.20/constraints.txt
+	.venv-2.20/bin/python -m pip install --quiet --constraint .venv-2.20/constraints.txt \
+		--editable ".[dev]"
+	touch $@
+
+.venv-tpu/ready: setup.py constraints.txt requirements-tpu.txt
+	$(PYTHON) -m venv .venv-tpu
+	.venv-tpu/bin/python -m pip install --quiet --upgrade pip
+	.venv-tpu/bin/python -m pip install --quiet --requirement requirements-tpu.txt \
+		"hypothesis>=6.100,<7" "psutil>=6,<8" "pytest>=8,<10" "pytest-xdist>=3.6,<4" \
+		"scikit-learn>=1.5,<2" "scipy>=1.13,<2" "seqeval>=1.2.2,<2"
+	.venv-tpu/bin/python -m pip install --quiet --no-deps tensorflow-text==2.20.1 --editable .
+	touch $@
+
 clean:
-	rm -rf .venv .venv-audit demo
+	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit demo

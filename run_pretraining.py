@@ -60,6 +60,11 @@ def define_flags() -> None:
             "num_warmup_steps", 10000, "Steps in which the learning rate rises.", least=0
         )
         flags.DEFINE_bool("masked_lm_only", False, "Train without the next-sentence task.")
+    shared_flags.define_count(
+        "stop_at_step",
+        None,
+        "End before --num_train_steps, at the learning rate of this step: the first of two phases.",
+    )
     flags.DEFINE_bool("do_eval", False, "Evaluate; after training, if both.")
     shared_flags.define_count(
         "eval_batch_size", 8, "Examples of an evaluation step, all devices together."
@@ -350,7 +355,7 @@ def train(
     """Records -> checkpoints."""
     trainer.train(
         batches,
-        num_train_steps=FLAGS.num_train_steps,
+        num_train_steps=min(FLAGS.num_train_steps, FLAGS.stop_at_step or FLAGS.num_train_steps),
         folder=folder,
         intervals=from_flags.intervals(),
         run_settings=settings,

@@ -21,10 +21,14 @@ EXTRAS |= {
     "tfds": ["tensorflow-datasets>=4.9.10,<5", "importlib_resources>=6"],
 }
 # examples/client.py by gRPC; an export itself needs nothing of it
-EXTRAS["serving"] = ["tensorflow-serving-api>=2.21,<2.22"]
+EXTRAS["serving"] = ["tensorflow-serving-api>=2.20,<2.22"]
 # bert-tf export --format=litert, =onnx
 EXTRAS["litert"] = ["ai-edge-litert>=2.1,<3"]
 EXTRAS["onnx"] = ["tf2onnx>=1.17,<2", "onnxruntime>=1.24,<2"]
+# bert-tf compile-check uses what is private in jax, so its version is exact. Wheels of 0.3 GB for
+# TPUs, 2.5 GB for GPUs (6 GB installed).
+EXTRAS["compile-check"] = ["jax[tpu]==0.10.2"]
+EXTRAS["compile-check-gpu"] = ["jax[cuda12]==0.10.2"]
 # Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.
 EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
@@ -54,7 +58,12 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
     package_data={
-        "bert_tf": ["tokenization/*.npz", "squad/*.html", "playground/page.*"],
+        "bert_tf": [
+            "tokenization/*.npz",
+            "squad/*.html",
+            "playground/page.*",
+            "planning/gpus/*.txtpb",
+        ],
         "data_gen": ["sample_text/*.txt"],
     },
     py_modules=[  # the original's commands; all others are verbs of bert-tf
@@ -65,9 +74,10 @@ setup(
         "run_squad",
     ],
     install_requires=[
-        # tensorflow-text 2.21.0 fails at import (undefined ICU symbol); 2.21.1 works.
-        "tensorflow>=2.21,<2.22",
-        "tensorflow-text>=2.21.1,<2.22",
+        # 2.20 is the last with a build for TPUs (requirements-tpu.txt). Each tensorflow-text names
+        # its TensorFlow; 2.21.0 fails at import (undefined ICU symbol), 2.21.1 works.
+        "tensorflow>=2.20,<2.22",
+        "tensorflow-text>=2.20.1,!=2.21.0,<2.22",
         "keras>=3.15,<3.16",
         "absl-py>=2.1",
         "numpy>=1.26",

@@ -2,6 +2,7 @@
 
     python benchmarks/plan_check.py --quick      # small models, some minutes
     python benchmarks/plan_check.py              # BERT-Base as well: needs 10 GB and half an hour
+    python benchmarks/plan_check.py --for=v5e,h100 --model=BERT-Base   # accelerators' compilers
 
 Every case is a process that compiles the shipped training step (tests/helpers/compiled_step.py):
 
@@ -14,16 +15,25 @@ Every case is a process that compiles the shipped training step (tests/helpers/c
                   computed in another way: by the plan, and by the processes' peaks (VmHWM)
     seconds       of a step on this machine: the plan's, if --device_gflops and --device_gb_per_s
                   are given, beside the measured
+
+With --for, the largest batches on accelerators, none of which need be here (compile-check):
+pre-training in bfloat16 of the largest batch planned is compiled, once for each line, and where the
+line through its memory and that of no batch meets what the device has is the compiler's largest.
 """
 
 import argparse
 import dataclasses
+import itertools
 import pathlib
 import sys
 
 import bert_tf
 from bert_tf.planning import tables
+from bert_tf.planning.accelerators import accelerator_memory, largest_batch_on
+from bert_tf.planning.compilers import compile_program
+from bert_tf.planning.devices import DEVICES
 from bert_tf.planning.memory import step_memory
+from bert_tf.planning.programs import Programs
 from bert_tf.planning.timing import Device, step_time
 from bert_tf.planning.work import total_flops
 from bert_tf.planning.workload import Workload
@@ -35,6 +45,9 @@ import compiled_step
 def main() -> None:
     """Cases one after the other -> a table."""
     options = parse_options()
+    if options.devices:
+        compare_largest_batches(options)
+        return
     row = "{:40} {:>8} {:>8} {:>6}  {:>8} {:>6}  {:>9} {:>9} {:>6}  {:>8} {:>8}  {:>7} {:>7}"
     print(
         row.format(
@@ -79,10 +92,58 @@ def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="without BERT-Base")
+    parser.add_argument("--for", dest="devices", type=lambda text: text.split(","), default=())
+    parser.add_argument("--model", choices=tables.PUBLISHED, help="of --for; default: both")
     parser.add_argument("--steps", type=int, default=3, help="of each case")
     parser.add_argument("--device_gflops", type=float, help="10^9 FLOP/s that products reach here")
     parser.add_argument("--device_gb_per_s", type=float, help="10^9 bytes/s of memory")
     return parser.parse_args()
+
+
+def compare_largest_batches(options: argparse.Namespace) -> None:
+    """Devices, models, lengths, with and without --recompute -> a table."""
+    row = "{:8} {:12} {:>6} {:10} {:>8} {:>9} {:>6}  {:>12} {:>10} {:>10} {:>9}"
+    print(
+        row.format(
+            *("device", "model", "tokens", "", "planned", "compiler", "ratio"),
+            *("planned GB", "of", "compiled", "seconds"),
+        )
+    )
+    for model in [options.model] if options.model else tables.PUBLISHED:
+        for (length, predictions), recompute in itertools.product(LENGTHS, (False, True)):
+            work = Workload(
+                config=tables.PUBLISHED[model],
+                max_seq_length=length,
+                max_predictions_per_seq=predictions,
+                precision="bfloat16",
+                recompute=recompute,
+            )
+            programs = Programs(work)
+            for name in options.devices:
+                device = DEVICES[name]
+                batch = largest_batch_on(work, device)
+                planned = accelerator_memory(
+                    dataclasses.replace(work, train_batch_size=batch), device.kind
+                )
+                found = compile_program(device, programs.lowered("train", batch), as_is=True)
+                constant = sum(planned.constant.values())
+                largest = batch * (device.memory_bytes - constant) / (found.peak - constant)
+                if found.refused:
+                    print(name, model, length, "recompute" if recompute else "", found.refused)
+                    continue
+                print(
+                    row.format(
+                        *(name, model, length, "recompute" if recompute else "", batch),
+                        *(int(largest), f"{batch / largest:.2f}", f"{planned.total / 1e9:.2f}"),
+                        *(f"{device.memory_bytes / 1e9:.2f}", f"{found.peak / 1e9:.2f}"),
+                        f"{found.seconds:.0f}",
+                    ),
+                    flush=True,
+                )
+            del programs  # of which two would not fit
+
+
+LENGTHS = ((128, 20), (512, 77))  # tokens, predictions
 
 
 def planned_seconds(work: Workload, options: argparse.Namespace) -> str:

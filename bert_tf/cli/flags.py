@@ -70,6 +70,16 @@ def define_number(name: str, default: float | None, help_text: str, **bounds: fl
     flags.DEFINE(_Number(**bounds), name, default, help_text, serializer=flags.ArgumentSerializer())
 
 
+def define_choices(name: str, default: Sequence[str], choices: Sequence[str], text: str) -> None:
+    """A flag for one or more of the choices, separated by commas."""
+    flags.DEFINE_list(name, list(default), f"{text}, separated by commas: {', '.join(choices)}.")
+    flags.register_validator(
+        name,
+        lambda words: set(words) <= set(choices),
+        message=f"expected words of {', '.join(choices)}, separated by commas",
+    )
+
+
 # ---------------------------------------------------------------------------- groups
 
 

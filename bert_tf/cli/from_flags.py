@@ -181,8 +181,12 @@ def schedule() -> FineTuningSchedule:
 
 
 def step_config() -> StepConfig:
-    """How a step is computed."""
-    return of_flags(StepConfig)
+    """How a step is computed: as the flags say, and as suits the devices.
+
+    Accelerators have more to gain from memory than they lose by computing attention again.
+    """
+    others = {device.device_type for device in tf.config.list_logical_devices()} - {"CPU"}
+    return of_flags(StepConfig, recompute_attention=bool(others))
 
 
 def intervals() -> Intervals:

@@ -5,6 +5,8 @@
     bert-tf plan --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \\
         --gradient_accumulation_steps=4 --device_tflops=15.7 --device_gb_per_s=900 \\
         --link_gb_per_s=12.5 --num_train_steps=1000000
+    bert-tf plan --bert_config_file=bert_config.json --device=v5e --num_replicas=8 \\
+        --train_batch_size=256 --precision=bfloat16 --num_train_steps=900000 --price_per_hour=1.2
     bert-tf plan --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
 
 Nothing is built and no device is needed. The flags that `bert-tf pretrain` has too mean the same
@@ -22,6 +24,7 @@ from bert_tf.cli import main as cli
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning import tables
+from bert_tf.planning.devices import DEVICES
 from bert_tf.planning.timing import Device
 from bert_tf.planning.workload import Workload
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
@@ -35,10 +38,9 @@ HEADS = {  # value of --head: name in config.HEADS
 }
 
 
-def define_flags() -> None:
-    """What is trained, how, and on what."""
+def define_model() -> None:
+    """The model and the shapes of its batch: the fields of a workload on one device."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-    flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
     shared_flags.define_count("max_seq_length", 128, "Tokens of a sequence.")
     shared_flags.define_count("train_batch_size", 32, "Examples of a step, all devices together.")
     shared_flags.define_count("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
@@ -48,9 +50,22 @@ def define_flags() -> None:
     shared_flags.define_count(
         "gradient_accumulation_steps", 1, "Parts a device takes its batch in."
     )
-    shared_flags.define_count("num_replicas", 1, "Devices.")
     flags.DEFINE_enum(
         "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
+    )
+
+
+def define_flags() -> None:
+    """What is trained, how, and on what."""
+    define_model()
+    flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
+    shared_flags.define_count("num_replicas", 1, "Devices.")
+    flags.DEFINE_enum(
+        "device",
+        None,
+        list(DEVICES),
+        "An accelerator: its memory as its compiler lays it out, its published speed in half "
+        "precision. Without it: memory as on a CPU.",
     )
     shared_flags.define_count(
         "num_train_steps", 0, "Also tell how long so many steps take.", least=0
@@ -61,6 +76,7 @@ def define_flags() -> None:
         ("device_tflops", 0, "10^12 FLOP/s of a device: also tell the time."),
         ("device_gb_per_s", 0, "10^9 bytes/s of its memory."),
         ("link_gb_per_s", 0, "10^9 bytes/s from a device to its neighbour."),
+        ("price_per_hour", 0, "Of one device: also tell what --num_train_steps cost."),
     ):
         shared_flags.define_number(name, default, text, lower_bound=0.0, upper_bound=1e9)
     shared_flags.define_number(
@@ -75,8 +91,9 @@ def define_flags() -> None:
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses a command that names no model."""
+    """Refuses a command that names no model, or a price of no steps."""
     shared_flags.refuse_words(words)
+    shared_flags.require("price_per_hour", "num_train_steps")
     if not FLAGS.bert_config_file and not FLAGS.fits:
         raise InputError(
             "no --bert_config_file",
@@ -102,14 +119,20 @@ def make_workload() -> Workload:
 
 
 def make_device() -> Device | None:
-    """The device to be timed, if it is described."""
-    if not (FLAGS.device_tflops or FLAGS.device_gb_per_s):
+    """The device to be timed, if it is described: by its figures, or by name."""
+    flops, of_memory = FLAGS.device_tflops * 1e12, FLAGS.device_gb_per_s * 1e9
+    link = FLAGS.link_gb_per_s * 1e9
+    if FLAGS.device and FLAGS.precision != "float32":
+        known = DEVICES[FLAGS.device]
+        flops, of_memory = flops or known.flops_per_second, of_memory or known.bytes_per_second
+        link = link or known.link_bytes_per_second
+    if not (flops or of_memory):
         return None
     return Device(
-        flops_per_second=FLAGS.device_tflops * 1e12,
-        bytes_per_second=FLAGS.device_gb_per_s * 1e9,
+        flops_per_second=flops,
+        bytes_per_second=of_memory,
         efficiency=FLAGS.efficiency,
-        link_bytes_per_second=FLAGS.link_gb_per_s * 1e9,
+        link_bytes_per_second=link,
     )
 
 
@@ -117,12 +140,20 @@ def lines(work: Workload, device: Device | None) -> Iterator[str]:
     """The sections that are asked for."""
     if FLAGS.bert_config_file:
         yield from tables.parameter_lines(work, each=FLAGS.variables)
-        yield from tables.memory_lines(work)
-        if FLAGS.memory_gb:
+        accelerator = DEVICES.get(FLAGS.device)
+        yield from tables.memory_lines(work, accelerator)
+        if accelerator:
+            yield from tables.accelerator_batch_lines(work, accelerator)
+        elif FLAGS.memory_gb:
             yield from tables.batch_lines(work, FLAGS.memory_gb, FLAGS.reserved_gb)
         yield from tables.work_lines(work)
         if device:
-            yield from tables.time_lines(work, device, num_train_steps=FLAGS.num_train_steps)
+            yield from tables.time_lines(
+                work,
+                device,
+                num_train_steps=FLAGS.num_train_steps,
+                price_per_hour=FLAGS.price_per_hour,
+            )
         if device and device.link_bytes_per_second:
             yield from tables.pod_lines(work, device)
     if FLAGS.fits:

@@ -8,7 +8,7 @@ one.
 import contextlib
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 from keras import ops
@@ -34,6 +34,29 @@ def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None
         yield
     finally:
         _keys.pop()
+
+
+def recomputed(function: Callable, *tensors):
+    """`function(*tensors)`; its gradient keeps the tensors alone, and computes the rest again.
+
+    The seed of dropout is one more of them. Otherwise a compiler would find that the masks of both
+    passes are the same, compute them once, and keep them: a byte for each element. Outside of
+    `dropout_key` nothing is recomputed, as the second pass would draw other masks.
+    """
+    if not _keys:
+        return function(*tensors)
+    seed, *rows = _keys[-1]
+
+    def with_seed(high, low, *tensors):
+        seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
+        with dropout_key(seed, *rows):
+            return function(*tensors)
+
+    # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
+    seed = ops.convert_to_tensor(seed, "int32")
+    high, low = ops.right_shift(seed, 16), ops.bitwise_and(seed, 0xFFFF)
+    halves = (ops.cast(half, "float32") for half in (high, low))
+    return keras.remat(with_seed)(*halves, *tensors)
 
 
 def mix(h):

@@ -16,7 +16,7 @@ from keras import ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.dropout import Dropout, recomputed
 from bert_tf.runtime import check_model_memory
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
@@ -135,7 +135,13 @@ class AttentionMask(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(BertLayer):
-    """Scaled dot-product attention of N heads (paper, section 3; original: `attention_layer`)."""
+    """Scaled dot-product attention of N heads (paper, section 3; original: `attention_layer`).
+
+    With `recompute` the probabilities, S * S of each head, are not kept for the gradient but
+    computed again from query and key: one product of the six that attention takes is made twice.
+    """
+
+    recompute = False  # set by `TrainingStep`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -159,13 +165,16 @@ class SelfAttention(BertLayer):
             y = ops.reshape(y, (batch, length, heads, hidden // heads))
             return ops.transpose(y, (0, 2, 1, 3))
 
-        query, key, value = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        scale = (hidden // heads) ** -0.5
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale  # [B, N, S, S]
-        scores = ops.cast(scores, "float32") + ops.cast(mask_scores, "float32")
-        probabilities = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
-        probabilities = self.dropout(probabilities, training=training)
-        context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, S, N, H]
+        def attend(query, key, value):  # [B, N, S, H] each -> [B, N, S, H]
+            scale = (hidden // heads) ** -0.5
+            scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale  # [B, N, S, S]
+            scores = ops.cast(scores, "float32") + ops.cast(mask_scores, "float32")
+            probabilities = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+            return ops.matmul(self.dropout(probabilities, training=training), value)
+
+        parts = split(self.query(x)), split(self.key(x)), split(self.value(x))
+        context = recomputed(attend, *parts) if self.recompute and training else attend(*parts)
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, N, H]
         return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
 
 
@@ -263,7 +272,7 @@ class EncoderBlock(BertLayer):
             wide = self.intermediate(x)  # [B, S, F]
             return self.add_and_norm(wide, x, training=training)
 
-        return keras.remat(block)(x) if self.recompute and training else block(x)
+        return recomputed(block, x) if self.recompute and training else block(x)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -17,9 +17,12 @@ One block keeps arrays of T * D elements, unless noted otherwise, in the precisi
 
 Dropout masks are not kept: they are a hash, computed again where needed. With `recompute` a block
 keeps only its input, T * D, and the rest exists for one block at a time.
+
+All of this is what XLA makes of a step for CPUs; for accelerators see accelerators.py.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 from bert_tf.planning.workload import FLOAT32, INT32, Workload
 
@@ -161,18 +164,25 @@ def head(work: Workload) -> dict[str, int]:
     return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
 
 
-def largest_batch(workload: Workload, available: int, *, packing: float = 1.0) -> int:
+def largest_batch(
+    workload: Workload,
+    available: int,
+    *,
+    packing: float = 1.0,
+    memory_of: Callable[[Workload], Memory] = step_memory,
+) -> int:
     """The largest `train_batch_size` whose step fits; 0 if none does.
 
     Args:
       workload: its batch size is ignored.
       available: bytes of each device.
       packing: bytes that are allocated for each temporary byte.
+      memory_of: what a step needs on such a device.
     """
     unit = workload.num_replicas * workload.gradient_accumulation_steps
 
     def fits(units: int) -> bool:
-        memory = step_memory(dataclasses.replace(workload, train_batch_size=units * unit))
+        memory = memory_of(dataclasses.replace(workload, train_batch_size=units * unit))
         return sum(memory.constant.values()) + packing * memory.temporary <= available
 
     low, high = 0, 1  # low fits, high does not

@@ -5,6 +5,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from bert_tf.config import BertConfig
+from bert_tf.planning.accelerators import accelerator_memory, largest_batch_on
+from bert_tf.planning.devices import Accelerator
 from bert_tf.planning.memory import largest_batch, step_memory
 from bert_tf.planning.timing import Device, all_reduce_bytes, step_time
 from bert_tf.planning.work import PHASES, step_parts, total_flops
@@ -82,9 +84,9 @@ def parameter_lines(work: Workload, *, each: bool = False) -> Iterator[str]:
     yield from columns([(f"  {name}", f"{size:,}") for name, size in sizes.items()])
 
 
-def memory_lines(work: Workload) -> Iterator[str]:
-    """Bytes by purpose."""
-    found = step_memory(work)
+def memory_lines(work: Workload, device: Accelerator | None = None) -> Iterator[str]:
+    """Bytes by purpose, on a CPU or an accelerator."""
+    found = accelerator_memory(work, device.kind) if device else step_memory(work)
     yield f"Memory of a device: {amount(found.total)}, peak at: {found.peak}"
     yield from columns([(f"  {name}", amount(size)) for name, size in found.purposes.items()])
     others = {
@@ -113,8 +115,10 @@ def work_lines(work: Workload) -> Iterator[str]:
     yield f"  update: {amount(totals['update'], 'FLOP')}, element by element"
 
 
-def time_lines(work: Workload, device: Device, *, num_train_steps: int = 0) -> Iterator[str]:
-    """Seconds by part."""
+def time_lines(
+    work: Workload, device: Device, *, num_train_steps: int = 0, price_per_hour: float = 0.0
+) -> Iterator[str]:
+    """Seconds by part, and what all steps take and cost."""
     found = step_time(work, device)
     rate = work.train_batch_size / found.total
     yield f"Time of a step: {precise_duration(found.total)}, {rate:.3g} examples/s"
@@ -126,7 +130,11 @@ def time_lines(work: Workload, device: Device, *, num_train_steps: int = 0) -> I
         rows.append(("  all-reduce", precise_duration(found.all_reduce)))
     yield from columns(rows)
     if num_train_steps:
-        yield f"  {num_train_steps:,} steps: {precise_duration(num_train_steps * found.total)}"
+        seconds = num_train_steps * found.total
+        yield f"  {num_train_steps:,} steps: {precise_duration(seconds)}"
+        if price_per_hour:
+            cost = work.num_replicas * price_per_hour * seconds / 3600
+            yield f"  {cost:,.0f} at {price_per_hour:g} an hour for each of {work.num_replicas}"
 
 
 def pod_lines(work: Workload, device: Device) -> Iterator[str]:
@@ -149,6 +157,13 @@ def pod_lines(work: Workload, device: Device) -> Iterator[str]:
             )
         )
     yield from columns(rows)
+
+
+def accelerator_batch_lines(work: Workload, device: Accelerator) -> Iterator[str]:
+    """The largest batch that fits into an accelerator."""
+    batch = largest_batch_on(work, device)
+    yield f"Largest --train_batch_size on {device.name}: {batch or 'none fits'}"
+    yield "  bert-tf compile-check asks the device's own compiler."
 
 
 def batch_lines(work: Workload, memory_gb: float, reserved_gb: float) -> Iterator[str]:

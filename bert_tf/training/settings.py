@@ -19,6 +19,7 @@ class StepConfig:
     precision: str = "float32"  # of layers; weights, moments, norms, soft-max, losses: float32
     gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
     recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
+    recompute_attention: bool = False  # recompute attention's probabilities there
     clip_per_replica: bool = False  # as the original on a TPU: see `TrainingStep`
     xla: bool = True  # compile with XLA
 

@@ -86,6 +86,8 @@ class TrainingStep:
         for layer in model.layers:
             if isinstance(layer, EncoderBlock):
                 layer.recompute = config.recompute
+                attention = layer.attention.self_attention
+                attention.recompute = config.recompute_attention and not config.recompute
         self.run = tf.function(self._run)
         self.add_step = tf.function(self._add_step)
         # XLA compiles the whole step of a single replica. With several replicas it compiles only

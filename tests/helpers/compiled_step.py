@@ -134,34 +134,12 @@ def make_step(values: dict):
     import tensorflow as tf
 
     import bert_tf
-    from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, settings
-    from bert_tf.training import trainer as training
+    from bert_tf.planning import programs
+    from bert_tf.planning.workload import Workload
 
-    config, head = bert_tf.BertConfig(**values["config"]), values["head"]
-    objective = {
-        "pretraining": losses.PretrainingObjective,
-        "classification": losses.ClassifierObjective,
-        "token_labels": losses.TokenObjective,
-        "question_answering": losses.SpanObjective,
-    }[head]
-
-    def model_fn():
-        if head == "pretraining":
-            return models.pretraining_model(config, with_losses=True)
-        return models.make_model(head, config, num_classes=values["num_classes"])
-
-    schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
-    computed = ("precision", "recompute", "gradient_accumulation_steps")
-    trainer = training.Trainer(
-        model_fn,
-        objective(),
-        optimization.make_optimizer(values["optimizer"], schedule),
-        strategy=tf.distribute.get_strategy(),
-        seed=1,
-        step_config=settings.StepConfig(**{name: values[name] for name in computed}),
-    )
-    iterator = iter(tf.data.Dataset.from_tensors(random_batch(values)).repeat())
+    work = Workload(**{**values, "config": bert_tf.BertConfig(**values["config"])})
+    trainer = programs.make_trainer(work, recompute_attention=False)
+    iterator = iter(tf.data.Dataset.from_tensors(programs.random_batch(work)).repeat())
     state = {"step": 0}
 
     def run_steps(number: int) -> None:
@@ -169,39 +147,6 @@ def make_step(values: dict):
         state["step"] += number
 
     return run_steps
-
-
-def random_batch(values: dict) -> dict:
-    """Arrays of one batch, every position real, with the labels of every head but one's."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    rows, length = values["train_batch_size"], values["max_seq_length"]
-    predictions, vocabulary = values["max_predictions_per_seq"], values["config"]["vocab_size"]
-
-    def ids(high, *shape):
-        return rng.integers(0, high, shape).astype(np.int32)
-
-    batch = {
-        "input_ids": ids(vocabulary, rows, length),
-        "input_mask": np.ones([rows, length], np.int32),
-        "segment_ids": ids(2, rows, length),
-        "is_real_example": np.ones([rows], np.float32),
-    }
-    labels = {
-        "pretraining": {
-            "masked_lm_positions": ids(length, rows, predictions),
-            "masked_lm_ids": ids(vocabulary, rows, predictions),
-            "masked_lm_weights": np.ones([rows, predictions], np.float32),
-            "next_sentence_labels": ids(2, rows, 1),
-        },
-        "classification": {"label_ids": ids(values["num_classes"], rows, 1)},
-        "token_labels": {"label_ids": ids(values["num_classes"], rows, length)},
-        "question_answering": {
-            name: ids(length, rows, 1) for name in ("start_positions", "end_positions")
-        },
-    }
-    return batch | labels[values["head"]]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import tensorflow as tf
 from small import close, hidden_states
 
 from bert_tf import BertConfig, bert_encoder, pretraining_model
-from bert_tf.modeling.dropout import Dropout, dropout_key
+from bert_tf.modeling.dropout import Dropout, dropout_key, recomputed
 
 B, D = small.ROWS, small.CONFIG.hidden_size
 
@@ -97,6 +97,27 @@ def test_keys_nest():
             inner = np.array(layer(np.ones([2, 31]), training=True))
         np.testing.assert_array_equal(layer(np.ones([2, 31]), training=True), outer)
     assert not np.array_equal(inner, outer)
+
+
+@pytest.mark.parametrize("seed", [11, -11, 2**31 - 1, -(2**31), 65535])
+def test_what_is_recomputed_has_the_same_masks(seed):
+    """The gradient is 1 / (1 - rate) where the output is not 0; without a key there is no seed."""
+    layer = Dropout(0.4, name="dropout")
+    x = tf.constant(hidden_states(3, 5, 7).astype(np.float32))
+
+    @tf.function
+    def output_and_gradient():
+        with tf.GradientTape() as tape, dropout_key(seed, 2):
+            tape.watch(x)
+            y = recomputed(lambda x: layer(x, training=True), x)
+        return y, tape.gradient(y, x)
+
+    output, gradient = output_and_gradient()
+    with dropout_key(seed, 2):
+        np.testing.assert_allclose(output, layer(x, training=True), rtol=1e-6)
+    np.testing.assert_allclose(output, x * gradient, rtol=1e-6)
+    assert 0 < (gradient.numpy() == 0).mean() < 1
+    np.testing.assert_array_equal(recomputed(lambda x: 2 * x, x), 2 * x)
 
 
 DROPPING = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_dropout_prob": 0.3})

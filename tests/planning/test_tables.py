@@ -3,13 +3,18 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
+import pytest
 import walking
 from small_plans import BASE, changed
 
+from bert_tf.errors import InputError
 from bert_tf.planning import tables
+from bert_tf.planning.accelerators import largest_batch_on
+from bert_tf.planning.devices import DEVICES
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -25,6 +30,32 @@ def test_figures_as_text():
         "3.47 days",
     ]
     assert list(tables.columns([("a", "1"), ("bcd", "234")])) == ["a      1", "bcd  234"]
+
+
+def plan(tmp_path, capsys, *words, **flags) -> str:
+    """What the command prints for BERT-Base."""
+    config = walking.write_config(tmp_path / "c.json", **BASE.config.to_dict())
+    with walking.in_process("plan") as main:
+        main(*words, bert_config_file=config, **flags)
+    return capsys.readouterr().out
+
+
+def test_an_accelerator_by_name(tmp_path, capsys):
+    """Its memory, its largest batch, its speed in half precision, and what all steps cost."""
+    words = ["--device=v5e", "--num_train_steps=1000", "--price_per_hour=3.6"]
+    half = plan(tmp_path, capsys, *words, precision="bfloat16", num_replicas=2)
+    work = changed(BASE, precision="bfloat16")
+    expected = largest_batch_on(changed(work, num_replicas=2), DEVICES["v5e"])
+    assert expected == 2 * largest_batch_on(work, DEVICES["v5e"])
+    assert f"Largest --train_batch_size on TPU v5e: {expected}\n" in half
+    seconds = float(re.search(r"1,000 steps: ([\d.]+) s", half)[1])
+    cost = int(re.search(r"(\d+) at 3.6 an hour for each of 2", half)[1])
+    assert cost == round(2 * seconds * 3.6 / 3600)
+    single = plan(tmp_path, capsys, "--device=v5e")
+    assert "Largest --train_batch_size on TPU v5e" in single
+    assert "Time of a step" not in single  # no figure of a data sheet holds for float32
+    with pytest.raises(InputError, match="price_per_hour"):
+        plan(tmp_path, capsys, "--device=v5e", "--price_per_hour=1")
 
 
 def test_the_command_answers_without_tensorflow(tmp_path):

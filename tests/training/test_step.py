@@ -63,9 +63,10 @@ def test_moments_that_the_memory_cannot_hold(monkeypatch):
     [
         {"gradient_accumulation_steps": 3},
         {"recompute": True},
+        {"recompute_attention": True},
         {"gradient_accumulation_steps": 2, "recompute": True, "xla": False},
     ],
-    ids=["parts", "again", "both, not compiled"],
+    ids=["parts", "again", "attention again", "both, not compiled"],
 )
 def test_less_memory_and_the_same_result(at_once, step_config):
     expected, expected_means = at_once

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -210,6 +211,33 @@ def test_masked_lm_only(tmp_path):
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
     noted = ("masked_lm_only", "clip_per_replica", "num_replicas", "hidden_dropout_prob")
     assert [facts[name] for name in noted] == [True, True, 1, 0.1]
+
+
+def test_two_phases_are_one_schedule(tmp_path, caplog):
+    """The first stops in the middle of the decay; the second goes on, there with other data."""
+    flags = {
+        "input_file": write_records(tmp_path / "a.tfrecord", 11, seed=5),
+        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
+        "do_train": True,
+        "train_batch_size": 3,
+        "num_train_steps": 7,
+        "num_warmup_steps": 2,
+        "xla": False,
+        "strategy": "one",
+        **SIZES,
+    }
+    with in_process("run_pretraining.py") as main:
+        main(**flags, output_dir=tmp_path / "at_once")
+        for _ in range(2):  # of which the second has nothing to do
+            main(**flags, output_dir=tmp_path / "phases", stop_at_step=4)
+            assert weights(tmp_path / "phases")["global_step"] == 4
+        shutil.copytree(tmp_path / "phases", tmp_path / "others")
+        main(**flags, output_dir=tmp_path / "phases", stop_at_step=9)
+        np.testing.assert_equal(weights(tmp_path / "phases"), weights(tmp_path / "at_once"))
+        flags["input_file"] = write_records(tmp_path / "b.tfrecord", 13, seed=6)
+        main(**flags, output_dir=tmp_path / "others")
+    assert "Resuming with train_data" in caplog.text
+    assert weights(tmp_path / "others")["global_step"] == 7
 
 
 # ---------------------------------------------------------------------------- the case of the data
