@@ -118,29 +118,28 @@ def compare_largest_batches(options: argparse.Namespace) -> None:
                 precision="bfloat16",
                 recompute=recompute,
             )
-            programs = Programs(work)
-            for name in options.devices:
-                device = DEVICES[name]
-                batch = largest_batch_on(work, device)
-                planned = accelerator_memory(
-                    dataclasses.replace(work, train_batch_size=batch), device.kind
-                )
-                found = compile_program(device, programs.lowered("train", batch), as_is=True)
-                constant = sum(planned.constant.values())
-                largest = batch * (device.memory_bytes - constant) / (found.peak - constant)
-                if found.refused:
-                    print(name, model, length, "recompute" if recompute else "", found.refused)
-                    continue
-                print(
-                    row.format(
-                        *(name, model, length, "recompute" if recompute else "", batch),
-                        *(int(largest), f"{batch / largest:.2f}", f"{planned.total / 1e9:.2f}"),
-                        *(f"{device.memory_bytes / 1e9:.2f}", f"{found.peak / 1e9:.2f}"),
-                        f"{found.seconds:.0f}",
-                    ),
-                    flush=True,
-                )
-            del programs  # of which two would not fit
+            with Programs(work) as programs:
+                for name in options.devices:
+                    device = DEVICES[name]
+                    batch = largest_batch_on(work, device)
+                    planned = accelerator_memory(
+                        dataclasses.replace(work, train_batch_size=batch), device.kind
+                    )
+                    found = compile_program(device, programs.lowered("train", batch), as_is=True)
+                    constant = sum(planned.constant.values())
+                    largest = batch * (device.memory_bytes - constant) / (found.peak - constant)
+                    if found.refused:
+                        print(name, model, length, "recompute" if recompute else "", found.refused)
+                        continue
+                    print(
+                        row.format(
+                            *(name, model, length, "recompute" if recompute else "", batch),
+                            *(int(largest), f"{batch / largest:.2f}", f"{planned.total / 1e9:.2f}"),
+                            *(f"{device.memory_bytes / 1e9:.2f}", f"{found.peak / 1e9:.2f}"),
+                            f"{found.seconds:.0f}",
+                        ),
+                        flush=True,
+                    )
 
 
 LENGTHS = ((128, 20), (512, 77))  # tokens, predictions

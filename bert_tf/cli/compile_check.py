@@ -87,10 +87,9 @@ def main(_: Sequence[str]) -> None:
             work = workload(config, head)
             print(f"{name}, {head}: {settings(work)}")
             print(ROW.format("", "", "batch", *COLUMNS), flush=True)
-            programs = Programs(work)
-            for device in FLAGS["for"].value:
-                problems += [f"{name}, {head}: {text}" for text in check(programs, device)]
-            del programs  # of which two would not fit
+            with Programs(work) as programs:
+                for device in FLAGS["for"].value:
+                    problems += [f"{name}, {head}: {text}" for text in check(programs, device)]
     if problems:
         raise InputError(
             "\n".join(problems),

@@ -5,11 +5,13 @@ compiler of any device. Shapes are those of one device's part of a batch.
 """
 
 import dataclasses
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import runtime
 from bert_tf.modeling import losses, models
 from bert_tf.planning.workload import Workload
 from bert_tf.training import optimization
@@ -95,28 +97,49 @@ def random_batch(work: Workload) -> dict[str, np.ndarray]:
 
 
 class Programs:
-    """The programs of a workload on one device; the model is built once for all shapes."""
+    """The programs of a workload on one device; the model is built once for all shapes.
+
+    In a process of its own, which ends with the context: TensorFlow keeps a model whose functions
+    were lowered.
+    """
 
     def __init__(self, work: Workload):
-        """Builds model and moments; takes as much memory as these."""
-        keras.utils.clear_session()  # with gc.collect: the models before it are freed
+        """Starts the process; the model, as large as weights and moments, is built at first use."""
         self.work = work
-        self._trainer = make_trainer(work)
         self._lowered: dict[tuple[str, int], bytes] = {}
+        context = multiprocessing.get_context("spawn")
+        self._process = ProcessPoolExecutor(1, context, initializer=_build, initargs=(work,))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.shutdown()
 
     def lowered(self, step: str, batch_size: int) -> bytes:
         """The HLO of a step of `STEPS`, a serialized HloModuleProto."""
         key = step, batch_size
         if key not in self._lowered:
-            parts = self.work.gradient_accumulation_steps if step == "train" else 1
-            work = dataclasses.replace(
-                self.work, train_batch_size=batch_size, gradient_accumulation_steps=parts
-            )
-            batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
-            function, args = {
-                "train": (self._trainer.training_step._replica_fn, (batch, tf.constant(0))),
-                "evaluate": (self._trainer._eval_part, (batch,)),
-                "predict": (self._trainer._predict_part(PREDICTED[work.head]), (batch,)),
-            }[step]
-            self._lowered[key] = function.experimental_get_compiler_ir(*args)("hlo_serialized")
+            self._lowered[key] = self._process.submit(_lower, self.work, *key).result()
         return self._lowered[key]
+
+
+_built: list[Trainer] = []  # in the other process
+
+
+def _build(work: Workload) -> None:
+    runtime.load_tensorflow()
+    _built.append(make_trainer(work))
+
+
+def _lower(work: Workload, step: str, batch_size: int) -> bytes:
+    (trainer,) = _built
+    parts = work.gradient_accumulation_steps if step == "train" else 1
+    work = dataclasses.replace(work, train_batch_size=batch_size, gradient_accumulation_steps=parts)
+    batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
+    function, args = {
+        "train": (trainer.training_step._replica_fn, (batch, tf.constant(0))),
+        "evaluate": (trainer._eval_part, (batch,)),
+        "predict": (trainer._predict_part(PREDICTED[work.head]), (batch,)),
+    }[step]
+    return function.experimental_get_compiler_ir(*args)("hlo_serialized")

@@ -38,6 +38,12 @@ class Programs:
     def __init__(self, work):
         self.work = work
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
     def lowered(self, step, batch):
         return step, batch
 

@@ -26,8 +26,9 @@ def test_a_batch_is_that_of_the_records(head):
 
 def test_one_model_gives_the_programs_of_all_steps_and_shapes():
     work = changed(head="token_labels", train_batch_size=6, gradient_accumulation_steps=3)
-    made = programs.Programs(work)
-    found = {step: made.lowered(step, batch) for step, batch in zip(STEPS, (6, 5, 4), strict=True)}
+    with programs.Programs(work) as made:
+        sizes = zip(STEPS, (6, 5, 4), strict=True)
+        found = {step: made.lowered(step, batch) for step, batch in sizes}
     assert b"while" in found["train"]
     assert b"while" not in found["evaluate"]
     assert len({len(hlo) for hlo in found.values()}) == 3
