@@ -33,11 +33,12 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 ADDED = {  # since then, by today's script or verb
+    "create_pretraining_data.py": {"num_shards"},
+    "data": {"num_shards"},
     "run_pretraining.py": {"stop_at_step"},
     "plan": {"device", "price_per_hour"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]
-ADDED = {"create_pretraining_data.py": {"num_shards"}, "data": {"num_shards"}}  # since then
 # Of each kind of command, one that contradicts itself.
 CONFLICTS = {
     "run_squad.py": ["--output_dir=x", "--do_eval"],

@@ -104,6 +104,7 @@ def data_description(folder: pathlib.Path) -> Reader:
         "num_shards": 1,
         "num_records": 3,
         "num_bytes": len(reader.valid["train.tfrecord"]),
+        "text_digest": "",
     }
     path = pathlib.Path(description_path(str(folder / "train.tfrecord")))
     path.write_text(json.dumps(content))
