@@ -48,6 +48,8 @@ SLOW = (
     "flags",
     "export",
     "tf1_checkpoint",
+    "pretraining_blocks",
+    "block_index",
 )  # milliseconds each
 LEAST_SHARE = 0.01  # of all inputs, for each reader
 CHUNK, SLOW_CHUNK = 5_000, 1_250  # inputs of a reader in a row
