@@ -46,15 +46,9 @@ class BlockFiles:
     """
 
     def __init__(self, patterns: str | Sequence[str], record: Record):
-        """Opens the files; those without an index get one.
+        """Opens the files; takes and raises what `RecordFiles` does.
 
-        Args:
-          patterns: paths or globs, a list or one string with commas; local or remote.
-          record: the kind of the records.
-
-        Raises:
-          InputError: nothing matches, a file is empty, damaged or not as described beside it, or
-            its first record is of another kind.
+        Files without an index get one.
         """
         self.record, self.paths = record, record_paths(patterns)
         self._indexes = open_indexes(self.paths, self._check)
@@ -89,8 +83,9 @@ class BlockFiles:
         # In this thread: those of TensorFlow may all be waiting for what is read here.
         in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
         with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
-            found = _block_reader()(path, offset, num_bytes, first, count)
-            if len(found) == count:
+            found, found_bytes = _block_reader()(path, offset, num_bytes, first, count)
+            is_whole = count == self.block_records[block]
+            if len(found) == count and not (is_whole and found_bytes != num_bytes):
                 return found
         raise self._unreadable(block, path)
 
@@ -116,6 +111,12 @@ class BlockFiles:
                 f"{path}, which has changed since it was opened ({says})",
                 "files that stay as they were when the run began",
                 "restore the file and run the same command again",
+            )
+        if make_indexes([path])[path] != self._indexes[file]:
+            return InputError(
+                f"{path}, whose records are not where its index has them",
+                "an index that was made of this file",
+                f"remove {index_path(path)}: it is made again",
             )
         before = int(self._first_rows[block] - self._first_rows[self._first_blocks[file]])
         records = read_records(path, int(self._offsets[block]), before)
@@ -147,7 +148,9 @@ def _block_reader() -> Callable:
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         dataset = dataset.take(first + count).skip(first).batch(count).with_options(options)
-        return untuned(dataset).get_single_element()
+        found = untuned(dataset).get_single_element()
+        sizes = tf.cast(tf.strings.length(found), tf.int64) + index.FRAME_BYTES
+        return found, tf.reduce_sum(sizes)
 
     return read
 
@@ -194,11 +197,10 @@ def read_index(path: str) -> BlockIndex | None:
     found = typed(BlockIndex, read_json(source), source=source)
     with path_errors(path):
         size = tf.io.gfile.stat(path).length
-    sums = sum(found.block_bytes), len(found.block_bytes)
-    if sums != (found.num_bytes, len(found.block_records)) or found.num_bytes != size:
+    if not found.fits(size):
         raise InputError(
-            f"{source}, the index of another file than {path} with its {size} bytes",
-            f"the index of this file; this one is of {found.num_bytes} bytes",
+            f"{source}, which is not the index of {path} with its {size} bytes",
+            "the index of this file",
             f"remove {source}: it is made again; or copy both files again",
         )
     return found

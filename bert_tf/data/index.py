@@ -45,6 +45,13 @@ class BlockIndex:
         """Where each block begins, and at last where the file ends."""
         return list(itertools.accumulate(self.block_bytes, initial=0))
 
+    def fits(self, num_bytes: int) -> bool:
+        """Whether a file of so many bytes can have these blocks."""
+        blocks = itertools.zip_longest(self.block_bytes, self.block_records, fillvalue=0)
+        return self.num_bytes == num_bytes == sum(self.block_bytes) and all(
+            0 < number * FRAME_BYTES <= size for size, number in blocks
+        )
+
     def to_json_string(self) -> str:
         """The text of the JSON file."""
         return json.dumps(dataclasses.asdict(self)) + "\n"

@@ -168,11 +168,45 @@ def test_an_index_is_made_once(tmp_path, small_blocks):
     assert BlockFiles(path, NUMBER).fingerprint() == files.fingerprint()
     assert kept.read_text() == text
     write_numbers(tmp_path / "a.tfrecord", range(49))
-    with pytest.raises(InputError, match="the index of another file") as caught:
+    with pytest.raises(InputError, match="which is not the index of") as caught:
         BlockFiles(path, NUMBER)
     assert f"remove {kept}" in caught.value.remedy
     kept.unlink()
     assert BlockFiles(path, NUMBER).fingerprint() != files.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("records", "sizes", "message"),
+    [
+        ((3, 2), (114, 76), None),  # 38 bytes each
+        ((3, 2), (114, 75), "which is not the index of"),
+        ((3,), (114, 76), "which is not the index of"),
+        ((3, 2**70), (114, 76), "which is not the index of"),
+        ((3, 5), (114, 76), "which is not the index of"),
+        ((3, 1), (114, 76), "records are not where its index has them"),
+        ((2, 2), (114, 76), "records are not where its index has them"),
+        ((3, 2), (76, 114), "records are not where its index has them"),
+        ((3, 2), (115, 75), "records are not where its index has them"),
+        ((3, 3), (114, 76), "records are not where its index has them"),
+    ],
+)
+def test_an_index_of_another_file_is_refused(tmp_path, monkeypatch, records, sizes, message):
+    monkeypatch.setattr(index, "BLOCK_BYTES", 80)
+    path = write_numbers(tmp_path / "a", range(1, 6))
+    of_another = index.BlockIndex(num_bytes=190, block_bytes=sizes, block_records=records)
+    pathlib.Path(index_path(path)).write_text(of_another.to_json_string())
+
+    def read() -> list[list[int]]:
+        batches = LaneBatches(BlockFiles(path, NUMBER), batch_size=2, seed=None, num_examples=5)
+        with batches.record_errors():
+            return numbers_of(batches, 3)
+
+    if not message:
+        assert list(itertools.chain.from_iterable(read()))[:5] == [1, 2, 3, 4, 5]
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        read()
+    assert f"remove {index_path(path)}" in caught.value.remedy
 
 
 def test_where_nothing_can_be_written(tmp_path, small_blocks, monkeypatch, caplog):
