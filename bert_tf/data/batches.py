@@ -14,6 +14,7 @@ The lengths are few and fixed, so that a compiled step is compiled a few times o
 import contextlib
 import dataclasses
 import itertools
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -128,11 +129,13 @@ class Batches:
         """Re-raises the original error of a record instead of tf.data's."""
         try:
             yield
-        except tf.errors.OpError:
-            error, self.error = self.error, None  # whose frames hold the threads of the reading
-            if error:
-                raise error from None
-            raise
+        except tf.errors.OpError as ended:
+            error, self.error = self.error, None
+            if error is None:
+                raise
+            # What is kept of either would keep the iterator, and so the threads that read.
+            traceback.clear_frames(ended.__traceback__)
+            raise error.with_traceback(None) from None
 
 
 class RecordBatches(Batches):

@@ -1,11 +1,13 @@
 """Batches of pre-training: the same for any hosts and replicas, from any step on; damage named."""
 
+import gc
 import io
 import itertools
 import os
 import pathlib
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -305,6 +307,22 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, small_blocks, change):
     says = "has changed since it was opened" if change == "cut" else "cannot be read"
     with pytest.raises(InputError, match=rf"a\.tfrecord, which {says}"), batches.record_errors():
         numbers_of(batches, 12)
+
+
+def test_an_error_that_is_kept_does_not_keep_the_reading(tmp_path, small_blocks):
+    """Nor its threads."""
+    path = write_numbers(tmp_path / "a.tfrecord", [*range(30), 2**31])
+    batches = LaneBatches(BlockFiles(path, NUMBER), batch_size=4, seed=None)
+    iterators = [batches.dataset().as_numpy_iterator()]
+    kept = weakref.ref(iterators[0])
+    with (
+        pytest.raises(InputError, match="record 31, with the input_ids 2147483648") as caught,
+        batches.record_errors(),
+    ):
+        list(iterators.pop())
+    gc.collect()
+    assert caught.value.remedy == "make the data again"
+    assert kept() is None
 
 
 ON_ONE_PROCESSOR = """
