@@ -133,6 +133,7 @@ from absl import logging
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.cli import from_flags
+from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.files import locked, write_eval_results
 from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
@@ -162,7 +163,7 @@ def main(_: Sequence[str]) -> None:
             task,
             model,
             strategy,
-            from_flags.batching_config(),
+            from_flags.of_flags(BatchingConfig),
             output_dir=FLAGS.output_dir,
             step_config=from_flags.step_config(),
         )

@@ -100,6 +100,7 @@ from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
+from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.files import digest_of, locked, write_eval_results, write_text
 from bert_tf.modeling import models
@@ -274,7 +275,7 @@ def train(
 ) -> None:
     """Records -> checkpoints."""
     settings = with_run_ends(folder, settings)
-    batches = from_flags.batching_config().training(
+    batches = from_flags.of_flags(BatchingConfig).training(
         data.records,
         batch_size=FLAGS.train_batch_size,
         num_train_steps=data.num_train_steps,
@@ -317,7 +318,7 @@ def predict(
             trainer,
             write_records("eval", windows, questions, count, model.config),
             windows,
-            from_flags.batching_config(),
+            from_flags.of_flags(BatchingConfig),
             batch_size=FLAGS.predict_batch_size,
         )
     align = make_alignment(

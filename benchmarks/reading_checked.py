@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-from bert_tf.data.batches import Batches, RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.lane_batches import LaneBatches
+from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.records import Record, pretraining_record
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles, write_records

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from bert_tf.checkpoints import loading as weights
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import evaluation, model, thresholds

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import MULTIPLE, BatchingConfig
+from bert_tf.data.batches import MULTIPLE
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
@@ -167,11 +167,6 @@ def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> N
 
 
 # ---------------------------------------------------------------------------- batches and steps
-
-
-def batching_config() -> BatchingConfig:
-    """How records become batches in fine-tuning."""
-    return of_flags(BatchingConfig)
 
 
 def schedule() -> FineTuningSchedule:

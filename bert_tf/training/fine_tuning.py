@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.record_batches import RecordBatches
 from bert_tf.errors import InputError
 from bert_tf.training import optimization
 from bert_tf.training.settings import FineTuningSchedule
@@ -83,9 +83,10 @@ def predictions_in_order(
       InputError: the model's outputs are NaN or infinite.
     """
     found: dict[str, list] = {name: [None] * batches.num_records for name in names}
-    for rows, outputs in trainer.predict(batches, list(found)):
+    for number, outputs in enumerate(trainer.predict(batches, list(found))):
+        rows = batches.batch_rows(number)
         for name, values in found.items():
-            for row, value in zip(rows, outputs[name], strict=True):
+            for row, value in zip(rows, outputs[name][: len(rows)], strict=True):
                 values[row] = value
     for name, values in found.items():
         _check_finite(name, values)

@@ -21,7 +21,7 @@ from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
-from bert_tf.data.batches import Batches, RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.runtime import Progress, noticing_sigterm
@@ -272,22 +272,19 @@ class Trainer:
 
     # ------------------------------------------------------------------ prediction
 
-    def predict(
-        self, batches: RecordBatches, names: Sequence[str]
-    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Outputs of the model for every example of finite `batches`, each once.
+    def predict(self, batches: Batches, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+        """Outputs of the model for the rows of finite `batches`.
 
         Args:
           batches: in any order.
           names: of the outputs.
 
         Yields:
-          For each batch the rows of its real examples [R], and the outputs [R, ...] by name.
+          For each batch the outputs float32 [B, ...] by name.
         """
         step_fn = self._predict_step(tuple(names))
-        for number, outputs in enumerate(self._results("predict", step_fn, batches)):
-            rows = batches.batch_rows(number)
-            yield rows, {n: self._all_rows(value)[: len(rows)] for n, value in outputs.items()}
+        for outputs in self._results("predict", step_fn, batches):
+            yield {name: self._all_rows(value) for name, value in outputs.items()}
 
     def _predict_step(self, names: tuple[str, ...]) -> Callable:
         """Kept, so that one compilation serves all evaluations of a run."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective

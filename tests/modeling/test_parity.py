@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.records import pretraining_record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles

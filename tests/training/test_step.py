@@ -20,7 +20,7 @@ from small_heads import (
 )
 
 from bert_tf import runtime
-from bert_tf.data.batches import BatchingConfig, RecordBatches
+from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records

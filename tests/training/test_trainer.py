@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf import cluster, pretraining_model, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.batches import RecordBatches
+from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError

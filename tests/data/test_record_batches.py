@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_records import NUMBER, PAIR_BYTES, open_numbers
 
-from bert_tf.data.batches import RecordBatches, choose_lengths, real_lengths
+from bert_tf.data.record_batches import RecordBatches, choose_lengths, real_lengths
 from bert_tf.data.records import Feature, Record
 from bert_tf.data.samplers import ByLengthSampler, SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
