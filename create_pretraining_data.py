@@ -3,8 +3,15 @@
     python create_pretraining_data.py --input_file='wiki/*' --input_format=wikiextractor \\
         --output_file=data/train.tfrecord --vocab_file=vocab.txt --max_seq_length=128
 
-The memory needed does not grow with the corpus; the files depend on text, flags and seed alone. A
-corpus of a single block stays in memory and gets exactly the records that the original makes. The
+The records depend on text, flags and seed alone, and the memory needed does not grow with the text.
+Text of less than a million characters gets exactly the records that the original makes.
+
+For a large corpus, --num_shards=64 writes data/train.tfrecord-00000-of-00064 and so on; one after
+the other they hold the records of the single file. The same command goes on after it was stopped
+or killed, and makes lost files again; it refuses shards of other text, flags or vocabulary.
+
+Beside each file are info_<file>.json, what it was made with, and index_<file>.json, where blocks of
+records begin, with which training opens it at once. report_<file>.json counts what was made. The
 steps are those of data_gen/pipeline.py.
 """
 

@@ -10,16 +10,18 @@ The input is WikiExtractor's; it is written as a sentence a line, with documents
 order until there are enough. Every run is a process of its own, from its start to its end.
 
 `speed`: one worker, two workers, the original if it is given; in turn, each --rounds times. Prints
-the wall time of each, and the medians. Files of one and two workers must be
-the same.
+the wall time of each, and the medians. Files of one and two workers must be the same.
 
 `large`: --megabytes of text into 64 shards with two workers. Once for the first of the sizes, to
 compare the memory; then undisturbed for the second; then again, killed with all its workers after
-half of that time, and started again. All files of both must be the same. Memory is what processes
-share with no other (USS): the greatest sum over all processes, looked at three times a second.
+half of that time, and started again. All files of both must be the same. Memory is that of all
+processes which no file backs; what processes share counts once. It is the greatest of three looks a
+second. (What a process shares with no other would leave out TensorFlow's objects, which the workers
+share, and would rise when one of them ends.)
 """
 
 import argparse
+import contextlib
 import glob
 import hashlib
 import os
@@ -33,11 +35,12 @@ import sys
 import time
 from collections.abc import Iterator
 
-from beam_data import SECONDS_BETWEEN_LOOKS, own_bytes
-
+import psutil
 from data_gen.documents import DocumentReader, sentence_splitter
 
 ROOT = pathlib.Path(__file__).parents[1]
+SECONDS_BETWEEN_LOOKS = 0.3
+HELD = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")  # in smaps_rollup, in kB
 
 
 def main() -> None:
@@ -159,7 +162,7 @@ def run(
     with open(folder / f"{name}.log", "a", encoding="utf-8") as log:
         process = subprocess.Popen(words, stderr=log, start_new_session=True)
         while process.poll() is None:
-            most = max(most, sum(own_bytes(process.pid)))
+            most = max(most, held_bytes(process.pid))
             time.sleep(SECONDS_BETWEEN_LOOKS)
             if time.perf_counter() - started > seconds:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -169,6 +172,19 @@ def run(
     if process.wait() != (-signal.SIGKILL if seconds < float("inf") else 0):
         sys.exit(f"it ended with {process.returncode}: see {folder / name}.log")
     return took
+
+
+def held_bytes(pid: int) -> int:
+    """The memory of a process and all its descendants that no file backs."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            # It may end meanwhile.
+            with contextlib.suppress(OSError), open(f"/proc/{process.pid}/smaps_rollup") as file:
+                rows = map(str.split, file.readlines()[1:])
+                total += sum(int(size) << 10 for name, size, _ in rows if name in HELD)
+    return total
 
 
 def digests(folder: pathlib.Path) -> dict[str, str]:

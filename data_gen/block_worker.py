@@ -146,8 +146,12 @@ class BlockWorker:
 
     def records(self, task: tuple[int, int]) -> list[bytes]:
         """The records of a bucket in their order; `task` is its number, and that of all buckets."""
+        return [*self.bucket(*task)]
+
+    def bucket(self, number: int, num_buckets: int) -> Iterator[bytes]:
+        """The records of a bucket in their order, some at a time."""
         folder = self._plan.working_folder / ROWS_FOLDER
-        return [*self.serialized(read_bucket(folder, *task, self.row_type))]
+        yield from self.serialized(read_bucket(folder, number, num_buckets, self.row_type))
 
     def serialized(self, rows: np.ndarray) -> Iterator[bytes]:
         """The records of rows."""
@@ -164,7 +168,7 @@ class BlockWorker:
         num_shards = self._plan.job.num_shards
         per_shard = num_buckets // num_shards
         buckets = range(shard * per_shard, (shard + 1) * per_shard)
-        records = (record for bucket in buckets for record in self.records((bucket, num_buckets)))
+        records = (record for bucket in buckets for record in self.bucket(bucket, num_buckets))
         description = functools.partial(describe(made_with), shard=shard + 1, num_shards=num_shards)
         with RecordFile(path) as file:
             for record in checked(records, self._plan.job, made_with):

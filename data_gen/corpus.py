@@ -1,7 +1,7 @@
-"""The tokenized corpus: in memory when it is a single block, in three files when it is larger.
+"""The tokenized corpus, in three files; and a block of it in memory.
 
 The random next segments of the next-sentence task come from anywhere in the corpus. A process
-reads them from disk, a few hundred bytes at a time, and so needs no memory for the corpus:
+reads them from disk, a few hundred bytes at a time, and so needs memory for one block only:
 
     tokens       int32   the ids of all sentences, one after the other
     sentences    int64   where each sentence begins in tokens, and where the last one ends

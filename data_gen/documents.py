@@ -11,7 +11,9 @@ unless the first file ends in a blank line.)
 import collections
 import dataclasses
 import html
+import importlib.metadata
 import re
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -215,10 +217,26 @@ def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[
     """
     if input_format == "text":
         return lambda line: [line]
-    sentencex = import_extra(
+    sentencex = _load_sentencex(input_format)
+    return lambda line: join_fragments(sentencex.segment(language, line))
+
+
+def splitter_version(input_format: str) -> str:
+    """The version of sentencex where it is used: another one may cut sentences elsewhere.
+
+    Raises:
+      InputError: it is needed and not installed.
+    """
+    if input_format == "text":
+        return ""
+    _load_sentencex(input_format)
+    return importlib.metadata.version("sentencex")
+
+
+def _load_sentencex(input_format: str) -> types.ModuleType:
+    return import_extra(
         "sentencex", package="sentencex", extra="wiki", needed_by=f"--input_format={input_format}"
     )
-    return lambda line: join_fragments(sentencex.segment(language, line))
 
 
 def join_fragments(pieces: Iterable[str]) -> list[str]:

@@ -2,12 +2,14 @@
 run that was killed.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,15 +65,17 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
       InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
     """
     inputs, outputs = set(map(_real_path, input_files)), list(map(_real_path, output_files))
+    counts = collections.Counter(outputs)
     for path, real_path in zip(output_files, outputs, strict=True):
-        if not path or outputs.count(real_path) > 1 or real_path in inputs:
+        if not path or counts[real_path] > 1 or real_path in inputs:
             raise InputError(
-                f"--output_file={','.join(output_files)}",
+                f"--output_file with {path!r}",
                 "names of files, separated by commas, each once, none of them an input",
                 f"correct {path!r}",
             )
-        with path_errors(path, "written"):
-            gfile().makedirs(os.path.dirname(path) or ".")
+    for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
+        with path_errors(folder, "written"):
+            gfile().makedirs(folder)
 
 
 def _real_path(path: str) -> str:
@@ -113,32 +117,45 @@ class RecordFile(contextlib.ExitStack):
                 file.write(made.to_json_string())
 
 
+@contextlib.contextmanager
+def record_files(paths: Sequence[str]) -> Iterator[list[RecordFile]]:
+    """Opens files to write; they get their names when all are finished, or none does.
+
+    Raises:
+      InputError: a file cannot be written; at once, not after hours of work.
+    """
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(RecordFile(path)) for path in paths]
+
+
 def write_in_turn(
-    paths: Sequence[str], records: Iterable[bytes], describe: Callable[..., DataDescription]
+    files: Sequence[RecordFile], records: Iterable[bytes], describe: Callable[..., DataDescription]
 ) -> dict[str, int]:
-    """Writes records to TFRecord files in turn, as the original does: all files appear, or none.
+    """Writes records to files in turn, as the original does, and finishes the files.
 
     Args:
-      paths: the files.
+      files: open.
       records: serialized.
       describe: makes the description of a file of its number and size.
 
     Returns:
       The number of records of each file.
-
-    Raises:
-      InputError: a file cannot be written; before the first record is taken.
     """
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(RecordFile(path)) for path in paths]
-        for record, file in zip(records, itertools.cycle(files), strict=False):
-            file.write(record)
-        for shard, file in enumerate(files, start=1):
-            file.finish(functools.partial(describe, shard=shard, num_shards=len(paths)))
+    for record, file in zip(records, itertools.cycle(files), strict=False):
+        file.write(record)
+    for shard, file in enumerate(files, start=1):
+        file.finish(functools.partial(describe, shard=shard, num_shards=len(files)))
     return {file.path: file.num_records for file in files}
 
 
 # ------------------------------------------------------------------------- what is there already
+
+
+def shards_there(output_file: str) -> set[str]:
+    """The names, without their folder, of an output's shards that are there, of whatever run."""
+    folder, name = os.path.split(output_file)
+    shard = re.compile(re.escape(name) + r"-\d{5}-of-\d{5}")
+    return set(filter(shard.fullmatch, gfile().listdir(folder or ".")))
 
 
 def finished_shards(
@@ -153,19 +170,23 @@ def finished_shards(
 
     Raises:
       InputError: a file there is no shard of this run: it has another number of shards, another
-        description, or none.
+        description, or none; or it is a single file of that name.
     """
     finished, paths = {}, output_paths(output_file, num_shards)
     remedy = (
         "give the command that the others were made with; or remove all of them, or give another "
         "--output_file"
     )
-    if others := set(gfile().glob(f"{output_file}-*-of-*")) - set(paths):
+    there = shards_there(output_file)
+    others = there - {*map(os.path.basename, paths)}
+    if is_file(output_file):
+        others.add(os.path.basename(output_file))
+    if others:
         raise InputError(
             f"--num_shards={num_shards}, where {min(others)} is there", "shards of one run", remedy
         )
     for shard, path in enumerate(paths, start=1):
-        if not is_file(path):
+        if os.path.basename(path) not in there:
             continue
         source = description_path(path)
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
@@ -185,7 +206,7 @@ def finished_shards(
 
 @contextlib.contextmanager
 def working_folder(
-    output_file: str, temp_dir: str | None, *, keep: bool = False
+    output_file: str, temp_dir: str | None, *, kept_with: str = ""
 ) -> Iterator[pathlib.Path]:
     """A local folder; removed at the end, or by the next run if this one is killed.
 
@@ -193,7 +214,8 @@ def working_folder(
       output_file: what is made; by one run at a time.
       temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
         in the system's folder for temporary files.
-      keep: whether what a run leaves that fails or is killed is kept for the next one.
+      kept_with: the name of a file. Where it is in the folder, what a run leaves that fails or is
+        killed is kept for the next one.
 
     Raises:
       InputError: the folder cannot be made, or another run is using it.
@@ -202,19 +224,33 @@ def working_folder(
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
+
+    def is_kept() -> bool:
+        return bool(kept_with) and (folder / kept_with).exists()
+
     with locked(output_file, parents=True), locked(str(folder), folder=True):
-        if not keep:
+        if not is_kept():
             clear(folder)
         try:
             yield folder
         except BaseException:
-            if not keep:
-                shutil.rmtree(folder, ignore_errors=True)
+            if not is_kept():
+                _remove(folder)
             raise
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Empties a working folder, but for its lock."""
-    for left_over in set(folder.iterdir()) - {folder / ".lock"}:
-        shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
+    """Empties a working folder, but for its lock.
+
+    Its files go first: they say that what is in its folders is complete.
+    """
+    left_over = sorted({*folder.iterdir()} - {folder / ".lock"}, key=pathlib.Path.is_dir)
+    for path in left_over:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _remove(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        clear(folder)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -39,18 +39,6 @@ def document_pairs(
 ) -> Iterator[Pair]:
     """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
 
-    Sentences are collected until they fill a sequence, then divided at random into A and a rest.
-    In half of the pairs B is that rest; in the others B is drawn from another document, and the
-    rest goes into the next pair:
-
-        document  s0 s1 s2 s3 s4 s5      a sequence holds about three sentences
-        pair 1    A = s0      B = s1 s2             next
-        pair 2    A = s3      B = from elsewhere    random: s4 and s5 go back
-        pair 3    A = s4      B = s5                next
-
-    A chunk of one sentence has no rest, so its B is always from elsewhere: more than half of all
-    pairs are random.
-
     Args:
       block: consecutive documents of `corpus`.
       document: the number of the one to cut, in `block`.
@@ -64,36 +52,63 @@ def document_pairs(
     target_length = max_num_tokens
     if draws.share() < short_seq_prob:
         target_length = 2 + draws.below(max_num_tokens - 1)
-    begin, document_end = block.sentences(document).start, block.sentences(document).stop
-    bounds = block.token_bounds
-    while begin < document_end:
-        end = block.sentences_end(range(begin, document_end), target_length)
-        a_end = begin + 1 + (draws.below(end - begin - 1) if end - begin >= 2 else 0)
-        first_a, length_a = bounds[begin], bounds[a_end] - bounds[begin]
-        is_random_next = end - begin == 1 or draws.is_below_half()
-        if is_random_next:
-            source, (first_b, length_b) = (
-                corpus,
-                random_span(
-                    corpus,
-                    not_document=first_document + document,
-                    min_tokens=target_length - length_a,
-                    draws=draws,
-                ),
-            )
-            begin = a_end
-        else:
-            source, first_b, length_b = block, bounds[a_end], bounds[end] - bounds[a_end]
-            begin = end
+    for first_a, length_a, first_b, length_b, is_random_next in segments(
+        block, document, first_document, corpus, target_length, draws
+    ):
         if length_a + length_b > max_num_tokens:
             cut_a, cut_b = truncate_at_random_ends(
                 length_a, length_b, max_num_tokens=max_num_tokens, draws=draws
             )
             first_a, length_a = first_a + cut_a.start, len(cut_a)
             first_b, length_b = first_b + cut_b.start, len(cut_b)
-        yield Pair(
-            block.tokens(first_a, length_a), source.tokens(first_b, length_b), is_random_next
-        )
+        tokens_b = (corpus if is_random_next else block).tokens(first_b, length_b)
+        yield Pair(block.tokens(first_a, length_a), tokens_b, is_random_next)
+
+
+def segments(
+    block: MemoryCorpus,
+    document: int,
+    first_document: int,
+    corpus: Corpus,
+    target_length: int,
+    draws: Draws,
+) -> Iterator[tuple[int, int, int, int, bool]]:
+    """The segments of a document's pairs, in whole sentences, as `document_pairs` has them.
+
+    Sentences are collected until they fill a sequence, then divided at random into A and a rest.
+    In half of the pairs B is that rest; in the others B is drawn from another document, and the
+    rest goes into the next pair:
+
+        document  s0 s1 s2 s3 s4 s5      a sequence holds about three sentences
+        pair 1    A = s0      B = s1 s2             next
+        pair 2    A = s3      B = from elsewhere    random: s4 and s5 go back
+        pair 3    A = s4      B = s5                next
+
+    A chunk of one sentence has no rest, so its B is always from elsewhere: more than half of all
+    pairs are random.
+
+    Yields:
+      A's first token in `block`, and how many; B's first token, in `corpus` if it is random, else
+      in `block`, and how many; whether it is random.
+    """
+    bounds, sentences = block.token_bounds, block.sentences(document)
+    begin = sentences.start
+    while begin < sentences.stop:
+        end = block.sentences_end(range(begin, sentences.stop), target_length)
+        a_end = begin + 1 + (draws.below(end - begin - 1) if end - begin >= 2 else 0)
+        first_a, length_a = bounds[begin], bounds[a_end] - bounds[begin]
+        if end - begin == 1 or draws.is_below_half():
+            elsewhere = random_span(
+                corpus,
+                not_document=first_document + document,
+                min_tokens=target_length - length_a,
+                draws=draws,
+            )
+            yield first_a, length_a, *elsewhere, True
+            begin = a_end
+        else:
+            yield first_a, length_a, bounds[a_end], bounds[end] - bounds[a_end], False
+            begin = end
 
 
 def random_span(

@@ -61,18 +61,20 @@ from data_gen.corpus import (
     CorpusWriter,
     DiskCorpus,
 )
-from data_gen.documents import Counts, DocumentReader
+from data_gen.documents import Counts, DocumentReader, splitter_version
 from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 from data_gen.outputs import (
     check_paths,
     clear,
     finished_shards,
     output_paths,
+    record_files,
     working_folder,
     write_in_turn,
 )
 from data_gen.report import (
     Statistics,
+    read_report,
     report_path,
     write_report,
 )
@@ -102,29 +104,32 @@ def create(job: Job) -> dict[str, Any]:
     output_files = output_paths(job.output_file, job.num_shards)
     check_paths(input_files, output_files)
     reader = DocumentReader(input_files, input_format=job.input_format)
-    report, finished = report_path(job.output_file.split(",")[0]), {}
+    first = job.output_file.split(",")[0]
+    path, finished = report_path(first), {}
     with (
         path_errors(job.output_file, "made"),
         working_folder(
-            job.output_file.split(",")[0], job.temp_dir, keep=job.num_shards > 0
+            first, job.temp_dir, kept_with=CORPUS_FILE if job.num_shards else ""
         ) as folder,
     ):
         if job.num_shards:
             made_with["text_digest"] = text_digest(job, input_files)
             finished = finished_shards(job.output_file, job.num_shards, describe(made_with))
-            if len(finished) == job.num_shards and is_file(report):
+            numbers = [finished.get(path) for path in output_files]
+            if report := read_report(path, made_with, numbers):
                 logging.info("all %d files are there already", job.num_shards)
-                return read_json(report)
+                return report
         statistics, written = make_files(
             make_plan(job, reader, folder), reader, made_with, finished
         )
-    written = {path: written[path] for path in output_files}
-    return write_report(report, statistics, made_with, written, job.vocab_file)
+        written = {path: written[path] for path in output_files}
+        return write_report(path, statistics, made_with, written, job.vocab_file)
 
 
 def text_digest(job: Job, input_files: Sequence[str]) -> str:
     """A hash of the text and of how it is read: of what the tokenized corpus depends on."""
-    read_as = [job.input_format, job.language, str(job.block_characters)]
+    version = splitter_version(job.input_format)
+    read_as = [job.input_format, job.language, version, str(job.block_characters)]
     parts = [*read_as, *map(digest_of, input_files)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
@@ -141,7 +146,8 @@ def make_files(
     most = 1 + reader.total_bytes // job.block_characters
     num_workers = choose_num_workers(job.num_workers, most=most)
     logging.info("%.1f MB of text, %d workers", reader.total_bytes / 1e6, num_workers)
-    with Workers(num_workers, BlockWorker, plan) as workers:
+    in_turn = [] if job.num_shards else output_paths(job.output_file, 0)
+    with record_files(in_turn) as files, Workers(num_workers, BlockWorker, plan) as workers:
         text = read_text(plan, made_with) or write_corpus(workers, plan, reader, made_with)
         counts = text.statistics.counts
         size = expected_bytes(counts["tokens"], job.settings)
@@ -151,11 +157,7 @@ def make_files(
             written = write_shards(workers, plan, num_buckets, made_with, finished)
         else:
             records = all_records(workers, num_buckets, counts["instances"])
-            written = write_in_turn(
-                output_paths(job.output_file, 0),
-                checked(records, job, made_with),
-                describe(made_with),
-            )
+            written = write_in_turn(files, checked(records, job, made_with), describe(made_with))
     return text.statistics, written
 
 
@@ -216,7 +218,7 @@ def write_corpus(
     text.statistics.counts.update(reader.counts)
     require_text(text.statistics.counts)
     if plan.job.num_shards:
-        for name in DiskCorpus.FILES:
+        for name in (*DiskCorpus.FILES, ""):  # the folder itself is last
             synced(str(folder / CORPUS_FOLDER / name))
         documents = [(numbers.start, numbers.stop) for numbers in text.block_documents]
         kept = {"made_with": text_settings(plan, made_with), "block_documents": documents}

@@ -12,7 +12,7 @@ from absl import logging
 
 from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
-from bert_tf.files import write_text
+from bert_tf.files import is_file, read_json, write_text
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 from data_gen.documents import Counts
 
@@ -87,6 +87,21 @@ def write_report(
     log_report(report)
     logging.info("wrote %d files of records and %s", len(output_files), path)
     return report
+
+
+def read_report(
+    path: str, made_with: Mapping[str, Any], numbers: Sequence[int | None]
+) -> dict[str, Any] | None:
+    """The report of an earlier run on these very files; None if there is none.
+
+    Args:
+      path: see `report_path`.
+      made_with: as for `write_report`.
+      numbers: of records of each file; None for a file that is not there.
+    """
+    report = read_json(path) if is_file(path) else {}
+    is_same = report.get("settings") == made_with
+    return report if is_same and [*report["output_files"].values()] == [*numbers] else None
 
 
 def read_unchanged_vocabulary(vocab_file: str, sha256: str) -> list[str]:

@@ -85,7 +85,7 @@ def read_bucket(
 ) -> np.ndarray:
     """The rows of a bucket in the order of their keys, from all runs in `folder`."""
     parts = [np.empty(0, row_type)]
-    for path in sorted(folder.glob("*-*")):
+    for path in sorted(folder.glob("[0-9]*-*")):
         with open(path, "rb", buffering=0) as file:
             places = os.pread(file.fileno(), 2 * PLACE_BYTES, bucket * PLACE_BYTES)
             begin, end = np.frombuffer(places, np.int64).tolist()

@@ -253,7 +253,12 @@ def define_texts() -> None:
 
 def define_pretraining_data() -> None:
     """What `bert-tf data` and `bert-tf beam-data` make: the original's flags, then our own."""
-    flags.DEFINE_string("output_file", None, "TFRecord files to write, separated by commas.")
+    flags.DEFINE_string(
+        "output_file",
+        None,
+        "TFRecord files to write in turn, separated by commas; with --num_shards what the names of "
+        "all files begin with.",
+    )
     define_texts()
     define_vocabulary()
     flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
@@ -280,8 +285,8 @@ def define_pretraining_data() -> None:
     define_count(  # their names have five digits
         "num_shards",
         0,
-        "Files --output_file-00000-of-00064 and so on to write; a run that was killed goes on with "
-        "those that are missing. 0: the files that --output_file names.",
+        "How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command goes on "
+        "with those that are missing. 0: the files that --output_file names.",
         least=0,
         most=99_999,
     )
@@ -289,7 +294,8 @@ def define_pretraining_data() -> None:
     flags.DEFINE_string(
         "temp_dir",
         None,
-        "Local folder for intermediate files, about as large as the output; default: beside it.",
+        "Local folder for intermediate files, which are smaller than the output; default: beside "
+        "it. With --num_shards they stay there until all files are written.",
     )
 
 

@@ -32,7 +32,7 @@ from bert_tf.files import (
 )
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
-from data_gen.outputs import check_paths, shard_path, working_folder
+from data_gen.outputs import check_paths, shard_path, shards_there, working_folder
 from data_gen.pipeline import (
     BlockWorker,
     Job,
@@ -203,9 +203,9 @@ def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
     check_paths(paths, [job.output_file])
     options = make_options(job, beam_options)
     check_reachable(job, options)
-    if others := gfile().glob(f"{job.output_file}-*-of-*"):
+    if others := shards_there(job.output_file):
         raise InputError(
-            f"--output_file={job.output_file}, of which {others[0]} and {len(others) - 1} more "
+            f"--output_file={job.output_file}, of which {min(others)} and {len(others) - 1} more "
             "are there",
             "a name of which there are no files: an earlier run may have had another number",
             "remove them, or give another --output_file",

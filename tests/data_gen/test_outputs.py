@@ -4,6 +4,7 @@ import concurrent.futures
 import doctest
 import functools
 import os
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -16,7 +17,14 @@ from bert_tf.data.shards import read_description
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen import outputs
-from data_gen.outputs import finished_shards, output_paths, working_folder, write_in_turn
+from data_gen.outputs import (
+    check_paths,
+    finished_shards,
+    output_paths,
+    record_files,
+    working_folder,
+    write_in_turn,
+)
 
 describe = functools.partial(
     DataDescription,
@@ -33,6 +41,11 @@ def records(path) -> list[bytes]:
     return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
 
 
+def write(paths: list[str], serialized) -> dict[str, int]:
+    with record_files(paths) as files:
+        return write_in_turn(files, serialized, describe)
+
+
 def test_records_go_to_the_files_in_turn_and_appear_at_the_end(tmp_path):
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
 
@@ -41,7 +54,7 @@ def test_records_go_to_the_files_in_turn_and_appear_at_the_end(tmp_path):
             yield b"%d" % number
             assert not any(tf.io.gfile.exists(path) for path in paths)
 
-    assert write_in_turn(paths, numbers(), describe) == dict(zip(paths, (3, 2, 2), strict=True))
+    assert write(paths, numbers()) == dict(zip(paths, (3, 2, 2), strict=True))
     assert [records(path) for path in paths] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
     beside = [f"{kind}_{name}.json" for kind in ("index", "info") for name in "abc"]
     assert names(tmp_path) == ["a", "b", "c", *beside]
@@ -63,7 +76,7 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path):
     old = tmp_path / "a"
     old.write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        write_in_turn([str(old), str(tmp_path / "b")], broken(), describe)
+        write([str(old), str(tmp_path / "b")], broken())
     assert names(tmp_path) == ["a"]
     assert old.read_bytes() == b"old"
 
@@ -80,22 +93,28 @@ def test_no_file_gets_its_name_before_all_are_complete(tmp_path, monkeypatch):
     monkeypatch.setattr(tf.io, "TFRecordWriter", lambda path: next(writers)(path))
     monkeypatch.setattr(FullDisk, "__exit__", lambda self, *_: self.close())
     with pytest.raises(OSError, match="No space"):
-        write_in_turn([str(tmp_path / name) for name in "abc"], [b"1", b"2"], describe)
+        write([str(tmp_path / name) for name in "abc"], [b"1", b"2"])
     assert names(tmp_path) == []
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+def test_a_file_that_cannot_be_written_is_refused_when_it_is_opened(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
-
-    def never():
-        raise AssertionError("a record was asked for")
-        yield
-
     for bad, message in (("folder", "it is a folder"), ("file/x", "cannot be written")):
+        opened = record_files([str(tmp_path / "good"), str(tmp_path / bad)])
         with pytest.raises(InputError, match=message):
-            write_in_turn([str(tmp_path / "good"), str(tmp_path / bad)], never(), describe)
+            opened.__enter__()
         assert names(tmp_path) == ["file", "folder"]
+
+
+def test_folders_of_outputs_are_made_and_names_are_checked(tmp_path):
+    paths = output_paths(f"{tmp_path}/new/x", 3)
+    check_paths([str(tmp_path / "text")], paths)
+    assert names(tmp_path) == ["new"]
+    same = f"{tmp_path}/new/../new/x-00001-of-00003"
+    for texts, files in (([], [*paths, same]), ([same], paths)):
+        with pytest.raises(InputError, match=r"/x-00001-of-00003'\n.*none of them an input"):
+            check_paths(texts, files)
 
 
 def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
@@ -130,16 +149,41 @@ def test_working_folder_elsewhere(tmp_path):
 def test_what_a_failed_run_leaves_may_be_kept(tmp_path):
     output = str(tmp_path / "out")
 
-    def interrupted():
-        with working_folder(output, None, keep=True) as folder:
-            (folder / "rows").write_text("half of them")
+    def interrupted(*made: str):
+        with working_folder(output, None, kept_with="corpus.json") as folder:
+            for name in made:
+                (folder / name).write_text("half of them")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    with working_folder(output, None, keep=True) as folder:
-        assert names(folder) == [".lock", "rows"]
+        interrupted("rows")
     assert names(tmp_path) == []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted("rows", "corpus.json")
+    with working_folder(output, None, kept_with="corpus.json") as folder:
+        assert names(folder) == [".lock", "corpus.json", "rows"]
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("kept_with", ["", "corpus.json"])
+def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_with):
+    """What says that the rows are complete goes before any of them."""
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    output = str(tmp_path / "out")
+    with monkeypatch.context() as patch:
+        opened = working_folder(output, None, kept_with="corpus.json")
+        folder = opened.__enter__()
+        (folder / "rows").mkdir()
+        (folder / "corpus.json").write_text("complete")
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened.__exit__(None, None, None)
+    assert names(folder) == ["rows"]
+    with working_folder(output, None, kept_with=kept_with) as folder:
+        assert names(folder) == [".lock"]
 
 
 # ------------------------------------------------------------------------- shards
@@ -194,8 +238,12 @@ def test_shards_of_another_run_are_refused(tmp_path, change, message):
 def test_other_files_in_the_place_of_shards_are_refused(tmp_path):
     prefix = str(tmp_path / "x")
     (path, *_) = write_shards(prefix, 0, of=3)
-    with pytest.raises(InputError, match=r"--num_shards=4, where .*x-00000-of-00003 is there"):
+    with pytest.raises(InputError, match=r"--num_shards=4, where x-00000-of-00003 is there"):
         finished_shards(prefix, 4, describe)
+    (tmp_path / "x").write_text("a single file")
+    with pytest.raises(InputError, match=r"--num_shards=3, where x is there"):
+        finished_shards(prefix, 3, describe)
+    os.unlink(prefix)
     with open(path, "ab") as file:
         file.write(b"more")
     with pytest.raises(InputError, match="a shard with the num_bytes"):
@@ -203,3 +251,18 @@ def test_other_files_in_the_place_of_shards_are_refused(tmp_path):
     os.unlink(description_path(path))
     with pytest.raises(InputError, match=r"info_x-00000-of-00003\.json, which is not a file"):
         finished_shards(prefix, 3, describe)
+    os.unlink(path)
+    os.mkdir(path)
+    with pytest.raises(InputError, match=r"info_x-00000-of-00003\.json, which is not a file"):
+        finished_shards(prefix, 3, describe)
+
+
+@pytest.mark.parametrize("folder", ["a[1]/b", "a[1]//b", "a[1]/../a[1]/b"])
+def test_other_shards_are_seen_however_their_folder_is_written(tmp_path, folder):
+    os.makedirs(tmp_path / folder)
+    prefix = f"{tmp_path}/{folder}/x*"
+    write_shards(prefix, 1, of=3)
+    write_shards(f"{prefix}-of-others", 0, of=2)  # with a name of their own
+    assert finished_shards(prefix, 3, describe).keys() == {f"{prefix}-00001-of-00003"}
+    with pytest.raises(InputError, match=r"--num_shards=2, where x\*-00001-of-00003 is there"):
+        finished_shards(prefix, 2, describe)

@@ -428,14 +428,33 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
 
 
-def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path, vocab_file, monkeypatch
+):
+    (tmp_path / "b").mkdir()
+    calls = counted_calls(monkeypatch)
+    with pytest.raises(InputError, match="it is a folder"):
+        create(make_job(tmp_path, vocab_file, output_file=f"{tmp_path}/a,{tmp_path}/b"))
+    assert calls["tokenize"] == 0
+    assert names(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize("num_shards", [0, 2])
+def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch, num_shards):
     """The mistake is far behind, and worker processes are at work on what comes before it."""
     monkeypatch.setattr("bert_tf.files.READ_BYTES", 20_000)
     path = tmp_path / "text"
     path.write_bytes(b"one two three\n\n" * 20_000 + b"caf\xe9\n")
     out = tmp_path / "out"
     out.mkdir()
-    job = make_job(out, vocab_file, input_file=str(path), num_workers=2, block_characters=30_000)
+    job = make_job(
+        out,
+        vocab_file,
+        input_file=str(path),
+        num_workers=2,
+        num_shards=num_shards,
+        block_characters=30_000,
+    )
     with pytest.raises(InputError, match="line 40001"):
         create(job)
     no_mask = tmp_path / "no_mask"
@@ -685,6 +704,44 @@ def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file):
         (tmp_path / "out" / name).unlink()
     create(dataclasses.replace(job, num_workers=2))
     assert contents(tmp_path / "out") == whole
+
+
+def test_a_run_that_was_killed_before_its_report(tmp_path, vocab_file, monkeypatch):
+    """The report is made without the work; one of other files with these names is not kept."""
+    job = shard_job(tmp_path / "out", vocab_file)
+    old = create(job)
+    for path in (tmp_path / "out").glob("*x-*"):
+        path.unlink()
+    job = shard_job(tmp_path / "out", vocab_file, random_seed=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "write_report", kill)
+        with pytest.raises(Killed):
+            create(job)
+    calls = counted_calls(monkeypatch)
+    report = create(job)
+    assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 0}
+    assert report == json.loads((tmp_path / "out" / "report_x.json").read_text())
+    assert old["settings"] | {"random_seed": 5} == report["settings"]
+    assert list(report["output_files"].values()) == [
+        len(serialized(path)) for path in report["output_files"]
+    ]
+    assert create(dataclasses.replace(job, num_workers=2)) == report
+
+
+def kill(*_, **__):
+    raise Killed
+
+
+def test_another_version_of_the_sentence_splitter_is_another_text(
+    tmp_path, vocab_file, monkeypatch
+):
+    wiki = tmp_path / "wiki"
+    wiki.write_text('<doc id="1" url="x" title="t">\n' + "One is one. " * 9 + "\n</doc>\n")
+    job = shard_job(tmp_path, vocab_file, input_file=str(wiki), input_format="wikiextractor")
+    found = pipeline.text_digest(job, [str(wiki)])
+    assert found == pipeline.text_digest(job, [str(wiki)])
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"99 of {name}")
+    assert found != pipeline.text_digest(job, [str(wiki)])
 
 
 @pytest.mark.parametrize(

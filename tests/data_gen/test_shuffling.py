@@ -52,6 +52,14 @@ def test_rows_come_back_in_the_order_of_their_keys(
     assert collected(folder, num_buckets) == everything
 
 
+def test_only_runs_are_read(tmp_path):
+    """Not what a killed run has left of its notes beside them."""
+    write_runs([make_rows([(7, 1)])], str(tmp_path / "000002"), 3)
+    (tmp_path / "000002.json").write_text("{}")
+    (tmp_path / ".000002.json.incomplete-host-12-0").write_bytes(bytes(100))
+    assert collected(tmp_path, 3) == [(7, 1)]
+
+
 @given(num_buckets=st.integers(1, 5000), key=keys)
 def test_a_key_lies_in_its_bucket(num_buckets, key):
     bounds = bucket_bounds(num_buckets)

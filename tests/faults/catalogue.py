@@ -97,6 +97,21 @@ COMMANDS = {
         overwrites=True,
         weight=0.5,
     ),
+    "data_shards": Command(
+        "data",
+        _flags(
+            input_file="in/blocks.txt",
+            output_file="out/x",
+            num_shards=3,
+            num_workers=1,
+            dupe_factor=1,
+            max_seq_length=128,
+            max_predictions_per_seq=20,
+            vocab_file="in/vocab.txt",
+        ),
+        texts=("blocks.txt", "vocab.txt"),
+        script="create_pretraining_data.py",
+    ),
     "vocab": Command(
         "vocab",
         _flags(
