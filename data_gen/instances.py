@@ -18,6 +18,7 @@ import numpy as np
 
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
+from data_gen import wire
 from data_gen.corpus import TOKEN_BYTES, TOKEN_TYPE, Corpus, MemoryCorpus
 from data_gen.documents import Counts
 from data_gen.draws import Draws
@@ -200,7 +201,7 @@ class InstanceMaker:
         step = 1 + TOKENS_AT_A_TIME // self._settings.max_seq_length
         for begin in range(0, len(rows), step):
             values = self.record_values(rows[begin : begin + step])
-            yield from self._record.serialize_batch(values)
+            yield from wire.serialize(self._record, values)
 
     def record_values(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The features of records: [B, S], [B, P], and [B, 1]."""

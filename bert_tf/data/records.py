@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import declared, size
-from bert_tf.data import wire
 from bert_tf.errors import InputError
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
@@ -73,7 +72,7 @@ class Record:
         Raises:
           ValueError: a feature is missing, unknown, or has another length.
         """
-        self._check_sizes({name: len(value) for name, value in values.items()})
+        self.check_sizes({name: len(value) for name, value in values.items()})
         example = tf.train.Example()
         for feature in self.features:
             slot = example.features.feature[feature.name]
@@ -81,22 +80,8 @@ class Record:
             numbers.value.extend(values[feature.name])
         return example.SerializeToString(deterministic=True)
 
-    def serialize_batch(self, values: Mapping[str, np.ndarray]) -> list[bytes]:
-        """Records from arrays, as `serialize` makes them of each row.
-
-        Args:
-          values: for each declared feature [B, size], of integers or bool where it is int64.
-
-        Raises:
-          ValueError: a feature is missing, unknown, or has another length.
-        """
-        self._check_sizes({name: value.shape[-1] for name, value in values.items()})
-        columns = []
-        for feature in sorted(self.features, key=lambda feature: feature.name):
-            columns += wire.map_entry(feature.name, values[feature.name], feature.dtype.is_integer)
-        return wire.rows(wire.field(wire.FIRST, columns))
-
-    def _check_sizes(self, sizes: Mapping[str, int]) -> None:
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Raises `ValueError` unless these are all features, with their sizes."""
         declared = {feature.name: feature.size for feature in self.features}
         if sizes != declared:
             raise ValueError(f"received features {sizes}, expected {declared}")

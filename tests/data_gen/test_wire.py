@@ -6,8 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data import wire
 from bert_tf.data.records import Feature, Record, pretraining_record
+from data_gen import wire
 
 
 def by_protobuf(record: Record, values: dict[str, np.ndarray], row: int) -> bytes:
@@ -39,7 +39,7 @@ def test_any_numbers(rows):
         "Beta": np.array(numbers, np.int64)[:, 3:],
         "a" * 130: np.array([row[4:] for row in rows], np.float32),
     }
-    found = RECORD.serialize_batch(values)
+    found = wire.serialize(RECORD, values)
     assert found == [by_protobuf(RECORD, values, row) for row in range(len(rows))]
     assert RECORD.serialize({name: value[0] for name, value in values.items()}) == found[0]
 
@@ -55,7 +55,7 @@ def test_records_of_pre_training(size):
     values["input_mask"] = values["input_mask"] == 1
     values["segment_ids"] = values["segment_ids"].astype(np.uint8)
     expected = [by_protobuf(record, values, row) for row in range(5)]
-    assert record.serialize_batch(values) == expected
+    assert wire.serialize(record, values) == expected
 
 
 def test_varints_by_hand():
@@ -66,4 +66,4 @@ def test_varints_by_hand():
 
 def test_other_sizes_are_refused():
     with pytest.raises(ValueError, match="received features"):
-        RECORD.serialize_batch({"zeta": np.zeros((2, 4))})
+        wire.serialize(RECORD, {"zeta": np.zeros((2, 4))})

@@ -12,11 +12,31 @@ counts only some.
 """
 
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.data.records import Record
+
 FIRST, SECOND, THIRD = b"\x0a", b"\x12", b"\x1a"  # fields whose length comes first
+
+
+def serialize(record: Record, values: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Records from arrays, as `Record.serialize` makes them of each row.
+
+    Args:
+      record: the declaration.
+      values: for each declared feature [B, size], of integers or bool where it is int64.
+
+    Raises:
+      ValueError: a feature is missing, unknown, or has another length.
+    """
+    record.check_sizes({name: value.shape[-1] for name, value in values.items()})
+    columns = []
+    for feature in sorted(record.features, key=lambda feature: feature.name):
+        columns += map_entry(feature.name, values[feature.name], feature.dtype.is_integer)
+    return rows(field(FIRST, columns))
 
 
 class Column(NamedTuple):
