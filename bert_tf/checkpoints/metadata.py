@@ -189,25 +189,32 @@ _FOOTER_BYTES = 48  # at its end, of which 8 are a mark
 _MOST_DIMENSIONS = 64  # of an array in NumPy
 
 
-def check_index(prefix: str) -> None:
-    """Raises an error of any kind if the .index of a TF1 checkpoint cannot be right.
+def read_index(prefix: str) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """The dtype and shape of every tensor of a TF1 checkpoint, from its .index file.
 
-    TensorFlow takes its entries as it finds them: a wrong type or size ends the process, without
-    an error to catch, or takes any amount of memory.
+    TensorFlow's own reader of it takes the entries as it finds them: a wrong type or size, or an
+    error of the disk, ends the process, without an error to catch, or takes any amount of memory.
+
+    Raises:
+      Exception: of any kind; the file is damaged or cannot be read.
     """
     import tensorflow as tf  # not at the top: takes seconds
 
     with gfile().GFile(f"{prefix}.index", "rb") as file:
         content = file.read()
     bundle = importlib.import_module("tensorflow.core.protobuf.tensor_bundle_pb2")
-    entries = _read_table(content)
-    header = bundle.BundleHeaderProto.FromString(dict(entries)[b""])
+    entries = dict(_read_table(content))
+    header = bundle.BundleHeaderProto.FromString(entries.pop(b""))
     names = (f"{prefix}.data-{n:05}-of-{header.num_shards:05}" for n in range(header.num_shards))
     lengths = [gfile().stat(name).length for name in names]
-    for key, value in entries:
-        if key:
-            entry = bundle.BundleEntryProto.FromString(value)
-            _check_entry(entry, tf.dtypes.as_dtype(entry.dtype), lengths)
+    found = {}
+    for key, value in entries.items():
+        entry = bundle.BundleEntryProto.FromString(value)
+        dtype = tf.dtypes.as_dtype(entry.dtype)
+        _check_entry(entry, dtype, lengths)
+        if not key.startswith(b"\0"):  # a part of a tensor that has several
+            found[key.decode()] = dtype, tuple(dim.size for dim in entry.shape.dim)
+    return found
 
 
 def _check_entry(entry: Any, dtype: Any, lengths: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
-from bert_tf.checkpoints.metadata import Weights, check_index, damage_errors, read_model_files
+from bert_tf.checkpoints.metadata import Weights, damage_errors, read_index, read_model_files
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.files import BEST, check_regular, path_errors, synced, write_text
 
@@ -131,15 +131,21 @@ class CheckpointReader:
         for file in (self.prefix + INDEX, *tf.io.gfile.glob(f"{self.prefix}.data-*")):
             check_regular(file)
         with self._damage_errors():
-            check_index(self.prefix)
-            self._reader = tf.train.load_checkpoint(self.prefix)
-            shapes = self._reader.get_variable_to_shape_map()
-        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+            found = read_index(self.prefix)
+        self._dtypes = {name: dtype for name, (dtype, _) in found.items()}
+        self.shapes = {name: shape for name, (_, shape) in found.items()}
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
         with self._damage_errors():
-            return self._reader.get_tensor(name)
+            with tf.device("CPU:0"):
+                (tensor,) = tf.raw_ops.RestoreV2(
+                    prefix=self.prefix,
+                    tensor_names=[name],
+                    shape_and_slices=[""],
+                    dtypes=[self._dtypes[name]],
+                )
+            return tensor.numpy()
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""

@@ -1,4 +1,4 @@
-"""bert_tf/data/wire.py: the bytes that protocol buffers give."""
+"""data_gen/wire.py: the bytes that protocol buffers give."""
 
 import numpy as np
 import pytest
