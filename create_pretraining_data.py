@@ -20,13 +20,14 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from data_gen.documents import BLOCK_CHARACTERS
 from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
-define_flags = shared_flags.define_pretraining_data
+define_flags = data_flags.define_pretraining_data
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
@@ -38,7 +39,7 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """The flags of create_pretraining_data.py, and what they mean here."""
-    shared_flags.define_pretraining_data()
+    data_flags.define_pretraining_data()
     FLAGS["output_file"].help = "What the names of the TFRecord files begin with."
     FLAGS["temp_dir"].help = "A local folder of every machine, for the tokenized corpus."
     FLAGS["num_workers"].help = "Processes of this machine, where no runner is given; 0: all cores."

@@ -131,15 +131,6 @@ def define_export_dir() -> None:
     )
 
 
-def define_vocabulary() -> None:
-    """How text becomes tokens."""
-    flags.DEFINE_string("vocab_file", None, "The WordPiece vocabulary, one word piece a line.")
-    flags.DEFINE_bool(
-        "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
-    )
-    mark_required("vocab_file")
-
-
 def define_training() -> None:
     """The update, the intervals of the loop, and the random seed."""
     flags.DEFINE_bool("do_train", False, "Train.")
@@ -229,74 +220,6 @@ def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None
             "Mix the examples as little as the original's buffer of 100 does; with "
             "--nobucket_by_length the batches are the original's.",
         )
-
-
-def define_texts() -> None:
-    """The texts that pre-training data or a vocabulary are made of."""
-    flags.DEFINE_string("input_file", None, "Text files: paths or globs, separated by commas.")
-    flags.DEFINE_enum(
-        "input_format",
-        "text",
-        ["text", "wikiextractor"],
-        "text: a sentence a line, a blank line between documents. wikiextractor: as WikiExtractor "
-        "writes Wikipedia; paragraphs are split into sentences.",
-    )
-    define_count(
-        "num_workers",
-        0,
-        "Processes; 0: as many as there are cores and memory for.",
-        least=0,
-        most=10_000,
-    )
-    mark_required("input_file", "output_file")
-
-
-def define_pretraining_data() -> None:
-    """What `bert-tf data` and `bert-tf beam-data` make: the original's flags, then our own."""
-    flags.DEFINE_string(
-        "output_file",
-        None,
-        "TFRecord files to write in turn, separated by commas; with --num_shards what the names of "
-        "all files begin with.",
-    )
-    define_texts()
-    define_vocabulary()
-    flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
-    define_count("max_seq_length", 128, "Tokens, [CLS] and [SEP] included.", least=5, most=LONGEST)
-    define_count("max_predictions_per_seq", 20, "Most masked tokens of a sequence.", most=LONGEST)
-    define_count(
-        "random_seed", 12345, "Seed of all that is random.", least=-(2**63), most=2**63 - 1
-    )
-    define_count("dupe_factor", 10, "Passes over the text, each with other masks.", most=10**6)
-    define_number(
-        "masked_lm_prob",
-        0.15,
-        "Share of the tokens that is masked, above 0.",
-        lower_bound=math.nextafter(0.0, 1.0),
-        upper_bound=1.0,
-    )
-    define_number(
-        "short_seq_prob",
-        0.1,
-        "Share of the documents that are cut into shorter sequences.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-    )
-    define_count(  # their names have five digits
-        "num_shards",
-        0,
-        "How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command goes on "
-        "with those that are missing. 0: the files that --output_file names.",
-        least=0,
-        most=99_999,
-    )
-    flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
-    flags.DEFINE_string(
-        "temp_dir",
-        None,
-        "Local folder for intermediate files, which are smaller than the output; default: beside "
-        "it. With --num_shards they stay there until all files are written.",
-    )
 
 
 def define_tfds(purpose: str) -> None:

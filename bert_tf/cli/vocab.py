@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 
@@ -21,7 +22,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """The flags of this command; those that `bert-tf data` has too mean the same."""
     flags.DEFINE_string("output_file", None, "The vocabulary to write.")
-    shared_flags.define_texts()
+    data_flags.define_texts()
     shared_flags.define_count("vocab_size", 30522, "Word pieces, special tokens included.")
     flags.DEFINE_bool(
         "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
