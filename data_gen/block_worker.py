@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from data_gen.documents import BLOCK_CHARACTERS, Block, Counts, sentence_splitte
 from data_gen.instances import InstanceMaker, Settings
 from data_gen.outputs import RecordFile
 from data_gen.report import Statistics, read_unchanged_vocabulary
-from data_gen.shuffling import KEY_BITS, read_bucket, write_runs
+from data_gen.shuffling import KEY_BITS, find_runs, read_bucket, write_runs
 
 # In the working folder: the tokenized text, what is known of it once it is complete, and all rows.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
@@ -85,6 +86,11 @@ class BlockWorker:
         """The tokenized text, once it is complete."""
         return DiskCorpus(self._plan.working_folder / CORPUS_FOLDER)
 
+    @functools.cached_property
+    def _runs(self) -> list[pathlib.Path]:
+        """The files of all rows, once they are complete."""
+        return find_runs(self._plan.working_folder / ROWS_FOLDER)
+
     def tokenize(self, block: Block) -> tuple[TokenizedBlock, Statistics]:
         """Text -> ids; see `tokenize_block`."""
         return tokenize_block(
@@ -105,6 +111,7 @@ class BlockWorker:
         else:
             rows = self.keyed_rows(index, block, documents.start, self.corpus, counts)
         runs = write_runs(rows, path, num_buckets)
+        counts["bytes_of_rows"] = sum(map(os.path.getsize, runs))
         if self._plan.job.num_shards:
             for run in runs:
                 synced(run)
@@ -150,8 +157,7 @@ class BlockWorker:
 
     def bucket(self, number: int, num_buckets: int) -> Iterator[bytes]:
         """The records of a bucket in their order, some at a time."""
-        folder = self._plan.working_folder / ROWS_FOLDER
-        yield from self.serialized(read_bucket(folder, number, num_buckets, self.row_type))
+        yield from self.serialized(read_bucket(self._runs, number, num_buckets, self.row_type))
 
     def serialized(self, rows: np.ndarray) -> Iterator[bytes]:
         """The records of rows."""

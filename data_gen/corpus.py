@@ -13,6 +13,7 @@ import bisect
 import collections
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import itertools
 import os
@@ -246,7 +247,7 @@ class DiskCorpus:
 
     def tokens(self, first: int, length: int) -> bytes:
         """Tokens as int32."""
-        return os.pread(self._tokens, TOKEN_BYTES * length, TOKEN_BYTES * first)
+        return read_exactly(self._tokens, TOKEN_BYTES * length, TOKEN_BYTES * first)
 
     def read_block(self, documents: range) -> TokenizedBlock:
         """Consecutive documents."""
@@ -259,5 +260,20 @@ class DiskCorpus:
 def _read_bounds(file: int, first: int, count: int) -> array.array:
     """Numbers int64 of an open file, by position."""
     bounds = array.array("q")
-    bounds.frombytes(os.pread(file, count * BOUND_BYTES, first * BOUND_BYTES))
+    bounds.frombytes(read_exactly(file, count * BOUND_BYTES, first * BOUND_BYTES))
     return bounds
+
+
+def read_exactly(file: int, num_bytes: int, offset: int) -> bytes:
+    """Bytes of an open file, by position; the system may give fewer at a time.
+
+    Raises:
+      OSError: the file ends before.
+    """
+    data = os.pread(file, num_bytes, offset)
+    while len(data) < num_bytes:
+        more = os.pread(file, num_bytes - len(data), offset + len(data))
+        if not more:
+            raise OSError(errno.EIO, "a temporary file has become shorter")
+        data += more
+    return data

@@ -78,7 +78,7 @@ from data_gen.report import (
     report_path,
     write_report,
 )
-from data_gen.shuffling import number_of_buckets
+from data_gen.shuffling import find_runs, number_of_buckets
 from data_gen.workers import Workers, choose_num_workers
 
 # About how many sentences are sampled to estimate how many repeat another one.
@@ -229,7 +229,11 @@ def write_corpus(
 def write_rows(
     workers: Workers, plan: Plan, block_documents: list[range], num_buckets: int, counts: Counts
 ) -> None:
-    """Makes the rows of all blocks, but for those that an earlier run has made."""
+    """Makes the rows of all blocks, but for those that an earlier run has made.
+
+    Raises:
+      InputError: the files of rows are not as they were written.
+    """
     progress = Progress("make instances", len(block_documents), "blocks")
     folder = plan.working_folder / ROWS_FOLDER
     folder.mkdir(exist_ok=True)
@@ -246,6 +250,12 @@ def write_rows(
         counts.update(block_counts)
         progress.update(done, note=f"; {counts['instances']} instances")
     progress.finish(len(block_documents))
+    if sum(path.stat().st_size for path in find_runs(folder)) != counts["bytes_of_rows"]:
+        raise InputError(
+            f"{folder}, in which files are missing or have changed",
+            "temporary files that only this command writes and removes",
+            f"remove {plan.working_folder}, then give the same command again",
+        )
 
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:

@@ -10,11 +10,12 @@ first.
 A run is the places of its buckets, int64, and then its rows.
 """
 
-import os
 import pathlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+
+from data_gen.corpus import read_exactly
 
 KEY_BITS = 64
 PLACE_BYTES = 8
@@ -80,16 +81,21 @@ def write_runs(parts: Iterable[np.ndarray], path: str, num_buckets: int) -> list
     return names
 
 
+def find_runs(folder: pathlib.Path) -> list[pathlib.Path]:
+    """All runs in a folder."""
+    return sorted(folder.glob("[0-9]*-*"))
+
+
 def read_bucket(
-    folder: pathlib.Path, bucket: int, num_buckets: int, row_type: np.dtype
+    runs: Iterable[pathlib.Path], bucket: int, num_buckets: int, row_type: np.dtype
 ) -> np.ndarray:
-    """The rows of a bucket in the order of their keys, from all runs in `folder`."""
+    """The rows of a bucket in the order of their keys, from all runs."""
     parts = [np.empty(0, row_type)]
-    for path in sorted(folder.glob("[0-9]*-*")):
+    for path in runs:
         with open(path, "rb", buffering=0) as file:
-            places = os.pread(file.fileno(), 2 * PLACE_BYTES, bucket * PLACE_BYTES)
+            places = read_exactly(file.fileno(), 2 * PLACE_BYTES, bucket * PLACE_BYTES)
             begin, end = np.frombuffer(places, np.int64).tolist()
             at = (num_buckets + 1) * PLACE_BYTES + begin * row_type.itemsize
-            data = os.pread(file.fileno(), (end - begin) * row_type.itemsize, at)
+            data = read_exactly(file.fileno(), (end - begin) * row_type.itemsize, at)
         parts.append(np.frombuffer(data, row_type))
     return in_order(np.concatenate(parts))

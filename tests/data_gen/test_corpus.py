@@ -1,5 +1,7 @@
 """data_gen/corpus.py: what is read from disk is what a list in memory would give."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,20 @@ from data_gen.documents import Block
 
 sentences = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4)
 blocks = st.lists(st.lists(st.lists(sentences, min_size=1, max_size=4), max_size=4), max_size=4)
+
+
+def test_half_a_read_is_completed_and_a_file_that_ends_too_early_is_noticed(tmp_path, monkeypatch):
+    documents = [[[1, 2, 3], [4]], [[5, 6]]]
+    with CorpusWriter(tmp_path / "corpus") as writer:
+        writer.append(TokenizedBlock.of(documents))
+    whole, disk = os.pread, DiskCorpus(tmp_path / "corpus")
+    monkeypatch.setattr(os, "pread", lambda file, size, at: whole(file, (size + 1) // 2, at))
+    assert disk.read_block(range(2)).documents() == documents
+    os.truncate(tmp_path / "corpus" / "tokens", 20)
+    assert disk.tokens(3, 2) == np.array([4, 5], TOKEN_TYPE).tobytes()
+    with pytest.raises(OSError, match="has become shorter"):
+        disk.tokens(4, 2)
+    disk.close()
 
 
 @given(blocks=blocks, data=st.data())

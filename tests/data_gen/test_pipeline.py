@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -730,6 +731,28 @@ def test_a_run_that_was_killed_before_its_report(tmp_path, vocab_file, monkeypat
 
 def kill(*_, **__):
     raise Killed
+
+
+@pytest.mark.parametrize("how", ["gone", "shorter"])
+def test_rows_that_were_lost_are_noticed(tmp_path, vocab_file, monkeypatch, how):
+    """By a cleaner of temporary files, say, between a kill and the next start."""
+    job = shard_job(tmp_path / "out", vocab_file)
+    interrupted(job, monkeypatch, "write_shard", after=1)
+    rows = tmp_path / "out" / ".x.working" / "rows"
+    run = sorted(rows.glob("*-*"))[3]
+    if how == "gone":
+        run.unlink()
+    else:
+        run.write_bytes(run.read_bytes()[:-8])
+    before = contents_of_files(tmp_path / "out")
+    with pytest.raises(InputError, match="rows, in which files are missing"):
+        create(job)
+    assert contents_of_files(tmp_path / "out") == before
+    shutil.rmtree(rows.parent)
+    undisturbed = shard_job(tmp_path / "undisturbed", vocab_file)
+    assert serialized(*create(job)["output_files"]) == serialized(
+        *create(undisturbed)["output_files"]
+    )
 
 
 def test_another_version_of_the_sentence_splitter_is_another_text(

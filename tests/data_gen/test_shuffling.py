@@ -13,6 +13,7 @@ from data_gen import shuffling
 from data_gen.shuffling import (
     KEY_BITS,
     bucket_bounds,
+    find_runs,
     in_order,
     number_of_buckets,
     read_bucket,
@@ -30,7 +31,8 @@ def make_rows(items) -> np.ndarray:
 
 
 def collected(folder, num_buckets: int) -> list[tuple[int, int]]:
-    parts = [read_bucket(folder, bucket, num_buckets, ROW_TYPE) for bucket in range(num_buckets)]
+    runs = find_runs(folder)
+    parts = [read_bucket(runs, bucket, num_buckets, ROW_TYPE) for bucket in range(num_buckets)]
     return [(int(row["key"]), int(row["value"][2])) for row in np.concatenate(parts)]
 
 
