@@ -1,6 +1,6 @@
 """Compiles one program for a device that need not be here. A process of its own.
 
-    python device_compiler.py REQUEST.json      # prints one line of JSON
+    python device_compiler.py REQUEST.json      # prints "ready", then one line of JSON
 
 JAX and TensorFlow each bring an XLA, and a compiler that fails may end its process; so nothing else
 runs here, and nobody imports this file. What is used of JAX is private: the extra `compile-check`
@@ -25,16 +25,19 @@ AS_RESHAPE = r"stablehlo.reshape \1 : (\2) -> \2"
 
 def main(request: dict) -> dict:
     """Request -> answer."""
-    from jax.errors import JaxRuntimeError
+    try:
+        from jax.errors import JaxRuntimeError
 
-    try:
         device = topology(request).devices[0]
-    except Exception as error:  # of the plugin, which have no common class
+        print("ready", flush=True)
+        try:
+            return compile_for(device, pathlib.Path(request["hlo"]).read_bytes())
+        except JaxRuntimeError as error:
+            return {"error": str(error)}
+    except MemoryError:
+        raise
+    except Exception as error:  # of the plugin, or of a version that lacks what is used here
         return {"unavailable": f"{type(error).__name__}: {error}"}
-    try:
-        return compile_for(device, pathlib.Path(request["hlo"]).read_bytes())
-    except JaxRuntimeError as error:
-        return {"error": str(error)}
 
 
 def topology(request: dict):
