@@ -90,7 +90,9 @@ def main(_: Sequence[str]) -> None:
             print(ROW.format("", "", "batch", *COLUMNS), flush=True)
             with Programs(work) as programs:
                 for device in FLAGS["for"].value:
-                    problems += [f"{name}, {head}: {text}" for text in check(programs, device)]
+                    for text in check(programs, device):
+                        logging.warning("%s", text)
+                        problems.append(f"{name}, {head}: {text}")
     if problems:
         raise InputError(
             "\n".join(problems),

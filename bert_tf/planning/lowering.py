@@ -12,6 +12,8 @@ from bert_tf import runtime
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.planning.workload import Workload
 
+NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
+
 
 class Programs:
     """The programs of a workload on one device.
@@ -57,8 +59,11 @@ class Programs:
             found = self._connection.recv()
         except (EOFError, OSError):
             self._process.join()
+            code = self._process.exitcode
+            if code > 0:  # with a traceback
+                raise RuntimeError("the process that makes the programs has failed") from None
             raise InputError(
-                f"the process that builds the model, ended with code {self._process.exitcode}",
+                f"a process that ended with code {code} while it made the step {key[0]}",
                 "memory for weights and moments, three times the weights, and for the program",
                 "free memory, or use a machine with more",
             ) from None
@@ -82,10 +87,23 @@ def _serve(connection: Connection, work: Workload) -> None:
 
                 trainer = programs.make_trainer(work)
             found = programs.lower(trainer, work, *key)
-        except Exception as error:  # of this program it is none: it is raised, and ends the process
-            if not isinstance(error, InputError | MemoryError) and not is_system_error(error):
+        except Exception as error:
+            found = _as_input_error(error)
+            if found is None:  # an error of ours, which ends the process with a traceback
                 raise
-            is_ours = isinstance(error, InputError)
-            found = error if is_ours else InputError(first_line(error), *remedy_of(error))
         with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
             connection.send(found)
+
+
+def _as_input_error(error: Exception) -> InputError | None:
+    """What the other end is to raise; None if neither user nor system have caused the error."""
+    if isinstance(error, InputError):
+        return error
+    if NO_XLA in str(error):
+        return InputError(
+            f"a TensorFlow without XLA for CPUs ({first_line(error)})",
+            "tensorflow; the build for TPUs, tensorflow-tpu, has none",
+            "run bert-tf compile-check in an environment of its own",
+        )
+    is_system = isinstance(error, MemoryError) or is_system_error(error)
+    return InputError(first_line(error), *remedy_of(error)) if is_system else None

@@ -13,6 +13,7 @@ from small_plans import CONFIG, changed
 
 from bert_tf import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.planning import lowering
 from bert_tf.planning.devices import STEPS
 from bert_tf.planning.lowering import Programs
 
@@ -46,7 +47,7 @@ def test_an_error_of_the_model_comes_back_and_its_process_ends():
 def test_a_process_that_is_killed_is_an_error():
     with Programs(changed()) as made:
         os.kill(made._process.pid, signal.SIGKILL)
-        with pytest.raises(InputError, match="that builds the model, ended with code -9"):
+        with pytest.raises(InputError, match="ended with code -9 while it made the step train"):
             made.lowered("train", 11)
 
 
@@ -65,3 +66,12 @@ def test_it_ends_with_the_one_that_started_it():
         assert process.is_running()
         parent.kill()
     process.wait(timeout=60)
+
+
+def test_a_tensorflow_without_xla_is_named_and_a_bug_stays_one():
+    says = "could not find registered transfer manager for platform Host"
+    found = lowering._as_input_error(RuntimeError(says))
+    assert "without XLA" in found.received
+    assert says in found.received
+    assert "memory" in lowering._as_input_error(MemoryError()).expected
+    assert lowering._as_input_error(KeyError("x")) is None
