@@ -5,12 +5,12 @@
         --max_seq_length=512 --max_predictions_per_seq=77 --train_batch_size=32 --precision=bfloat16
 
 Each head's step of training, evaluation and prediction is built as the scripts build it, and
-compiled for one device: by default those of BERT-Base and BERT-Large. Memory and FLOPs
-of each program are printed (of a loop over parts one pass), and the largest batch of training that
-fits. The command fails if a compiler refuses an operation, or if a program is too large for its
-device. The other flags mean the same as in the scripts, except for batch sizes: there they are of
-all devices together, here of one. GB are 10^9 bytes; of a device's memory those count that its
-compiler gives to a program.
+compiled for one device: by default those of BERT-Base and BERT-Large. Memory and FLOPs of each
+program are printed (of a loop over parts one pass), and the largest batch of training that fits.
+Arguments are weights, moments and batch; the peak is compared with the memory that the device's
+compiler gives to a program. GB are 10^9 bytes. The command fails if a compiler refuses an
+operation, or if a program is too large for its device. The other flags mean the same as in the
+scripts, except for batch sizes: there they are of all devices together, here of one.
 
 The compilers come with `pip install 'bert-tf[compile-check]'`, those for GPUs with
 `'bert-tf[compile-check-gpu]'` (6 GB installed). A program of BERT-Base takes a minute or two, of

@@ -10,7 +10,8 @@
     bert-tf plan --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
 
 Nothing is built and no device is needed. The flags that `bert-tf pretrain` has too mean the same
-here. Memory is in GB of 2^30 bytes where a device's is meant, as these are sold.
+here. GB are 10^9 bytes; only --memory_gb, --reserved_gb and the columns of --fits are of 2^30, as
+devices are sold.
 """
 
 import dataclasses

@@ -98,6 +98,7 @@ if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
     as_is = "--xla_disable_hlo_passes=rematerialization"
     os.environ["XLA_FLAGS"] = as_is if asked["as_is"] else ""
+    os.environ.pop("TPU_LIBRARY_PATH", None)  # it may name TensorFlow's
     # No TPU is looked for, neither in this machine nor at the cloud's metadata server.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # several may compile at once
