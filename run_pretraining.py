@@ -13,6 +13,7 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 
@@ -81,6 +82,13 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.require_one_of("do_train", "do_eval")
     shared_flags.learning_rates()
     shared_flags.require("eval_steps", "do_train", "do_eval")
+    shared_flags.require("stop_at_step", "do_train")
+    if (FLAGS.stop_at_step or 0) > FLAGS.num_train_steps:
+        raise InputError(
+            f"--stop_at_step={FLAGS.stop_at_step} with --num_train_steps={FLAGS.num_train_steps}",
+            "a step before the last one; --num_train_steps is the length of all phases together",
+            "correct one of the two, or leave out --stop_at_step",
+        )
     shared_flags.require(
         "export_dir", "vocab_file", remedy="add the --vocab_file that the data were made with"
     )
@@ -111,7 +119,6 @@ from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.lane_batches import LaneBatches
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
-from bert_tf.errors import InputError
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
@@ -355,7 +362,7 @@ def train(
     """Records -> checkpoints."""
     trainer.train(
         batches,
-        num_train_steps=min(FLAGS.num_train_steps, FLAGS.stop_at_step or FLAGS.num_train_steps),
+        num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
         folder=folder,
         intervals=from_flags.intervals(),
         run_settings=settings,

@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 
-from memory import make_iterator, make_trainer, peak_bytes
+from memory import add_sizes, make_iterator, make_trainer, peak_bytes
 
 
 @dataclasses.dataclass
@@ -78,16 +78,11 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--hidden_size", type=int, default=768)
-    parser.add_argument("--vocab_size", type=int, default=30522)
-    parser.add_argument("--max_seq_length", type=int, default=64)
-    parser.add_argument("--max_predictions_per_seq", type=int, default=10)
-    parser.add_argument("--train_batch_size", type=int, default=4)
+    add_sizes(parser, max_seq_length=64, max_predictions_per_seq=10, train_batch_size=4)
     parser.add_argument("--saves", type=int, default=6, help="of each kind")
     parser.add_argument("--steps", type=int, default=10, help="between two saves")
     parser.add_argument("--folder", default=None, help="where checkpoints are written for a while")
-    parser.set_defaults(computation='{"xla": true}')
+    parser.set_defaults(computation="{}")
     return parser.parse_args()
 
 

@@ -50,17 +50,19 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--hidden_size", type=int, default=768)
-    parser.add_argument("--vocab_size", type=int, default=30522)
-    parser.add_argument("--max_seq_length", type=int, default=512)
-    parser.add_argument("--max_predictions_per_seq", type=int, default=77)
-    parser.add_argument("--train_batch_size", type=int, default=8)
+    add_sizes(parser, max_seq_length=512, max_predictions_per_seq=77, train_batch_size=8)
     parser.add_argument("--gradient_accumulation_steps", default="1,4", help="with commas")
     parser.add_argument("--precision", default="float32", help="with commas")
     parser.add_argument("--steps", type=int, default=2, help="after the one that compiles")
     parser.add_argument("--computation", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def add_sizes(parser: argparse.ArgumentParser, **batch: int) -> None:
+    """Options for the sizes of a model, by default BERT-Base, and for those of its batch."""
+    sizes = {"layers": 12, "hidden_size": 768, "vocab_size": 30522} | batch
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
 
 
 def in_process(computation: dict) -> dict[str, float]:
@@ -100,14 +102,10 @@ def make_step(options: argparse.Namespace):
     return take_step
 
 
-def make_trainer(options: argparse.Namespace):
-    """The shipped trainer of a pre-training model, its weights random."""
+def make_work(options: argparse.Namespace):
+    """The pre-training of the options, as the planner describes it."""
     import bert_tf
-    from bert_tf.modeling import losses, models
-    from bert_tf.training import optimization, settings
-    from bert_tf.training import trainer as training
-
-    import tensorflow as tf
+    from bert_tf.planning.workload import Workload
 
     config = bert_tf.BertConfig(
         vocab_size=options.vocab_size,
@@ -118,46 +116,30 @@ def make_trainer(options: argparse.Namespace):
         max_position_embeddings=max(512, options.max_seq_length),
         type_vocab_size=2,
     )
-    return training.Trainer(
-        lambda: models.pretraining_model(config, with_losses=True),
-        losses.PretrainingObjective(),
-        optimization.AdamWeightDecay(
-            schedule=optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
-        ),
-        strategy=tf.distribute.get_strategy(),
-        seed=1,
-        step_config=settings.StepConfig(**json.loads(options.computation)),
+    return Workload(
+        config=config,
+        max_seq_length=options.max_seq_length,
+        max_predictions_per_seq=min(options.max_predictions_per_seq, options.max_seq_length),
+        train_batch_size=options.train_batch_size,
+        **json.loads(options.computation),
     )
+
+
+def make_trainer(options: argparse.Namespace):
+    """The shipped trainer of a pre-training model, its weights random."""
+    from bert_tf.planning import programs
+
+    return programs.make_trainer(make_work(options), recompute_attention=False)
 
 
 def make_iterator(options: argparse.Namespace):
     """One batch, again and again."""
+    from bert_tf.planning import programs
+
     import tensorflow as tf
 
-    return iter(tf.data.Dataset.from_tensors(random_batch(options)).repeat())
-
-
-def random_batch(options: argparse.Namespace) -> dict:
-    """Arrays of one batch, every position real."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    rows, length = options.train_batch_size, options.max_seq_length
-    predictions = min(options.max_predictions_per_seq, length)
-
-    def ids(high: int, *shape: int):
-        return rng.integers(0, high, shape).astype(np.int32)
-
-    return {
-        "input_ids": ids(options.vocab_size, rows, length),
-        "input_mask": np.ones([rows, length], np.int32),
-        "segment_ids": ids(2, rows, length),
-        "masked_lm_positions": ids(length, rows, predictions),
-        "masked_lm_ids": ids(options.vocab_size, rows, predictions),
-        "masked_lm_weights": np.ones([rows, predictions], np.float32),
-        "next_sentence_labels": ids(2, rows, 1),
-        "is_real_example": np.ones([rows], np.float32),
-    }
+    batch = programs.random_batch(make_work(options))
+    return iter(tf.data.Dataset.from_tensors(batch).repeat())
 
 
 if __name__ == "__main__":

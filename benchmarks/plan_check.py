@@ -32,8 +32,8 @@ from bert_tf.planning import tables
 from bert_tf.planning.accelerators import accelerator_memory, largest_batch_on
 from bert_tf.planning.compilers import compile_program
 from bert_tf.planning.devices import DEVICES
+from bert_tf.planning.lowering import Programs
 from bert_tf.planning.memory import step_memory
-from bert_tf.planning.programs import Programs
 from bert_tf.planning.timing import Device, step_time
 from bert_tf.planning.work import total_flops
 from bert_tf.planning.workload import Workload
@@ -126,11 +126,11 @@ def compare_largest_batches(options: argparse.Namespace) -> None:
                         dataclasses.replace(work, train_batch_size=batch), device.kind
                     )
                     found = compile_program(device, programs.lowered("train", batch), as_is=True)
-                    constant = sum(planned.constant.values())
-                    largest = batch * (device.memory_bytes - constant) / (found.peak - constant)
                     if found.refused:
                         print(name, model, length, "recompute" if recompute else "", found.refused)
                         continue
+                    constant = sum(planned.constant.values())
+                    largest = batch * (device.memory_bytes - constant) / (found.peak - constant)
                     print(
                         row.format(
                             *(name, model, length, "recompute" if recompute else "", batch),

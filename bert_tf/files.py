@@ -11,6 +11,7 @@ import math
 import os
 import re
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.runtime import NOT_SUPPORTED, take_lock
+from bert_tf.runtime import NOT_SUPPORTED, load_tensorflow, take_lock
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
@@ -31,9 +32,8 @@ writes_here = True  # whether this process writes files; of several only the chi
 
 def gfile():
     """`tf.io.gfile`: local and remote files. TensorFlow takes seconds to load, so not before."""
-    import tensorflow as tf
-
-    return tf.io.gfile
+    load_tensorflow()
+    return sys.modules["tensorflow"].io.gfile
 
 
 # ---------------------------------------------------------------------------- in

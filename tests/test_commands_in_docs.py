@@ -145,3 +145,12 @@ def test_files_that_are_named_exist():
     named |= set(re.findall(r"`(tests/[\w/]+\.py)`", read("docs/results.md")))
     assert {"data_gen/masking.py", "bert_tf/data/samplers.py", "bert_tf/training/step.py"} <= named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_a_tpu_machine_gets_what_setup_py_asks_for():
+    """But for TensorFlow, whose build for TPUs has another name and goes without dependencies."""
+    declared = read("setup.py").partition("install_requires=[")[2].partition("]")[0]
+    asked = {name for name in re.findall(r'"(\S+)"', declared) if "tensorflow" not in name}
+    given = {line for line in read("requirements-tpu.txt").splitlines() if line[0] != "#"}
+    assert len(asked) == 4
+    assert {name for name in given if not re.match("tensorflow|libtpu", name)} == asked

@@ -5,11 +5,12 @@
         --max_seq_length=512 --max_predictions_per_seq=77 --train_batch_size=32 --precision=bfloat16
 
 Each head's step of training, evaluation and prediction is built as the scripts build it, and
-compiled for one device: by default those of BERT-Base and BERT-Large. Memory and FLOPs
-of each program are printed (of a loop over parts one pass), and the largest batch of training that
-fits. The command fails if a compiler refuses an operation, or if a program is too large for its
-device. The other flags mean the same as in the scripts, except for batch sizes: there they are of
-all devices together, here of one.
+compiled for one device: by default those of BERT-Base and BERT-Large. Memory and FLOPs of each
+program are printed (of a loop over parts one pass), and the largest batch of training that fits.
+Arguments are weights, moments and batch; the peak is compared with the memory that the device's
+compiler gives to a program. GB are 10^9 bytes. The command fails if a compiler refuses an
+operation, or if a program is too large for its device. The other flags mean the same as in the
+scripts, except for batch sizes: there they are of all devices together, here of one.
 
 The compilers come with `pip install 'bert-tf[compile-check]'`, those for GPUs with
 `'bert-tf[compile-check-gpu]'` (6 GB installed). A program of BERT-Base takes a minute or two, of
@@ -39,11 +40,11 @@ def define_flags() -> None:
         ("steps", STEPS, STEPS, "Which programs to compile"),
     ):
         shared_flags.define_choices(name, default, choices, text)
-    plan.define_model()
+    plan.define_model(devices="on one device")
     for name, step in (("eval_batch_size", "evaluation"), ("predict_batch_size", "prediction")):
         shared_flags.define_count(name, 8, f"Examples of a step of {step}.")
     flags.DEFINE_bool(
-        "largest_batch", True, "Find the largest --train_batch_size, with three compilations or so."
+        "largest_batch", True, "Find the largest --train_batch_size, with up to six compilations."
     )
 
 
@@ -63,14 +64,14 @@ def check_flags(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.parse(define_flags, check_flags)
+    cli.parse(define_flags, check_flags, needs_tensorflow=False)
 
 from absl import logging
 
 from bert_tf.config import BertConfig
 from bert_tf.planning.accelerators import largest_batch_on
 from bert_tf.planning.compilers import Compiled, compile_program
-from bert_tf.planning.programs import Programs
+from bert_tf.planning.lowering import Programs
 from bert_tf.planning.tables import PUBLISHED, amount
 from bert_tf.planning.workload import Workload
 from bert_tf.runtime import duration
@@ -89,7 +90,9 @@ def main(_: Sequence[str]) -> None:
             print(ROW.format("", "", "batch", *COLUMNS), flush=True)
             with Programs(work) as programs:
                 for device in FLAGS["for"].value:
-                    problems += [f"{name}, {head}: {text}" for text in check(programs, device)]
+                    for text in check(programs, device):
+                        logging.warning("%s", text)
+                        problems.append(f"{name}, {head}: {text}")
     if problems:
         raise InputError(
             "\n".join(problems),
@@ -133,12 +136,12 @@ def check(programs: Programs, device: str) -> Iterator[str]:
         found = compiled(programs, device, step, batch)
         print(row(device, step, batch, found), flush=True)
         if found.refused:
-            yield f"{device} refuses the step {step}: {found.refused}"
+            yield f"{device} refuses the step {step} of batch {batch}: {found.refused}"
             continue
         needed, available = found.bytes_on(DEVICES[device]), DEVICES[device].memory_bytes
         if needed > available:
-            needed, there = amount(needed), amount(available)
-            yield f"{device} has {there}, and the step {step} of batch {batch} needs {needed}"
+            sizes = f"{amount(needed)}, {device} has room for {amount(available)}"
+            yield f"the step {step} of batch {batch} needs {sizes}"
         if step == "train" and FLAGS.largest_batch:
             best = largest_train_batch(programs, device, needed)
             print(f"  {device:<6}largest --train_batch_size: {best or 'none fits'}", flush=True)
@@ -154,7 +157,7 @@ def compiled(
     return found
 
 
-def largest_train_batch(programs: Programs, name: str, first: int) -> int:
+def largest_train_batch(programs: Programs, name: str, first: float) -> int:
     """The largest batch of a training step of which the compiler recomputes nothing by itself.
 
     `first` are the bytes of the batch that is given.
@@ -162,8 +165,11 @@ def largest_train_batch(programs: Programs, name: str, first: int) -> int:
     work, device = programs.work, DEVICES[name]
     planned = largest_batch_on(work, device)
 
-    def peak(batch: int) -> int:
-        return compiled(programs, name, "train", batch, as_is=True).bytes_on(device)
+    def peak(batch: int) -> float:
+        found = compiled(programs, name, "train", batch, as_is=True)
+        if found.refused:
+            logging.warning("%s refuses batch %d: %s", name, batch, found.refused)
+        return found.bytes_on(device)
 
     if first > device.memory_bytes // 2:  # it may be less than that of the program as it is
         first = peak(work.train_batch_size)
@@ -178,7 +184,8 @@ def largest_train_batch(programs: Programs, name: str, first: int) -> int:
 
 def row(device: str, step: str, batch: int, found: Compiled) -> str:
     """One line of the table."""
-    sizes = [found.arguments, found.temporary, found.output, found.code, found.peak]
+    peak = 0 if found.refused else found.bytes_on(DEVICES[device])
+    sizes = [found.arguments, found.temporary, found.output, found.code, peak]
     cells = [amount(size) if size else "" for size in sizes]
     cells += [amount(DEVICES[device].memory_bytes)]
     cells += [amount(found.flops, "") if found.flops else "", duration(found.seconds)]

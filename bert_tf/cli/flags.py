@@ -71,12 +71,12 @@ def define_number(name: str, default: float | None, help_text: str, **bounds: fl
 
 
 def define_choices(name: str, default: Sequence[str], choices: Sequence[str], text: str) -> None:
-    """A flag for one or more of the choices, separated by commas."""
+    """A flag for one or more of the choices, each once, separated by commas."""
     flags.DEFINE_list(name, list(default), f"{text}, separated by commas: {', '.join(choices)}.")
     flags.register_validator(
         name,
-        lambda words: set(words) <= set(choices),
-        message=f"expected words of {', '.join(choices)}, separated by commas",
+        lambda words: set(words) <= set(choices) and len(set(words)) == len(words),
+        message=f"expected words of {', '.join(choices)}, each once, separated by commas",
     )
 
 

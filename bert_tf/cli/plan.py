@@ -10,7 +10,8 @@
     bert-tf plan --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
 
 Nothing is built and no device is needed. The flags that `bert-tf pretrain` has too mean the same
-here. Memory is in GB of 2^30 bytes where a device's is meant, as these are sold.
+here. GB are 10^9 bytes; only --memory_gb, --reserved_gb and the columns of --fits are of 2^30, as
+devices are sold.
 """
 
 import dataclasses
@@ -38,11 +39,11 @@ HEADS = {  # value of --head: name in config.HEADS
 }
 
 
-def define_model() -> None:
-    """The model and the shapes of its batch: the fields of a workload on one device."""
+def define_model(*, devices: str = "all devices together") -> None:
+    """The model and the shapes of its batch, of so many devices: the fields of a workload."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
     shared_flags.define_count("max_seq_length", 128, "Tokens of a sequence.")
-    shared_flags.define_count("train_batch_size", 32, "Examples of a step, all devices together.")
+    shared_flags.define_count("train_batch_size", 32, f"Examples of a step, {devices}.")
     shared_flags.define_count("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
     shared_flags.define_count("num_classes", 2, "Labels, of classifier and token_labels.")
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "What the layers compute with.")
@@ -91,9 +92,19 @@ def define_flags() -> None:
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses a command that names no model, or a price of no steps."""
+    """Refuses a command that names no model, and flags that would have no effect."""
     shared_flags.refuse_words(words)
     shared_flags.require("price_per_hour", "num_train_steps")
+    if FLAGS.device and FLAGS.memory_gb:
+        shared_flags.refuse_without_effect("memory_gb", f"with --device={FLAGS.device}")
+    for name in ("num_train_steps", "link_gb_per_s"):
+        if FLAGS[name].value and not is_timed():
+            raise InputError(
+                f"--{name} without a device's speed",
+                "that of --device with --precision=bfloat16 or float16, for which data sheets have "
+                "it, or --device_tflops and --device_gb_per_s",
+                f"add these, or leave out --{name}",
+            )
     if not FLAGS.bert_config_file and not FLAGS.fits:
         raise InputError(
             "no --bert_config_file",
@@ -118,16 +129,22 @@ def make_workload() -> Workload:
     return Workload(config=config, head=HEADS[FLAGS.head], **values)
 
 
+def is_timed() -> bool:
+    """Whether a device's speed is given: by its figures, or by a name for which it is published."""
+    figures = FLAGS.device_tflops or FLAGS.device_gb_per_s
+    return bool(figures or (FLAGS.device and FLAGS.precision != "float32"))
+
+
 def make_device() -> Device | None:
-    """The device to be timed, if it is described: by its figures, or by name."""
+    """The device to be timed, if its speed is given."""
+    if not is_timed():
+        return None
     flops, of_memory = FLAGS.device_tflops * 1e12, FLAGS.device_gb_per_s * 1e9
     link = FLAGS.link_gb_per_s * 1e9
     if FLAGS.device and FLAGS.precision != "float32":
         known = DEVICES[FLAGS.device]
         flops, of_memory = flops or known.flops_per_second, of_memory or known.bytes_per_second
         link = link or known.link_bytes_per_second
-    if not (flops or of_memory):
-        return None
     return Device(
         flops_per_second=flops,
         bytes_per_second=of_memory,

@@ -9,9 +9,10 @@
     tables        all of it as text
 
     programs      the real steps as programs, which needs TensorFlow
+    lowering      the same in a process of its own
     compilers     what the compilers of accelerators make of them
 
-But for the last two everything is arithmetic on sizes: nothing is built, no device is needed, and
+But for the last three everything is arithmetic on sizes: nothing is built, no device is needed, and
 TensorFlow is not loaded. What the backward pass keeps was measured on our layers as XLA compiles
 them; benchmarks/plan_check.py compares plan and measurement. Dimensions are those of
 modeling/layers.py, and here also

@@ -7,11 +7,11 @@ layers (benchmarks/plan_check.py --for compares the sums):
                    before and after dropout exist for one block at a time, on GPUs masks as well
     feed-forward   TPUs fuse gelu into the products around it: of its three T * F arrays they keep
                    one, the product
-    weights        GPUs copy them into the precision of the layers for all of the step, the word
-                   table until the head is done; TPUs convert them on their way into each product
-    logits         with their exponentials M * V twice in float32 (GPUs of each, TPUs of the second,
-                   flat for the scatter), and once in the precision of the layers, which on GPUs
-                   takes the place of one of the others
+    weights        GPUs copy them into the precision of the layers for all of the step; TPUs convert
+                   them on their way into each product. Both copy the word table for the head
+    logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
+                   the second time flat for the scatter. And once in the precision of the layers,
+                   which on GPUs takes the place of one of the others
     gradients      of kernels they wait in the precision of the layers for the norm that clips them.
                    The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
                    that it needs, until the blocks are done
@@ -90,13 +90,13 @@ def attention_again(work: Workload, kind: str) -> int:
     """While a block's attention is computed again: two of B * N * S * S, and what is beside them.
 
     On GPUs the masks; on TPUs the gradient of the block's result, in float32, in place of what the
-    feed-forward half had kept.
+    feed-forward half had kept; nothing where that was more, as for short sequences.
     """
     if kind == "gpu":
         return work.attention_elements * (2 * work.activation_bytes + 1)
     wide = work.intermediate_elements * work.activation_bytes
     beside = FLOAT32 * work.hidden_elements - (0 if work.recompute else wide)
-    return work.attention_elements * 2 * work.activation_bytes + beside
+    return max(0, work.attention_elements * 2 * work.activation_bytes + beside)
 
 
 def logits(work: Workload) -> int:

@@ -5,10 +5,13 @@ XLA, and a compiler that fails may end its process.
 """
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import json
+import math
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,13 +22,17 @@ from bert_tf.errors import InputError
 from bert_tf.planning.devices import DEVICES, Accelerator
 
 CHILD = pathlib.Path(__file__).parent / "device_compiler.py"
-PACKAGES = {  # by kind of device: modules that must be there, the extra that brings them
-    "tpu": (("jax", "libtpu"), "compile-check"),
-    "gpu": (("jax", "jax_plugins.xla_cuda12"), "compile-check-gpu"),
+JAX = "0.10.2"  # that of the extras: what is used of it is private
+PACKAGES = {  # by kind of device: the compiler's module, the extra that brings it
+    "tpu": ("libtpu", "compile-check"),
+    "gpu": ("jax_plugins.xla_cuda12", "compile-check-gpu"),
 }
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-# What a compiler says of a program that is too large, with the bytes that it would need.
-TOO_LARGE = re.compile(r"(?:Used|temporaries \(|required[^.]*?\()\s*([\d.]+)([KMGT]?)")
+# What a compiler says of a program that is too large for the memory of a device, with the bytes
+# that it would need. Other memories (vmem, shared memory) run out where an operation is at fault.
+TOO_LARGE = re.compile(r"(?:memory space hbm\. Used|on HBM,.*?\()\s*([\d.]+)([KMGT]?)")
+READY = "ready"  # a line of the other process: its compiler has started
+NO_MEMORY = re.compile("bad_alloc|MemoryError|Cannot allocate memory")  # of this machine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,26 +53,44 @@ class Compiled:
         """The most bytes at any time, as far as the compiler says."""
         return self.needed or self.arguments + self.temporary + self.output + self.code
 
-    def bytes_on(self, device: Accelerator) -> int:
-        """The same, at most what the device has if its compiler has found room for it.
+    def bytes_on(self, device: Accelerator) -> float:
+        """What to compare with the device's memory; infinity if the program is refused.
 
-        The compilers of TPUs refuse what does not fit; their sums count gaps that they can use.
+        The compilers of TPUs refuse what does not fit, with a rounded number; their sums for what
+        fits count gaps that they can use.
         """
-        fits = device.kind == "tpu" and not self.needed
-        return min(self.peak, device.memory_bytes) if fits else self.peak
+        if self.refused:
+            return math.inf
+        if self.needed:
+            return max(self.needed, device.memory_bytes + 1)
+        return min(self.peak, device.memory_bytes) if device.kind == "tpu" else self.peak
 
 
 def check_packages(names: Collection[str]) -> None:
     """Raises InputError unless the compilers of these devices are installed; imports nothing."""
     for name in names:
-        modules, extra = PACKAGES[DEVICES[name].kind]
-        for module in modules:
-            if not _is_installed(module):
-                raise InputError(
-                    f"--for={name}, whose compiler needs {module}, which is not installed",
-                    f"the extra `{extra}`",
-                    f"pip install 'bert-tf[{extra}]'",
-                )
+        module, extra = PACKAGES[DEVICES[name].kind]
+        version = _version("jax")
+        if version is None:
+            received = "jax, which is not installed"
+        elif version != JAX:
+            received = f"jax {JAX}, and {version} is installed"
+        elif not _is_installed(module):
+            received = f"{module}, which is not installed"
+        else:
+            continue
+        raise InputError(
+            f"--for={name}, whose compiler needs {received}",
+            f"the extra `{extra}`",
+            f"pip install 'bert-tf[{extra}]'",
+        )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _is_installed(module: str) -> bool:
@@ -94,43 +119,70 @@ def compile_program(device: Accelerator, hlo: bytes, *, as_is: bool = False) -> 
         path.write_text(json.dumps(request), encoding="utf-8")
         started = time.monotonic()
         ended = subprocess.run(
-            [sys.executable, str(CHILD), str(path)], capture_output=True, text=True, check=False
+            [sys.executable, str(CHILD), str(path)],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
         )
     return answer(ended, time.monotonic() - started)
 
 
 def answer(ended: subprocess.CompletedProcess, seconds: float) -> Compiled:
-    """What the other process found."""
+    """What the other process found.
+
+    Raises:
+      InputError: it says nothing of the program: the compiler does not start, or too little memory
+        is left to it.
+    """
     lines = ended.stdout.splitlines()
-    if ended.returncode or not lines:
-        why = [line for line in ended.stderr.splitlines() if line.strip()]
-        return Compiled(
-            refused=f"the compiler ended with code {ended.returncode}: {' '.join(why[-1:])}",
-            seconds=seconds,
-        )
-    found = json.loads(lines[-1])
+    found = json.loads(lines[-1]) if lines and not ended.returncode else {}
+    if not found:
+        return _refused_by_its_end(ended, has_started=READY in lines, seconds=seconds)
     if "unavailable" in found:
-        raise InputError(
-            f"a compiler that does not start ({first_sentence(found['unavailable'])})",
-            "one that works as it was installed",
-            "install the extra again: pip install 'bert-tf[compile-check]', for GPUs "
-            "'bert-tf[compile-check-gpu]'",
-        )
-    error = found.get("error", "")
-    if not error:
+        raise _unavailable(found["unavailable"])
+    if "error" not in found:
         return Compiled(**found, seconds=seconds)
-    if error.startswith("RESOURCE_EXHAUSTED"):
-        return Compiled(needed=bytes_needed(error), seconds=seconds)
-    return Compiled(refused=first_sentence(error), seconds=seconds)
+    if needed := bytes_needed(found["error"]):
+        return Compiled(needed=needed, seconds=seconds)
+    return Compiled(refused=first_sentence(found["error"]), seconds=seconds)
+
+
+def _refused_by_its_end(
+    ended: subprocess.CompletedProcess, *, has_started: bool, seconds: float
+) -> Compiled:
+    """What it means that the other process ended without an answer."""
+    code = ended.returncode
+    name = f"{signal.Signals(-code).name}" if code < 0 else f"code {code}"
+    last = "".join(f": {line}" for line in ended.stderr.strip().splitlines()[-1:])
+    if code == -signal.SIGKILL or NO_MEMORY.search(ended.stderr):
+        raise InputError(
+            f"a compiler that ended with {name}{last}",
+            "memory for it: several GB for BERT-Base, twice as much for BERT-Large",
+            "free memory, or compile on a machine with more",
+        )
+    if not has_started:
+        raise _unavailable(f"it ended with {name}{last}")
+    return Compiled(refused=f"the compiler ended with {name}{last}", seconds=seconds)
+
+
+def _unavailable(why: str) -> InputError:
+    return InputError(
+        f"a compiler that does not start ({first_sentence(why)})",
+        "one that works as it was installed",
+        "install the extra again: pip install 'bert-tf[compile-check]', for GPUs "
+        "'bert-tf[compile-check-gpu]'",
+    )
 
 
 def bytes_needed(message: str) -> int:
-    """
+    """Of a program that is too large for a device; 0 if the message says something else.
+
     >>> bytes_needed("Ran out of memory in memory space hbm. Used 24.5G of 15.75G hbm.")
     26306674688
     """
     found = TOO_LARGE.search(message)
-    return int(float(found[1]) * UNITS[found[2]]) if found else sys.maxsize
+    return int(float(found[1]) * UNITS[found[2]]) if found else 0
 
 
 def first_sentence(message: str) -> str:
@@ -138,7 +190,7 @@ def first_sentence(message: str) -> str:
     >>> first_sentence("UNIMPLEMENTED: No such operation: foo \\nwhile compiling ...")
     'UNIMPLEMENTED: No such operation: foo'
     """
-    return message.strip().splitlines()[0].strip()[:300]
+    return message.strip().partition("\n")[0].strip()[:300] or "no reason given"
 
 
 MOST_TRIES = 6  # of batch sizes, those that are known included
@@ -146,16 +198,22 @@ CLOSE = 0.02  # a gain that is not worth a compilation
 
 
 def largest_batch(
-    peak: Callable[[int], int], available: int, tried: tuple[int, int], *, unit: int, guess: int
+    peak: Callable[[int], float],
+    available: int,
+    tried: tuple[int, float],
+    *,
+    unit: int,
+    guess: int,
 ) -> int:
     """The largest batch whose step fits, or nearly, found with few compilations; 0 if none does.
 
     Memory is nearly a straight line in the size of the batch: two sizes show where it meets what is
     available. That size is tried as well, and again the crossing of the line through the two sizes
-    that are closest to it, until a try could gain less than 2 %.
+    that are closest to it, until a try could gain less than 2 %. Where a compiler refuses a size,
+    the middle between it and what fits is tried instead.
 
     Args:
-      peak: compiles the step for a batch; bytes.
+      peak: compiles the step for a batch; bytes, infinity if it is refused.
       available: bytes of the device.
       tried: a batch size and its bytes, known already.
       unit: sizes are multiples of it.
@@ -170,6 +228,8 @@ def largest_batch(
             size = crossing(points, available)
         else:
             size = guess if abs(guess - first) > first / 8 else 2 * first if low else first // 2
+        if high is not None and points[high] == math.inf:
+            size = min(size, (low + high) // 2)
         if low and len(points) > 1 and size - low < max(unit, CLOSE * low):
             return low
         size = max(low + unit, size // unit * unit)
@@ -179,9 +239,12 @@ def largest_batch(
         points[size] = peak(size)
 
 
-def crossing(points: dict[int, int], available: int) -> int:
+def crossing(points: dict[int, float], available: int) -> int:
     """Where the line through the two points that are closest to `available` meets it."""
-    first, second = sorted(points, key=lambda size: abs(points[size] - available))[:2]
+    known = [size for size in points if points[size] < math.inf]
+    if len(known) < 2:
+        return 2 * max(points)
+    first, second = sorted(known, key=lambda size: abs(points[size] - available))[:2]
     slope = (points[second] - points[first]) / (second - first)
     if slope <= 0:
         return 2 * max(points)

@@ -1,6 +1,6 @@
 """Compiles one program for a device that need not be here. A process of its own.
 
-    python device_compiler.py REQUEST.json      # prints one line of JSON
+    python device_compiler.py REQUEST.json      # prints "ready", then one line of JSON
 
 JAX and TensorFlow each bring an XLA, and a compiler that fails may end its process; so nothing else
 runs here, and nobody imports this file. What is used of JAX is private: the extra `compile-check`
@@ -25,16 +25,19 @@ AS_RESHAPE = r"stablehlo.reshape \1 : (\2) -> \2"
 
 def main(request: dict) -> dict:
     """Request -> answer."""
-    from jax.errors import JaxRuntimeError
+    try:
+        from jax.errors import JaxRuntimeError
 
-    try:
         device = topology(request).devices[0]
-    except Exception as error:  # of the plugin, which have no common class
+        print("ready", flush=True)
+        try:
+            return compile_for(device, pathlib.Path(request["hlo"]).read_bytes())
+        except JaxRuntimeError as error:
+            return {"error": str(error)}
+    except MemoryError:
+        raise
+    except Exception as error:  # of the plugin, or of a version that lacks what is used here
         return {"unavailable": f"{type(error).__name__}: {error}"}
-    try:
-        return compile_for(device, pathlib.Path(request["hlo"]).read_bytes())
-    except JaxRuntimeError as error:
-        return {"error": str(error)}
 
 
 def topology(request: dict):
@@ -95,6 +98,7 @@ if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
     as_is = "--xla_disable_hlo_passes=rematerialization"
     os.environ["XLA_FLAGS"] = as_is if asked["as_is"] else ""
+    os.environ.pop("TPU_LIBRARY_PATH", None)  # it may name TensorFlow's
     # No TPU is looked for, neither in this machine nor at the cloud's metadata server.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # several may compile at once

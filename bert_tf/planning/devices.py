@@ -18,13 +18,17 @@ class Accelerator:
     """
 
     name: str  # as the maker calls it
-    kind: str  # tpu or gpu
     memory_bytes: int  # that a program may use without parts that its compiler computes again
     flops_per_second: float
     bytes_per_second: float  # of its memory
     link_bytes_per_second: float  # to its neighbour, one way
     topology: str = ""  # of the smallest slice of TPUs, as libtpu calls it
     slice_type: str = ""  # of that slice, as the cloud calls it
+
+    @property
+    def kind(self) -> str:
+        """tpu or gpu."""
+        return "tpu" if self.topology else "gpu"
 
     @property
     def description(self) -> str:
@@ -34,51 +38,32 @@ class Accelerator:
 
 
 # Memory of TPUs is what their compiler says it has: the rest is kept for the system.
-DEVICES = {
-    "v4": Accelerator(
-        name="TPU v4 core",
-        kind="tpu",
-        memory_bytes=int(15.25 * GIB),
-        flops_per_second=137.5e12,
-        bytes_per_second=614e9,
-        link_bytes_per_second=50e9,
-        topology="v4:2x2x1",
-        slice_type="v4-8",
-    ),
-    "v5e": Accelerator(
-        name="TPU v5e",
-        kind="tpu",
-        memory_bytes=int(15.75 * GIB),
-        flops_per_second=197e12,
-        bytes_per_second=819e9,
-        link_bytes_per_second=50e9,
-        topology="v5e:2x2",
-        slice_type="v5litepod-4",
-    ),
-    "v6e": Accelerator(
-        name="TPU v6e",
-        kind="tpu",
-        memory_bytes=int(31.25 * GIB),
-        flops_per_second=918e12,
-        bytes_per_second=1640e9,
-        link_bytes_per_second=112e9,
-        topology="v6e:2x2",
-        slice_type="v6e-4",
-    ),
-    "a100": Accelerator(
-        name="NVIDIA A100 80GB SXM",
-        kind="gpu",
-        memory_bytes=int(GPU_SHARE * 80 * GIB),
-        flops_per_second=312e12,
-        bytes_per_second=2039e9,
-        link_bytes_per_second=300e9,
-    ),
-    "h100": Accelerator(
-        name="NVIDIA H100 80GB SXM",
-        kind="gpu",
-        memory_bytes=int(GPU_SHARE * 84942979072),
-        flops_per_second=989e12,
-        bytes_per_second=3350e9,
-        link_bytes_per_second=450e9,
-    ),
+_FIGURES = {  # name, bytes of memory, 10^12 FLOP/s, 10^9 bytes/s of memory, of a link
+    "v4": ("TPU v4 core", 15.25 * GIB, 137.5, 614, 50),
+    "v5e": ("TPU v5e", 15.75 * GIB, 197, 819, 50),
+    "v6e": ("TPU v6e", 31.25 * GIB, 918, 1640, 112),
+    "a100": ("NVIDIA A100 80GB SXM", GPU_SHARE * 80 * GIB, 312, 2039, 300),
+    "h100": ("NVIDIA H100 80GB SXM", GPU_SHARE * 84942979072, 989, 3350, 450),
 }
+_SLICES = {  # topology, slice_type
+    "v4": ("v4:2x2x1", "v4-8"),
+    "v5e": ("v5e:2x2", "v5litepod-4"),
+    "v6e": ("v6e:2x2", "v6e-4"),
+}
+
+
+def _accelerator(key: str) -> Accelerator:
+    name, memory, tflops, gb_per_s, link_gb_per_s = _FIGURES[key]
+    topology, slice_type = _SLICES.get(key, ("", ""))
+    return Accelerator(
+        name=name,
+        memory_bytes=int(memory),
+        flops_per_second=tflops * 1e12,
+        bytes_per_second=gb_per_s * 1e9,
+        link_bytes_per_second=link_gb_per_s * 1e9,
+        topology=topology,
+        slice_type=slice_type,
+    )
+
+
+DEVICES = {key: _accelerator(key) for key in _FIGURES}

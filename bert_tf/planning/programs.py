@@ -1,17 +1,15 @@
 """The programs that training scripts give to XLA: a step of training, evaluation and prediction.
 
-They are lowered to HLO as TensorFlow does it, and not compiled: `compilers.py` sends them to the
-compiler of any device. Shapes are those of one device's part of a batch.
+They are lowered to HLO as TensorFlow does it, and not compiled: `lowering.py` does so in another
+process, and `compilers.py` sends them to the compiler of any device. Shapes are those of one
+device's part of a batch.
 """
 
 import dataclasses
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import runtime
 from bert_tf.modeling import losses, models
 from bert_tf.planning.workload import Workload
 from bert_tf.training import optimization
@@ -96,44 +94,8 @@ def random_batch(work: Workload) -> dict[str, np.ndarray]:
     return batch | labels[work.head]
 
 
-class Programs:
-    """The programs of a workload on one device; the model is built once for all shapes.
-
-    In a process of its own, which ends with the context: TensorFlow keeps a model whose functions
-    were lowered.
-    """
-
-    def __init__(self, work: Workload):
-        """Starts the process; the model, as large as weights and moments, is built at first use."""
-        self.work = work
-        self._lowered: dict[tuple[str, int], bytes] = {}
-        context = multiprocessing.get_context("spawn")
-        self._process = ProcessPoolExecutor(1, context, initializer=_build, initargs=(work,))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.shutdown()
-
-    def lowered(self, step: str, batch_size: int) -> bytes:
-        """The HLO of a step of `STEPS`, a serialized HloModuleProto."""
-        key = step, batch_size
-        if key not in self._lowered:
-            self._lowered[key] = self._process.submit(_lower, self.work, *key).result()
-        return self._lowered[key]
-
-
-_built: list[Trainer] = []  # in the other process
-
-
-def _build(work: Workload) -> None:
-    runtime.load_tensorflow()
-    _built.append(make_trainer(work))
-
-
-def _lower(work: Workload, step: str, batch_size: int) -> bytes:
-    (trainer,) = _built
+def lower(trainer: Trainer, work: Workload, step: str, batch_size: int) -> bytes:
+    """The HLO of a step of `STEPS`, a serialized HloModuleProto."""
     parts = work.gradient_accumulation_steps if step == "train" else 1
     work = dataclasses.replace(work, train_batch_size=batch_size, gradient_accumulation_steps=parts)
     batch = {name: tf.constant(value) for name, value in random_batch(work).items()}

@@ -88,7 +88,8 @@ def memory_lines(work: Workload, device: Accelerator | None = None) -> Iterator[
     """Bytes by purpose, on a CPU or an accelerator."""
     found = accelerator_memory(work, device.kind) if device else step_memory(work)
     yield f"Memory of a device: {amount(found.total)}, peak at: {found.peak}"
-    yield from columns([(f"  {name}", amount(size)) for name, size in found.purposes.items()])
+    purposes = {name: size for name, size in found.purposes.items() if size}
+    yield from columns([(f"  {name}", amount(size)) for name, size in purposes.items()])
     others = {
         name: sum(found.constant.values()) + sum(purposes.values())
         for name, purposes in found.phases.items()
@@ -121,7 +122,8 @@ def time_lines(
     """Seconds by part, and what all steps take and cost."""
     found = step_time(work, device)
     rate = work.train_batch_size / found.total
-    yield f"Time of a step: {precise_duration(found.total)}, {rate:.3g} examples/s"
+    digits = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    yield f"Time of a step: {precise_duration(found.total)}, {digits} examples/s"
     by_part = collections.Counter()
     for part, seconds in found.parts:
         by_part[part.name] += seconds

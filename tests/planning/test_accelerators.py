@@ -43,6 +43,15 @@ def test_the_phases_of_a_tpu_by_hand():
     assert phases["last block's gradient"] == inputs + always + block + attention + 4 * V * D
 
 
+def test_attention_takes_nothing_where_the_feed_forward_half_kept_more():
+    assert (
+        accelerators.attention_again(HALF, "tpu")
+        == 4 * B * N * S * S + 4 * B * S * D - 2 * B * S * F
+    )
+    short = changed(HALF, max_seq_length=2)  # 4 N S + 4 D < 2 F
+    assert accelerators.attention_again(short, "tpu") == 0
+
+
 @pytest.mark.parametrize("kind", ["gpu", "tpu"])
 @pytest.mark.parametrize("head", ["classification", "token_labels", "question_answering"])
 def test_other_heads_have_no_logits_of_a_vocabulary(kind, head):

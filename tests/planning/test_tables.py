@@ -54,8 +54,23 @@ def test_an_accelerator_by_name(tmp_path, capsys):
     single = plan(tmp_path, capsys, "--device=v5e")
     assert "Largest --train_batch_size on TPU v5e" in single
     assert "Time of a step" not in single  # no figure of a data sheet holds for float32
+    assert " 0 B" not in single
     with pytest.raises(InputError, match="price_per_hour"):
         plan(tmp_path, capsys, "--device=v5e", "--price_per_hour=1")
+
+
+@pytest.mark.parametrize(
+    ("words", "received"),
+    [
+        (["--device=v5e", "--num_train_steps=9"], "--num_train_steps without a device's speed"),
+        (["--link_gb_per_s=9"], "--link_gb_per_s without a device's speed"),
+        (["--device=h100", "--memory_gb=9"], "--memory_gb with --device=h100, where"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(tmp_path, capsys, words, received):
+    with pytest.raises(InputError) as caught:
+        plan(tmp_path, capsys, *words)
+    assert caught.value.received.startswith(received)
 
 
 def test_the_command_answers_without_tensorflow(tmp_path):
@@ -69,6 +84,17 @@ def test_the_command_answers_without_tensorflow(tmp_path):
     assert ended.returncode == 0, ended.stderr
     work_of = changed(BASE, head="question_answering")
     assert ended.stdout.splitlines() == list(tables.fits_lines(work_of, 0.75))
+
+
+def test_the_notices_of_tensorflow_are_left_out(tmp_path):
+    """Which is loaded for the file, wherever that may be."""
+    config = walking.write_config(tmp_path / "c.json")
+    words = ["plan", f"--bert_config_file={config}", "--max_seq_length=17"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "bert_tf", *words], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert not re.search("oneDNN|cuInit|cudart", ended.stderr)
 
 
 def test_the_command(tmp_path, capsys):

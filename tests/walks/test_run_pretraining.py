@@ -232,12 +232,17 @@ def test_two_phases_are_one_schedule(tmp_path, caplog):
             main(**flags, output_dir=tmp_path / "phases", stop_at_step=4)
             assert weights(tmp_path / "phases")["global_step"] == 4
         shutil.copytree(tmp_path / "phases", tmp_path / "others")
-        main(**flags, output_dir=tmp_path / "phases", stop_at_step=9)
+        main(**flags, output_dir=tmp_path / "phases", stop_at_step=7)
         np.testing.assert_equal(weights(tmp_path / "phases"), weights(tmp_path / "at_once"))
         flags["input_file"] = write_records(tmp_path / "b.tfrecord", 13, seed=6)
         main(**flags, output_dir=tmp_path / "others")
     assert "Resuming with train_data" in caplog.text
     assert weights(tmp_path / "others")["global_step"] == 7
+    with (
+        in_process("run_pretraining.py") as main,
+        pytest.raises(InputError, match="--stop_at_step=9 with --num_train_steps=7"),
+    ):
+        main(**flags, output_dir=tmp_path / "none", stop_at_step=9)
 
 
 # ---------------------------------------------------------------------------- the case of the data
