@@ -141,8 +141,8 @@ def find_local_blocks(path: str) -> BlockIndex | None:
 
 
 def main() -> None:
-    """As a process of its own: finds the blocks of the files that it is given, a line for each."""
-    for path in sys.argv[1:]:
+    """As a process of its own: finds the blocks of the files that it reads, a line for each."""
+    for path in json.load(sys.stdin):
         index = find_local_blocks(path)
         print(json.dumps(index and dataclasses.asdict(index)), flush=True)
 
