@@ -131,7 +131,7 @@ def tell_peers(failure: str) -> None:
         return
     let_peers_read()
     told = FAILURE + json.dumps(failure[:MOST_CHARACTERS])
-    with contextlib.suppress(*LOST_PEER):  # they have failed as well
+    with contextlib.suppress(tf.errors.OpError):  # they have failed as well
         context.context().report_error_to_cluster(tf.errors.FAILED_PRECONDITION, told)
     let_peers_read()
 

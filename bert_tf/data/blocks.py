@@ -32,7 +32,7 @@ from bert_tf.data.shards import (
     record_paths,
 )
 from bert_tf.errors import InputError
-from bert_tf.files import READ_BYTES, is_file, is_remote, path_errors, read_json, write_text
+from bert_tf.files import is_file, is_remote, path_errors, read_json, write_text
 
 # Below so many bytes the records are found faster than a process starts.
 FEW_BYTES = 1 << 28
@@ -286,12 +286,7 @@ def find_in_processes(paths: Sequence[str]) -> list[BlockIndex | None]:
 
 def _find_remote_blocks(path: str) -> BlockIndex | None:
     with path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
-
-        def read(position: int) -> memoryview:
-            file.seek(position)
-            return memoryview(file.read(READ_BYTES))
-
-        return index.find_blocks(tf.io.gfile.stat(path).length, read)
+        return index.find_blocks_in(file, tf.io.gfile.stat(path).length)
 
 
 def _refuse_damaged(path: str) -> None:

@@ -221,8 +221,8 @@ class Trainer:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)
         cluster.check_same(
             {
+                "records": batches.fingerprint(),  # first: it is one of the settings, too
                 "flags": zlib.crc32(json.dumps(settings, sort_keys=True).encode()),
-                "records": batches.fingerprint(),
                 "first weights": weights,
             }
         )
