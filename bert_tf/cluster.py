@@ -4,7 +4,9 @@ A process alone is its own chief and waits for nobody. Several processes run the
 on its part of every batch, so they must make the same calls to this module in the same order.
 """
 
+import contextlib
 import functools
+import json
 import os
 import sys
 import time
@@ -12,6 +14,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
+
+# Errors of one process for the others: TensorFlow does not export it; test_multiworker_reading.py
+# covers what we use of it.
+from tensorflow.python.eager import context
 
 from bert_tf import files
 from bert_tf.errors import InputError
@@ -27,6 +33,8 @@ LOST_PEER = (
     tf.errors.InternalError,
     tf.errors.UnknownError,
 )
+FAILURE = "bert_tf: a process has failed: "  # what comes before `tell_peers`'s text, in JSON
+MOST_CHARACTERS = 300  # of it: peers pass it on to each other within the trailer of a message
 _strategies: list[tf.distribute.Strategy] = []  # the one shared with other processes, if any
 _expects_peers: list[bool] = []
 
@@ -111,6 +119,29 @@ def let_peers_read() -> None:
     """Waits before the process ends: peers may still be fetching its part of a collective."""
     if _strategies:
         time.sleep(1)
+
+
+def tell_peers(failure: str) -> None:
+    """Ends what this process and the others compute together: it has failed, and will again.
+
+    They would wait for it otherwise, as for a process that was lost. `failure_of_peer` gives the
+    text to them.
+    """
+    if not _strategies:
+        return
+    let_peers_read()
+    told = FAILURE + json.dumps(failure[:MOST_CHARACTERS])
+    with contextlib.suppress(tf.errors.OpError):  # they have failed as well
+        context.context().report_error_to_cluster(tf.errors.FAILED_PRECONDITION, told)
+    let_peers_read()
+
+
+def failure_of_peer(error: Exception) -> str | None:
+    """The text that another process gave to `tell_peers`; None if it was lost instead."""
+    _, told, rest = str(error).partition(FAILURE)
+    with contextlib.suppress(ValueError):  # of a part of the text
+        return json.JSONDecoder().raw_decode(rest)[0] if told else None
+    return "see what it logged"
 
 
 def restart_or_exit(error: Exception, *, max_restarts: int) -> None:

@@ -372,8 +372,16 @@ def _remove_quietly(path: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a text file that appears whole or not at all."""
-    with whole_file(path) as temporary, gfile().GFile(temporary, "w") as file:
+    """Writes a text file that appears whole or not at all.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    with (
+        path_errors(path, "written"),
+        whole_file(path) as temporary,
+        gfile().GFile(temporary, "w") as file,
+    ):
         file.write(text)
 
 

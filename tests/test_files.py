@@ -145,6 +145,21 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, call):
     assert names(tmp_path) == {"a.txt"}
 
 
+def test_a_text_on_a_disk_that_is_full(tmp_path, monkeypatch):
+    """Whether it shows when it is written or when it is closed, the error names the file."""
+    for call in ("write", "close"):
+
+        def fail(*arguments, call=call):
+            if arguments[1:] != ("",):
+                raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(f"tensorflow.io.gfile.GFile.{call}", fail)
+            with pytest.raises(InputError, match=r"a\.txt, which cannot be written \(No space"):
+                files.write_text(str(tmp_path / "a.txt"), "one\n")
+    assert not names(tmp_path)
+
+
 def test_what_a_killed_process_left_is_written_over(tmp_path):
     for ending in ("", "-host-1-0"):
         (tmp_path / f".a.txt.incomplete{ending}").write_text("begun, and longer than what comes")

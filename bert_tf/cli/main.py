@@ -146,6 +146,9 @@ def report(error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         end_by(error)
     if cluster and cluster.expects_peers() and isinstance(error, cluster.LOST_PEER):
+        if told := cluster.failure_of_peer(error):
+            cluster.let_peers_read()
+            end(1, f"\n{sys.argv[0]}: failed, as another process of this run did: {told}")
         if sigterm_came():
             message = "ended by SIGTERM. Another process of this run was lost;"
             end(0, f"\n{sys.argv[0]}: {message} the same command resumes from the last checkpoint.")
@@ -165,7 +168,7 @@ def report(error: BaseException) -> None:
         error = InputError(received, *remedy_of(error))
     if isinstance(error, InputError):
         if cluster:
-            cluster.let_peers_read()
+            cluster.tell_peers(error.received)
         end(1, failure(error))
 
 

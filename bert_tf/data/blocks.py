@@ -24,11 +24,16 @@ from bert_tf.config import typed
 from bert_tf.data import index
 from bert_tf.data.index import BlockIndex, index_path
 from bert_tf.data.records import Record, untuned
-from bert_tf.data.shards import check_described, empty_file, read_records, record_paths
+from bert_tf.data.shards import (
+    FILES_AT_ONCE,
+    check_described,
+    empty_file,
+    read_records,
+    record_paths,
+)
 from bert_tf.errors import InputError
-from bert_tf.files import READ_BYTES, is_file, is_remote, path_errors, read_json, write_text
+from bert_tf.files import is_file, is_remote, path_errors, read_json, write_text
 
-FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
 # Below so many bytes the records are found faster than a process starts.
 FEW_BYTES = 1 << 28
 
@@ -51,20 +56,26 @@ class BlockFiles:
         Files without an index get one.
         """
         self.record, self.paths = record, record_paths(patterns)
+        self._first_records: dict[str, int] = {}  # of each file, its checksum
         self._indexes = open_indexes(self.paths, self._check)
         self.block_records = _joined(one.block_records for one in self._indexes)
         self._bytes = _joined(one.block_bytes for one in self._indexes)
         self._offsets = _joined(one.offsets[:-1] for one in self._indexes)
         self._first_blocks = np.cumsum([0] + [len(one.block_bytes) for one in self._indexes])
         self._first_rows = np.cumsum(self.block_records) - self.block_records
+        if not len(self):
+            raise empty_file(self.paths[0])
+        self._reader = _block_reader()  # traced here, not in several threads at once
 
     def __len__(self) -> int:
         """The number of records."""
         return int(self.block_records.sum())
 
     def fingerprint(self) -> int:
-        """A checksum of the blocks' sizes; detects other files."""
-        return zlib.crc32(self.block_records.tobytes() + self._bytes.tobytes())
+        """A checksum of the blocks' sizes and the first records; detects other files."""
+        first_records = np.array([self._first_records[path] for path in self.paths])
+        parts = self.block_records, self._bytes, first_records
+        return zlib.crc32(b"".join(part.tobytes() for part in parts))
 
     def where(self, block: int, place: int) -> str:
         """The file of a record of a block and its number there (from 1), for messages."""
@@ -83,7 +94,8 @@ class BlockFiles:
         # In this thread: those of TensorFlow may all be waiting for what is read here.
         in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
         with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
-            found, found_bytes = _block_reader()(path, offset, num_bytes, first, count)
+            numbers = (tf.constant(n, tf.int64) for n in (offset, num_bytes, first, count))
+            found, found_bytes = self._reader(tf.constant(path), *numbers)
             is_whole = count == self.block_records[block]
             if len(found) == count and not (is_whole and found_bytes != num_bytes):
                 return found
@@ -94,11 +106,14 @@ class BlockFiles:
 
     def _check(self, path: str, blocks: BlockIndex) -> None:
         """Raises `InputError` unless the first record, and what is beside the file, fit."""
-        if not blocks.block_records:
+        is_described = check_described(path, blocks.num_records, blocks.num_bytes)
+        serialized = b""
+        if blocks.block_records:
+            serialized, _ = next(read_records(path))
+            self.record.check_kind(serialized, where=f"{path}, record 1")
+        elif not is_described:  # of more shards than records some are empty
             raise empty_file(path)
-        check_described(path, blocks.num_records, blocks.num_bytes)
-        serialized, _ = next(read_records(path))
-        self.record.check_kind(serialized, where=f"{path}, record 1")
+        self._first_records[path] = zlib.crc32(serialized)
 
     def _unreadable(self, block: int, path: str) -> InputError:
         """The error of a block that could not be read whole."""
@@ -135,7 +150,7 @@ def _joined(numbers: Iterable[Sequence[int]]) -> np.ndarray:
 
 @functools.cache
 def _block_reader() -> Callable:
-    """Reads consecutive records of a block; traced once."""
+    """Gives consecutive records of a block and their bytes; traced once."""
     number = tf.TensorSpec([], tf.int64)
     signature = [tf.TensorSpec([], tf.string), number, number, number, number]
 
@@ -152,7 +167,7 @@ def _block_reader() -> Callable:
         sizes = tf.cast(tf.strings.length(found), tf.int64) + index.FRAME_BYTES
         return found, tf.reduce_sum(sizes)
 
-    return read
+    return read.get_concrete_function()
 
 
 # ---------------------------------------------------------------------------- indexes
@@ -212,11 +227,8 @@ def make_indexes(paths: Sequence[str]) -> dict[str, BlockIndex]:
     Raises:
       InputError: a file cannot be read, is damaged or cut off.
     """
-    sizes = {}
-    for path in paths:
-        with path_errors(path):
-            sizes[path] = tf.io.gfile.stat(path).length
-    total = sum(sizes.values())
+    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        total = sum(pool.map(_size_of, paths))
     if total > FEW_BYTES:
         logging.info(
             "Finding the records of %d files, %.1f GB, which have no index; once, as it is kept.",
@@ -234,6 +246,11 @@ def make_indexes(paths: Sequence[str]) -> dict[str, BlockIndex]:
     return found
 
 
+def _size_of(path: str) -> int:
+    with path_errors(path):
+        return tf.io.gfile.stat(path).length
+
+
 def find_in_turn(paths: Sequence[str]) -> list[BlockIndex | None]:
     """As `index.find_local_blocks`, of each."""
     return [_find_local_blocks(path) for path in paths]
@@ -249,16 +266,16 @@ def find_in_processes(paths: Sequence[str]) -> list[BlockIndex | None]:
     num_processes = min(os.cpu_count() or 1, len(paths))
     shares = [paths[first::num_processes] for first in range(num_processes)]
     root = os.path.dirname(os.path.dirname(bert_tf.__file__))
-    environment = os.environ | {"PYTHONPATH": root}
-    command = [sys.executable, "-m", index.__name__]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *sys.path])}
+
+    def find(share: Sequence[str]) -> subprocess.CompletedProcess:
+        given = {"input": json.dumps(share), "env": environment, "text": True}
+        command = [sys.executable, "-m", index.__name__]
+        return subprocess.run(command, **given, stdout=subprocess.PIPE, check=False)
+
     found: dict[str, BlockIndex | None] = {}
     with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
-        runs = pool.map(
-            lambda share: subprocess.run(
-                [*command, *share], env=environment, stdout=subprocess.PIPE, text=True, check=False
-            ),
-            shares,
-        )
+        runs = pool.map(find, shares)
         for share, run in zip(shares, runs, strict=True):
             lines = run.stdout.splitlines()
             for path, line in zip(share, lines, strict=False):
@@ -269,12 +286,7 @@ def find_in_processes(paths: Sequence[str]) -> list[BlockIndex | None]:
 
 def _find_remote_blocks(path: str) -> BlockIndex | None:
     with path_errors(path), tf.io.gfile.GFile(path, "rb") as file:
-
-        def read(position: int) -> memoryview:
-            file.seek(position)
-            return memoryview(file.read(READ_BYTES))
-
-        return index.find_blocks(tf.io.gfile.stat(path).length, read)
+        return index.find_blocks_in(file, tf.io.gfile.stat(path).length)
 
 
 def _refuse_damaged(path: str) -> None:
@@ -290,12 +302,14 @@ def _refuse_damaged(path: str) -> None:
 
 def _keep(found: dict[str, BlockIndex]) -> None:
     """Writes indexes beside their files, unless nothing can be written there."""
-    for path, blocks in found.items():
-        try:
-            write_text(index_path(path), blocks.to_json_string())
-        except InputError as error:
-            logging.warning(
-                "The index of %s cannot be kept beside it (%s): it will be made at each start.",
-                *(path, error.received),
-            )
-            return
+
+    def write(path: str) -> None:
+        write_text(index_path(path), found[path].to_json_string())
+
+    try:
+        with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            list(pool.map(write, found))
+    except InputError as error:
+        logging.warning(
+            "An index cannot be kept beside its file, and is made at each start: %s", error.received
+        )

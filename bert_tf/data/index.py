@@ -11,13 +11,14 @@ same whether they are noted while the records are written, or found later.
 import dataclasses
 import itertools
 import json
-import mmap
 import os
 import struct
 import sys
 from collections.abc import Callable
+from typing import BinaryIO
 
 from bert_tf.config import declared
+from bert_tf.files import READ_BYTES
 
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
@@ -127,22 +128,26 @@ def find_blocks(num_bytes: int, read: Callable[[int], memoryview]) -> BlockIndex
     return BlockIndex(num_bytes=num_bytes, block_bytes=sizes, block_records=numbers)
 
 
+def find_blocks_in(file: BinaryIO, num_bytes: int) -> BlockIndex | None:
+    """`find_blocks` of an open file."""
+
+    def read(position: int) -> memoryview:
+        file.seek(position)
+        return memoryview(file.read(READ_BYTES))
+
+    return find_blocks(num_bytes, read)
+
+
 def find_local_blocks(path: str) -> BlockIndex | None:
     """`find_blocks` of a local file."""
-    num_bytes = os.path.getsize(path)
-    if not num_bytes:
-        return find_blocks(0, lambda _: memoryview(b""))
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as data,
-    ):
-        return find_blocks(num_bytes, lambda position: data[position:])
+    # Not mapped into memory: where the file cannot be read, that would end the process.
+    with open(path, "rb") as file:
+        return find_blocks_in(file, os.fstat(file.fileno()).st_size)
 
 
 def main() -> None:
-    """As a process of its own: finds the blocks of the files that it is given, a line for each."""
-    for path in sys.argv[1:]:
+    """As a process of its own: finds the blocks of the files that it reads, a line for each."""
+    for path in json.load(sys.stdin):
         index = find_local_blocks(path)
         print(json.dumps(index and dataclasses.asdict(index)), flush=True)
 

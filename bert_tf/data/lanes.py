@@ -55,7 +55,11 @@ def number_of_lanes(batch_size: int, num_blocks: int) -> int:
 
 
 class Lanes:
-    """Which records each lane has, epoch after epoch."""
+    """Which records each lane has, epoch after epoch.
+
+    Attributes:
+      is_small: whether all records are mixed as one; in version 0.1.0 they always were.
+    """
 
     def __init__(self, block_records: Sequence[int], *, num_lanes: int, seed: int | None):
         """Plans nothing yet.
@@ -71,7 +75,7 @@ class Lanes:
         # Without a seed nothing is mixed, and one block at a time is enough.
         self._blocks_of_a_window = 1 if seed is None else -(-OPEN_BLOCKS // num_lanes)
         # An epoch of one window is a permutation of all records: blocks need no order.
-        self._is_small = num_lanes == 1 and len(self._sizes) <= self._blocks_of_a_window
+        self.is_small = num_lanes == 1 and len(self._sizes) <= self._blocks_of_a_window
         self._bounds = np.arange(num_lanes + 1) * int(self._sizes.sum()) // num_lanes
         self._epoch = functools.lru_cache(maxsize=2)(self._plan_epoch)  # lanes do not end at once
 
@@ -99,7 +103,7 @@ class Lanes:
                     pieces.append((int(blocks[place]), int(start), int(until - start)))
                 rows = np.arange(num_rows)
                 if self._seed is not None:
-                    place = () if self._is_small else (lane, number)
+                    place = () if self.is_small else (lane, number)
                     rows = self._generator(epoch, *place).permutation(num_rows)
                 yield Window(tuple(pieces), rows[skipped:])
                 skipped = 0
@@ -108,7 +112,7 @@ class Lanes:
     def _plan_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The blocks of an epoch in their order, and the sum of records up to each one's end."""
         blocks = np.arange(len(self._sizes))
-        if self._seed is not None and not self._is_small:
+        if self._seed is not None and not self.is_small:
             blocks = self._generator(epoch).permutation(blocks)
         return blocks, np.cumsum(self._sizes[blocks])
 

@@ -1,5 +1,6 @@
 """TFRecord files: written whole or not at all, and read as one indexed sequence of records."""
 
+import concurrent.futures
 import os
 import re
 import zlib
@@ -28,6 +29,8 @@ from bert_tf.files import (
     whole_file,
 )
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
+
+FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
 
 
 class RecordFiles:
@@ -200,8 +203,8 @@ def read_description(path: str) -> DataDescription | None:
     return typed(DataDescription, read_json(source), source=source)
 
 
-def check_described(path: str, num_records: int, num_bytes: int) -> None:
-    """Raises `InputError` if a record file is not the one that its description describes."""
+def check_described(path: str, num_records: int, num_bytes: int) -> bool:
+    """Whether there is a description of a record file; raises `InputError` if it is of another."""
     data = read_description(path)
     if data is not None and (num_records, num_bytes) != (data.num_records, data.num_bytes):
         raise InputError(
@@ -209,6 +212,7 @@ def check_described(path: str, num_records: int, num_bytes: int) -> None:
             f"{data.num_records} records in {data.num_bytes} bytes, as in {description_path(path)}",
             "copy both files again, or make the records again",
         )
+    return data is not None
 
 
 def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
@@ -217,7 +221,8 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
     Raises:
       InputError: two files were made with another case, vocabulary or size.
     """
-    found = {path: read_description(path) for path in paths}
+    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        found = dict(zip(paths, pool.map(read_description, paths), strict=True))
     described = [(path, data) for path, data in found.items() if data is not None]
     for path, data in described:
         first_path, first = described[0]

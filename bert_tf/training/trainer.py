@@ -221,8 +221,8 @@ class Trainer:
             weights = zlib.crc32(variable.numpy().tobytes(), weights)
         cluster.check_same(
             {
+                "records": batches.fingerprint(),  # first: it is one of the settings, too
                 "flags": zlib.crc32(json.dumps(settings, sort_keys=True).encode()),
-                "records": batches.fingerprint(),
                 "first weights": weights,
             }
         )
@@ -319,7 +319,9 @@ class Trainer:
 
     def _results(self, label: str, step_fn: Callable, batches: Batches) -> Iterator[Any]:
         """Yields `step_fn(batch)` for each of finite `batches`."""
-        cluster.check_same({f"batches to {label}": batches.num_batches})
+        if cluster.has_peers():
+            same = {"batches": batches.num_batches, "records": batches.fingerprint()}
+            cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
         iterator = distributed_batches(self.strategy, batches)
         progress = Progress(label, batches.num_batches, "batches")
         for number in range(batches.num_batches):

@@ -93,6 +93,26 @@ def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, mo
     assert one_of_several == []
 
 
+def test_who_fails_tells_the_others_and_they_end_as_well(one_of_several, monkeypatch):
+    """It would fail again: nobody waits for it."""
+
+    def fail(_):
+        raise InputError("a bad record", "another one", "make it again")
+
+    def hear(_):
+        told = f'aborted by: {cluster.FAILURE}"a bad record"\nThe error could be'
+        raise tf.errors.FailedPreconditionError(None, None, told)
+
+    monkeypatch.setattr(cluster, "tell_peers", one_of_several.append)
+    code, said = how_it_ends(fail)
+    assert code == 1
+    assert "failed.\nReceived: a bad record" in said
+    assert one_of_several == ["a bad record"]
+    code, said = how_it_ends(hear)
+    assert code == 1
+    assert said.endswith("failed, as another process of this run did: a bad record")
+
+
 def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
     """The loss of another process is noticed first; the SIGTERM is remembered."""
 

@@ -58,10 +58,12 @@ def test_damage_shows(tmp_path):
 def test_as_a_process_of_its_own(tmp_path):
     indexes = [write(tmp_path / name, range(9, 99)).finish() for name in ("a", "b")]
     (tmp_path / "c").write_bytes(b"no records")
-    command = [sys.executable, "-m", "bert_tf.data.index", *(str(tmp_path / n) for n in "abc")]
+    command = [sys.executable, "-m", "bert_tf.data.index"]
+    paths = json.dumps([str(tmp_path / name) for name in "abc"])
     root = os.path.dirname(os.path.dirname(os.path.dirname(index.__file__)))
     environment = os.environ | {"PYTHONPATH": root}
-    lines = subprocess.check_output(command, env=environment, text=True).splitlines()
+    said = subprocess.check_output(command, input=paths, env=environment, text=True)
+    lines = said.splitlines()
     assert [lines[0], lines[1]] == [one.to_json_string().strip() for one in indexes]
     assert lines[2] == "null"
 

@@ -1,10 +1,12 @@
 """Batches of pre-training: the same for any hosts and replicas, from any step on; damage named."""
 
+import contextlib
 import gc
 import io
 import itertools
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import weakref
@@ -20,7 +22,7 @@ from bert_tf.data import blocks, index, lane_batches, lanes
 from bert_tf.data.blocks import BlockFiles, find_in_processes, find_in_turn
 from bert_tf.data.index import index_path
 from bert_tf.data.lane_batches import LaneBatches
-from bert_tf.data.records import pretraining_record
+from bert_tf.data.records import description_path, pretraining_record
 from bert_tf.errors import InputError
 
 SIZES = (130, 7, 301, 250)  # records of files
@@ -49,7 +51,7 @@ def numbers_of(batches: LaneBatches, count: int, **parts) -> list[list[int]]:
     return [batch["input_ids"][:, 0].tolist() for batch in found]
 
 
-def test_every_record_once_an_epoch(files):
+def test_every_record_once_an_epoch(files, caplog):
     batches = LaneBatches(files, batch_size=8, seed=5)
     assert (batches.num_lanes, batches.num_records, batches.num_batches) == (8, 688, None)
     epochs = [
@@ -59,6 +61,7 @@ def test_every_record_once_an_epoch(files):
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(688))
     assert epochs[0] != epochs[1]
     assert numbers_of(LaneBatches(files, batch_size=8, seed=6), 1) != [epochs[0][:8]]
+    assert "retracing" not in caplog.text  # by the threads that read
 
 
 @pytest.mark.parametrize("batch_size", [1, 6, 8, 12])
@@ -211,17 +214,32 @@ def test_an_index_of_another_file_is_refused(tmp_path, monkeypatch, records, siz
     assert f"remove {index_path(path)}" in caught.value.remedy
 
 
-def test_where_nothing_can_be_written(tmp_path, small_blocks, monkeypatch, caplog):
-    path = write_numbers(tmp_path / "a.tfrecord", range(50))
+@contextlib.contextmanager
+def no_file_longer_than(num_bytes: int):
+    """As on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("what", ["the folder", "the disk"])
+def test_where_nothing_can_be_written(tmp_path, small_blocks, monkeypatch, caplog, what):
+    paths = [write_numbers(tmp_path / name, range(50)) for name in "ab"]
 
     def fail(*_):
         raise InputError("a folder that is read-only", "b", "c")
 
-    monkeypatch.setattr(blocks, "write_text", fail)
-    with caplog.at_level("WARNING", logger="absl"):
-        assert len(BlockFiles(path, NUMBER)) == 50
-    assert "cannot be kept beside it (a folder that is read-only)" in caplog.text
-    assert not pathlib.Path(index_path(path)).exists()
+    with caplog.at_level("WARNING", logger="absl"), contextlib.ExitStack() as patch:
+        if what == "the folder":
+            monkeypatch.setattr(blocks, "write_text", fail)
+        else:
+            patch.enter_context(no_file_longer_than(60))
+        assert len(BlockFiles(paths, NUMBER)) == 100
+    (said,) = caplog.messages
+    assert said.startswith("An index cannot be kept beside its file, and is made at each start: ")
+    assert ("a folder that is read-only" if what == "the folder" else "File too large") in said
+    assert sorted(tmp_path.iterdir()) == [pathlib.Path(path) for path in paths]
 
 
 def test_by_several_processes(tmp_path):
@@ -233,6 +251,36 @@ def test_by_several_processes(tmp_path):
     found = find_in_processes([*paths, str(tmp_path / "d")])
     assert found == find_in_turn([*paths, str(tmp_path / "d")])
     assert [one and one.num_records for one in found] == [3, 1, 5, None]
+
+
+def test_files_that_are_others(tmp_path, small_blocks):
+    """Blocks of the same sizes may have other records, or be in another order."""
+    ones, others = (
+        write_numbers(tmp_path / name, range(first, first + 50))
+        for name, first in (("a", 0), ("b", 50))
+    )
+    found = [[ones], [others], [ones, others], [others, ones], [ones, ones]]
+    assert len({BlockFiles(paths, NUMBER).fingerprint() for paths in found}) == len(found)
+    assert [len(BlockFiles(paths, NUMBER).block_records) for paths in found[:2]] == [9, 9]
+
+
+def test_shards_without_a_record(tmp_path, small_blocks):
+    """Of more shards than records some are empty: as their descriptions say, or it is damage."""
+    paths = [tmp_path / name for name in "abcd"]
+    for path, numbers in zip(paths, (range(0), range(7), range(0), range(7, 18)), strict=True):
+        write_numbers(path, numbers)
+        if not numbers:
+            walking.describe(path, walking.write_vocabulary(tmp_path / "vocab.txt"))
+    files = BlockFiles([str(path) for path in paths], NUMBER)
+    batches = LaneBatches(files, batch_size=6, seed=None, num_examples=18)
+    assert numbers_of(batches, 3) == [[*range(n, n + 6)] for n in (0, 6, 12)]
+    assert files.where(len(files.block_records) - 1, 0).startswith(f"{paths[3]}, record ")
+    for wrong in ([paths[0]], [paths[0], paths[2]]):
+        with pytest.raises(InputError, match="a, an empty file"):
+            BlockFiles([str(path) for path in wrong], NUMBER)
+    pathlib.Path(description_path(str(paths[2]))).unlink()
+    with pytest.raises(InputError, match="c, an empty file"):
+        BlockFiles([str(path) for path in paths], NUMBER)
 
 
 # ---------------------------------------------------------------------------- damage

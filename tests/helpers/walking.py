@@ -18,6 +18,7 @@ from absl import flags as absl_flags
 
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader
+from bert_tf.data import index
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
@@ -62,6 +63,14 @@ def write_records(
         for _ in range(num_records):
             writer.write(record.serialize(random_example(generator, record)))
     return path
+
+
+def index_with_blocks_of(num_bytes: int, *paths: pathlib.Path) -> None:
+    """Writes indexes of smaller blocks than usual: few records have several lanes then."""
+    with unittest.mock.patch.object(index, "BLOCK_BYTES", num_bytes):
+        for path in paths:
+            found = index.find_local_blocks(str(path))
+            pathlib.Path(index.index_path(str(path))).write_text(found.to_json_string())
 
 
 def describe(records: pathlib.Path, vocab_file: pathlib.Path, **changes: Any) -> None:

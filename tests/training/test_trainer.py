@@ -346,6 +346,25 @@ def test_processes_with_other_settings_data_or_weights_are_refused(
     assert seen[-1]["first weights"] != first["first weights"]
 
 
+def test_processes_that_evaluate_other_records_are_refused(undisturbed, files, monkeypatch):
+    def check_same(numbers):
+        seen.append(dict(numbers))
+        raise KeyboardInterrupt
+
+    seen: list[dict] = []
+    monkeypatch.setattr(cluster, "has_peers", lambda: True)
+    monkeypatch.setattr(cluster, "check_same", check_same)
+    for num_examples in (BATCH, 2 * BATCH):
+        given = eval_batches(files, batch_size=BATCH, num_examples=num_examples)
+        with pytest.raises(KeyboardInterrupt):
+            undisturbed.trainer.evaluate(given)
+    records = files.fingerprint()
+    assert seen == [
+        {"batches to evaluate": 1, "records to evaluate": records},
+        {"batches to evaluate": 2, "records to evaluate": records},
+    ]
+
+
 def test_other_settings_are_logged(at_the_start, caplog):
     with caplog.at_level("WARNING", logger="absl"):
         step = at_the_start.trainer.restore(CheckpointFolder(at_the_start.folder), {"seed": 4})

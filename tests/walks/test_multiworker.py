@@ -14,6 +14,7 @@ from walking import (
     SIZES,
     contents,
     in_process,
+    index_with_blocks_of,
     read_tensors,
     run,
     write_config,
@@ -23,10 +24,12 @@ from walking import (
 
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.data.lanes import number_of_lanes
 from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 pytestmark = pytest.mark.walk
+RECORDS_OF_FILES, BATCH = (23, 14), 12
 EARLY, LATE = 8, 160  # rounding grows with the steps: devices are compared after the first few
 
 
@@ -34,8 +37,9 @@ EARLY, LATE = 8, 160  # rounding grows with the steps: devices are compared afte
 def given(tmp_path_factory) -> pathlib.Path:
     """Records, questions and rows, and an encoder with dropout as if it had been pre-trained."""
     folder = tmp_path_factory.mktemp("given")
-    for number, rows in enumerate((23, 14)):
-        write_records(folder / f"{number}.tfrecord", rows, seed=number)
+    for number, rows in enumerate(RECORDS_OF_FILES):
+        index_with_blocks_of(1, write_records(folder / f"{number}.tfrecord", rows, seed=number))
+    assert number_of_lanes(BATCH, sum(RECORDS_OF_FILES)) == 2  # each record is a block
     config = BertConfig.from_json_file(
         write_config(folder / "bert_config.json", num_hidden_layers=1)
     )
@@ -72,7 +76,7 @@ def pretraining_flags(given: pathlib.Path) -> dict:
         "bert_config_file": given / "bert_config.json",
         "do_train": True,
         "do_eval": True,
-        "train_batch_size": 12,
+        "train_batch_size": BATCH,
         "eval_batch_size": 6,
         "gradient_accumulation_steps": 2,
         "num_train_steps": LATE,

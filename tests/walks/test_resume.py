@@ -13,6 +13,7 @@ from walking import (
     SIZES,
     contents,
     end_all,
+    index_with_blocks_of,
     read_tensors,
     start,
     write_config,
@@ -21,13 +22,14 @@ from walking import (
 )
 
 from bert_tf import BertConfig
+from bert_tf.data.lanes import number_of_lanes
 
 pytestmark = pytest.mark.walk
 
 NUM_TRAIN_STEPS = 200
 SAVE_CHECKPOINTS_STEPS = 4
 LOG_STEPS = 2
-RECORDS_OF_FILES = (11, 7, 5)
+RECORDS_OF_FILES = (21, 12, 8)
 BATCH = 4  # most epochs end within a batch
 SMALL_PIPE = 4096  # bytes, some 25 lines
 
@@ -43,7 +45,8 @@ def given(tmp_path_factory) -> pathlib.Path:
     """Records in three files, a configuration with dropout, a vocabulary."""
     folder = tmp_path_factory.mktemp("given")
     for number, rows in enumerate(RECORDS_OF_FILES):
-        write_records(folder / f"{number}.tfrecord", rows, seed=number)
+        index_with_blocks_of(1, write_records(folder / f"{number}.tfrecord", rows, seed=number))
+    assert number_of_lanes(BATCH, sum(RECORDS_OF_FILES)) == 2  # each record is a block
     config = write_config(folder / "bert_config.json", num_hidden_layers=1)
     assert BertConfig.from_json_file(config).hidden_dropout_prob > 0
     write_vocabulary(folder / "vocab.txt")

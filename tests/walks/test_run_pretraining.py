@@ -236,7 +236,7 @@ def test_two_phases_are_one_schedule(tmp_path, caplog):
         np.testing.assert_equal(weights(tmp_path / "phases"), weights(tmp_path / "at_once"))
         flags["input_file"] = write_records(tmp_path / "b.tfrecord", 13, seed=6)
         main(**flags, output_dir=tmp_path / "others")
-    assert "Resuming with train_data" in caplog.text
+    assert "Resuming with train_records" in caplog.text
     assert weights(tmp_path / "others")["global_step"] == 7
     with (
         in_process("run_pretraining.py") as main,

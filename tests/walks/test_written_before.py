@@ -10,7 +10,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from walking import in_process, read_tensors
+from walking import contents, in_process, index_with_blocks_of, read_tensors
 
 from bert_tf.training.logging import read_curves
 
@@ -106,9 +106,27 @@ def test_pretraining_is_resumed(folder):
         main(**PRETRAINING, output_dir="pretraining/stopped")
     assert read_curves("pretraining/stopped")["loss"].keys() == {6, 8}  # none before step 4
     stopped, finished = folder / "pretraining/stopped", folder / "pretraining/finished"
-    assert_same_run(stopped, finished, "train_data")  # a checksum of other sizes by now
+    assert_same_run(stopped, finished, "train_data")  # by now train_records, of other sizes
     scores, expected = (results(path / "eval_results.txt") for path in (stopped, finished))
     assert scores == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_end_of_pretraining_is_known(folder):
+    finished = folder / "pretraining/finished"
+    before = contents(finished)
+    with in_process("run_pretraining.py") as main:
+        main(**PRETRAINING | {"do_eval": False}, output_dir="pretraining/finished")
+    assert contents(finished) == before  # nothing is trained
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 20, 1])
+def test_records_in_another_order_are_logged(folder, caplog, block_bytes):
+    """Large files are not shuffled as one; here each record is a block."""
+    index_with_blocks_of(block_bytes, folder / "pretraining/train.tfrecord")
+    with in_process("run_pretraining.py") as main:
+        flags = PRETRAINING | {"do_eval": False, "num_train_steps": 5, "xla": False}
+        main(**flags, output_dir="pretraining/stopped")
+    assert ("its records come in another order" in caplog.text) == (block_bytes == 1)
 
 
 def test_a_classifier_is_resumed_and_its_end_is_known(folder):
