@@ -40,12 +40,12 @@ def batches(tmp_path_factory) -> RecordBatches:
     return RecordBatches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
 
 
-def make_trainer(*, xla: bool = False) -> Trainer:
+def make_trainer(strategy: tf.distribute.Strategy | None = None, *, xla: bool = False) -> Trainer:
     return Trainer(
         lambda: pretraining_model(CONFIG, with_losses=True),
         PretrainingObjective(),
         AdamWeightDecay(schedule=Schedule(learning_rate=1e-2, num_train_steps=STEPS)),
-        strategy=distribution.make_strategy("one"),
+        strategy=strategy or distribution.make_strategy("one"),
         seed=3,
         step_config=StepConfig(xla=xla),
     )
@@ -128,9 +128,10 @@ LATE = 0.2  # seconds; whoever does not wait for the thread is there long before
 # ---------------------------------------------------------------------------- what is written
 
 
-@pytest.mark.parametrize("xla", [False, True])
-def test_a_state_stays_as_it_is_while_steps_go_on(xla, trainer, batches):
-    trainer = make_trainer(xla=True) if xla else trainer
+@pytest.mark.parametrize(("replicas", "xla"), [(1, False), (1, True), (2, False)])
+def test_a_state_stays_as_it_is_while_steps_go_on(replicas, xla, batches, request):
+    strategy = request.getfixturevalue("two_replicas") if replicas == 2 else None
+    trainer = make_trainer(strategy, xla=xla)
     iterator = distribution.distributed_batches(trainer.strategy, batches)
     trainer.run_steps(iterator, 0, 1)
     for step in (1, 3):  # the second state is of weights that have moved for the first
