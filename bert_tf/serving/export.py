@@ -229,8 +229,13 @@ def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
     # Errors up to here are the model's, not the folder's.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
         vocab_file = _write_vocabulary(task, local)
-        with _without_chatter():
-            tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
+        try:
+            with _without_chatter():
+                tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
+        except ValueError as error:  # TensorFlow's, of the file that it reads back at the end
+            if "fingerprint" not in str(error):
+                raise
+            raise OSError(str(error).splitlines()[-1]) from None
         extra = tf.io.gfile.join(folder, "assets.extra")
         tf.io.gfile.makedirs(extra)
         path = tf.io.gfile.join(extra, model_card.WARM_UP_FILE)

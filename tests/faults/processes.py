@@ -21,7 +21,7 @@ ROOT = HERE.parents[1]
 SECONDS = 120  # a command that takes longer hangs
 END = b"\0end\0"  # of what a stream says
 POLL_SECONDS = 0.002
-SECONDS_TO_END = 10  # for the workers of a command that was killed
+SECONDS_TO_END = 30  # for workers whose command was killed; they may just load TensorFlow
 # Models this small train no faster for being compiled well.
 VARIABLES = {
     "PYTHONPATH": str(ROOT),
