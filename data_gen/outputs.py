@@ -91,13 +91,15 @@ class RecordFile(contextlib.ExitStack):
     def __init__(self, path: str):
         super().__init__()
         self.path, self.num_records = path, 0
-        self._name, self._description, self._index = (
-            self.enter_context(whole_file(name))
-            for name in (path, description_path(path), index_path(path))
-        )
         self._builder = IndexBuilder()
-        self._open = self.enter_context(contextlib.ExitStack())
-        self._writer = self._open.enter_context(tf.io.TFRecordWriter(self._name))
+        with contextlib.ExitStack() as made:  # removed again if one cannot be made
+            self._name, self._description, self._index = (
+                made.enter_context(whole_file(name))
+                for name in (path, description_path(path), index_path(path))
+            )
+            self._open = made.enter_context(contextlib.ExitStack())
+            self._writer = self._open.enter_context(tf.io.TFRecordWriter(self._name))
+            self.push(made.pop_all())
 
     def write(self, record: bytes) -> None:
         """Adds a serialized record."""

@@ -107,6 +107,24 @@ def test_a_file_that_cannot_be_written_is_refused_when_it_is_opened(tmp_path):
         assert names(tmp_path) == ["file", "folder"]
 
 
+@pytest.mark.parametrize("bad", ["info_a.json", "index_a.json"])
+def test_nothing_is_left_where_a_file_beside_the_records_cannot_be_made(tmp_path, bad):
+    (tmp_path / bad).mkdir()
+    with pytest.raises(InputError, match="it is a folder") as caught:
+        outputs.RecordFile(str(tmp_path / "a"))
+    assert names(tmp_path) == [bad], caught.tb  # which keeps what was made
+
+
+def test_nothing_is_left_where_records_cannot_be_opened(tmp_path, monkeypatch):
+    def fail(_: str) -> None:
+        raise tf.errors.UnknownError(None, None, "Input/output error")
+
+    monkeypatch.setattr(tf.io, "TFRecordWriter", fail)
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        outputs.RecordFile(str(tmp_path / "a"))
+    assert names(tmp_path) == [], caught.tb
+
+
 def test_folders_of_outputs_are_made_and_names_are_checked(tmp_path):
     paths = output_paths(f"{tmp_path}/new/x", 3)
     check_paths([str(tmp_path / "text")], paths)
