@@ -33,6 +33,15 @@ VERBS = {  # verb: its module, what it does
 
 def main() -> int:
     """Runs the command line; returns the exit code."""
+    try:
+        return run()
+    except KeyboardInterrupt:  # a verb that has begun ends by itself
+        print("\nbert-tf: ended by Ctrl-C.", file=sys.stderr)
+        return 130
+
+
+def run() -> int:
+    """As `main`."""
     verb, *words = sys.argv[1:] or ["--help"]
     if verb in ("help", "-h", "-help", "--help", "--helpfull"):
         from bert_tf.cli import main as cli

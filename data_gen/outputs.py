@@ -255,4 +255,5 @@ def clear(folder: pathlib.Path) -> None:
 def _remove(folder: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
         clear(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # of a folder that could not be closed
+        shutil.rmtree(folder, ignore_errors=True)

@@ -166,7 +166,7 @@ def _write_model(
         _write_saved_model(task, folder, export_dir.rpartition("/")[2] or task.name)
         return None
     _write_vocabulary(task, folder)
-    with _without_chatter():
+    with without_chatter():
         return portable.write_portable(task, folder, name=file_format, int8=int8)
 
 
@@ -219,7 +219,7 @@ def versions(export_dir: str) -> dict[int, str]:
 
 
 def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
-    with _without_chatter():
+    with without_chatter():
         functions = concrete_functions(task)
     requests = warm_up_requests(task)
     for signature, arrays in requests[: len(task.samples())]:
@@ -230,7 +230,7 @@ def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
         vocab_file = _write_vocabulary(task, local)
         try:
-            with _without_chatter():
+            with without_chatter():
                 tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
         except ValueError as error:  # TensorFlow's, of the file that it reads back at the end
             if "fingerprint" not in str(error):
@@ -256,10 +256,10 @@ def _write_vocabulary(task: ServingTask, folder: str) -> str:
 
 
 @contextlib.contextmanager
-def _without_chatter() -> Iterator[None]:
-    """Suppresses what TensorFlow logs of every step of saving."""
+def without_chatter(level: int = logging.WARNING) -> Iterator[None]:
+    """Suppresses what TensorFlow logs below a level while it saves or loads."""
     verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)
+    logging.set_verbosity(level)
     try:
         yield
     finally:

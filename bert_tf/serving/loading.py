@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import files
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
@@ -200,7 +201,8 @@ def open_export(folder: str) -> ServedModel:
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
         with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
             tf.saved_model.experimental.read_fingerprint(folder)
-        loaded = tf.saved_model.load(folder)
+        with export.without_chatter(logging.FATAL):  # which includes tracebacks
+            loaded = tf.saved_model.load(folder)
         model, signatures = loaded.model, loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
         answers = {name: one.structured_outputs.keys() for name, one in signatures.items()}

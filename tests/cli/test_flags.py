@@ -9,6 +9,7 @@ import pytest
 from absl import flags as absl_flags
 from walking import in_process
 
+from bert_tf import __main__ as command_line
 from bert_tf.cli import flags
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -183,6 +184,16 @@ def test_the_verbs_are_listed(words, says):
     assert says in ended.stdout + ended.stderr
     assert ended.returncode == (0 if "unknown" not in ended.stderr else 1)
     assert "tensorflow" not in imported(ended.stderr)
+
+
+def test_ctrl_c_before_a_verb_has_begun(monkeypatch, capsys):
+    def stop(*_) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "run_module", stop)
+    monkeypatch.setattr(sys, "argv", ["bert-tf", "plan"])
+    assert command_line.main() == 130
+    assert capsys.readouterr().err == "\nbert-tf: ended by Ctrl-C.\n"
 
 
 def test_verbosity_is_that_of_the_command(tmp_path):
