@@ -348,6 +348,7 @@ def make_run_settings(
         **from_flags.all_run_settings(strategy, config),
         "num_records": batches.num_records,
         "train_records": batches.fingerprint(),  # version 0.1.0: train_data, of other sizes
+        "record_order": batches.order,
     }
 
 
@@ -360,24 +361,13 @@ def train(
     write_model_files: Callable[[], None],
 ) -> None:
     """Records -> checkpoints."""
-    latest = folder.latest()
-    before = tf1.CheckpointReader(latest).run_settings() if latest else {}
-
-    def begin() -> None:
-        write_model_files()
-        if "train_data" in before and not batches.is_small:
-            logging.warning(
-                "Version 0.1.0 began this run. From here on its records come in another order, and "
-                "so some come twice in this epoch and some do not."
-            )
-
     trainer.train(
         batches,
         num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
         folder=folder,
         intervals=from_flags.intervals(),
         run_settings=settings,
-        on_begin=begin,
+        on_begin=write_model_files,
         evaluate=lambda _: trainer.evaluate(eval_batches),
     )
     if FLAGS.vocab_file and read_model_files(folder.path)["pieces"] is None:

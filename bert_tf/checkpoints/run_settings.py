@@ -11,6 +11,8 @@ from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
 
+_BEFORE = {"record_order": "as one"}  # in version 0.1.0, which did not record it
+
 
 def is_finished(prefix: str) -> bool:
     """Whether a checkpoint is the last of its run, which has then done all its steps."""
@@ -70,6 +72,7 @@ def check_finished_run(
 
 def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Logs the settings in which a resumed run differs from its beginning."""
+    saved = _BEFORE | dict(saved)
     for name in changed_settings(saved, given):
         logging.warning(
             "Resuming with %s %s; the run was started with %s. Training continues from the last "

@@ -52,7 +52,7 @@ class LaneBatches(Batches):
         blocks = len(files.block_records)
         self.num_lanes = 1 if seed is None else number_of_lanes(batch_size, blocks)
         self._lanes = Lanes(files.block_records, num_lanes=self.num_lanes, seed=seed)
-        self.is_small = self._lanes.is_small
+        self.order = "as one" if self._lanes.is_small else "in lanes"
         numbers = sum(feature.size for feature in files.record.features)
         rows_at_once = min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers)
         self._batches_at_once = max(1, rows_at_once // batch_size)

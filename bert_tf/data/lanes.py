@@ -58,7 +58,7 @@ class Lanes:
     """Which records each lane has, epoch after epoch.
 
     Attributes:
-      is_small: whether all records are mixed as one; in version 0.1.0 they always were.
+      is_small: whether all records are mixed as one.
     """
 
     def __init__(self, block_records: Sequence[int], *, num_lanes: int, seed: int | None):

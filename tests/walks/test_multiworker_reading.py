@@ -11,6 +11,7 @@ from several import Processes
 from walking import SIZES, index_with_blocks_of
 
 from bert_tf.data.records import pretraining_record
+from data_gen.wire import serialize
 
 pytestmark = pytest.mark.walk
 HOST = "tests/helpers/reading_host.py"
@@ -30,7 +31,7 @@ def write_many(path: pathlib.Path, count: int, *, seed: int, wrong_row: int | No
     if wrong_row is not None:
         values["input_ids"][wrong_row, 1] = VOCABULARY
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for serialized in record.serialize_batch(values):
+        for serialized in serialize(record, values):
             writer.write(serialized)
     index_with_blocks_of(500, path)
 

@@ -126,7 +126,7 @@ def test_records_in_another_order_are_logged(folder, caplog, block_bytes):
     with in_process("run_pretraining.py") as main:
         flags = PRETRAINING | {"do_eval": False, "num_train_steps": 5, "xla": False}
         main(**flags, output_dir="pretraining/stopped")
-    assert ("its records come in another order" in caplog.text) == (block_bytes == 1)
+    assert ("Resuming with record_order in lanes" in caplog.text) == (block_bytes == 1)
 
 
 def test_a_classifier_is_resumed_and_its_end_is_known(folder):
