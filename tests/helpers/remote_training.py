@@ -84,8 +84,8 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
         "device": trainer.training_step.weights[0].device,
         "losses": losses,
         "evaluation": trainer.evaluate(in_order),
-        "rows": np.concatenate([rows for rows, _ in predicted]),
-        "predicted": np.concatenate([outputs["next_sentence_logits"] for _, outputs in predicted]),
+        "rows": np.concatenate([in_order.batch_rows(number) for number in range(len(predicted))]),
+        "predicted": np.concatenate([outputs["next_sentence_logits"] for outputs in predicted]),
         "checkpoint": {name: np.asarray(reader.get_tensor(name)) for name in names},
     }
 

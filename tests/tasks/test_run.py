@@ -140,9 +140,9 @@ def recorded(trainer, seen: list):
     predict = trainer.predict
 
     def noting(batches, names):
-        for rows, outputs in predict(batches, names):
-            seen.extend(rows.tolist())
-            yield rows, outputs
+        for number, outputs in enumerate(predict(batches, names)):
+            seen.extend(batches.batch_rows(number).tolist())
+            yield outputs
 
     return noting
 
@@ -225,8 +225,8 @@ def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
     predict = run.trainer.predict
 
     def broken(*args):
-        for rows, outputs in predict(*args):
-            yield rows, {"logits": np.where(np.arange(3) == 1, np.nan, outputs["logits"])}
+        for outputs in predict(*args):
+            yield {"logits": np.where(np.arange(3) == 1, np.nan, outputs["logits"])}
 
     monkeypatch.setattr(run.trainer, "predict", broken)
     data = SplitData(task.split("dev"), examples)

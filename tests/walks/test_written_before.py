@@ -122,7 +122,9 @@ def test_the_end_of_pretraining_is_known(folder):
 @pytest.mark.parametrize("block_bytes", [1 << 20, 1])
 def test_records_in_another_order_are_logged(folder, caplog, block_bytes):
     """Large files are not shuffled as one; here each record is a block."""
-    index_with_blocks_of(block_bytes, folder / "pretraining/train.tfrecord")
+    records = folder / "pretraining/train.tfrecord"
+    records.write_bytes(records.read_bytes() * 2)  # enough for two lanes
+    index_with_blocks_of(block_bytes, records)
     with in_process("run_pretraining.py") as main:
         flags = PRETRAINING | {"do_eval": False, "num_train_steps": 5, "xla": False}
         main(**flags, output_dir="pretraining/stopped")
