@@ -172,7 +172,7 @@ def finished_shards(
 
     Raises:
       InputError: a file there is no shard of this run: it has another number of shards, another
-        description, or none; or it is a single file of that name.
+        description, or none; or it is a single file of that name; or another process writes it.
     """
     finished, paths = {}, output_paths(output_file, num_shards)
     remedy = (
@@ -190,6 +190,8 @@ def finished_shards(
     for shard, path in enumerate(paths, start=1):
         if os.path.basename(path) not in there:
             continue
+        with locked(path):  # removes the lock of a run that was killed after the shard had its name
+            pass
         source = description_path(path)
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
         ours = describe(shard=shard, num_shards=num_shards, num_records=made.num_records,

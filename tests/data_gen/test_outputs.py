@@ -233,7 +233,10 @@ def test_finished_shards_are_found(tmp_path):
     prefix = str(tmp_path / "x")
     assert finished_shards(prefix, 4, describe) == {}
     paths = write_shards(prefix, 0, 2, of=4)
+    dead = tmp_path / ".x-00002-of-00004.lock"  # of a run that was killed when the shard was whole
+    dead.write_text("{}")
     assert finished_shards(prefix, 4, describe) == {paths[0]: 10, paths[2]: 12}
+    assert not dead.exists()
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,10 @@ def _twice(rng: random.Random, command: Command, clean: Clean) -> dict | None:
 def _limit(rng: random.Random, command: Command, clean: Clean) -> dict:
     resource = rng.choice(["AS", "FSIZE", "NOFILE"])
     largest = max(map(len, clean.files.values()), default=0)
-    most = {
-        "AS": rng.randint(400, 6000) * MEGABYTE,  # less stops Python before the first of our lines
+    most = {  # less memory or fewer files stop Python before the first of our lines
+        "AS": rng.randint(400, 6000) * MEGABYTE,
         "FSIZE": rng.randint(0, largest),
-        "NOFILE": rng.randint(4, 30),
+        "NOFILE": rng.randint(5, 30),
     }
     cold = resource == "AS" or rng.random() < 0.2
     return {"kind": "limit", "resource": resource, "most": most[resource], "cold": cold}
