@@ -35,7 +35,9 @@ def main() -> int:
     """Runs the command line; returns the exit code."""
     try:
         return run()
-    except KeyboardInterrupt:  # a verb that has begun ends by itself
+    except KeyboardInterrupt as error:
+        if type(error) is not KeyboardInterrupt:  # the verb has prepared itself for signals
+            raise
         print("\nbert-tf: ended by Ctrl-C.", file=sys.stderr)
         return 130
 

@@ -35,6 +35,7 @@ class Command:
       overwrites: whether it replaces files that are there.
       saves: files below out/ that change while it runs: a run's list of checkpoints, say.
       whole: a folder below out/ that appears with all its files or not at all.
+      keeps: a folder below out/ that an error leaves, for the same command to go on with.
       weight: how often it is chosen beside the others.
     """
 
@@ -46,6 +47,7 @@ class Command:
     overwrites: bool = False
     saves: tuple[str, ...] = ()
     whole: str | None = None
+    keeps: str | None = None
     weight: float = 1.0
 
     @property
@@ -111,6 +113,7 @@ COMMANDS = {
         ),
         texts=("blocks.txt", "vocab.txt"),
         script="create_pretraining_data.py",
+        keeps=".x.working",
     ),
     "vocab": Command(
         "vocab",

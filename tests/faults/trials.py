@@ -301,7 +301,9 @@ class Trial:
             wrong += ["it prints something else"] * (self._prints_otherwise(all_ended))
             return [f"exit code 0, but {text}" for text in wrong]
         found = [] if ends[0] != "killed" and self._may_differ() else self._wrong(there)
-        if self._tidies(all_ended) and (left := sorted(filter(is_temporary, there))):
+        kept = f"{self._command.keeps}/"
+        left = sorted(path for path in there if is_temporary(path) and not path.startswith(kept))
+        if left and self._tidies(all_ended):
             found.append(f"it leaves {left}")
         if len(ends) > 1:
             found.append(f"neither of two finishes: {ends}")
