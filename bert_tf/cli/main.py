@@ -143,6 +143,8 @@ def report(error: BaseException) -> None:
         cluster.leave()
         message = f"ended by SIGTERM, with a checkpoint of step {error.step} in {error.output_dir}."
         end(0, f"\n{sys.argv[0]}: {message} The same command resumes from there.")
+    if _stopped_by and isinstance(error, (ImportError, SystemError)):
+        error = Stopped(_stopped_by[0])  # which C code that was being loaded has replaced
     if isinstance(error, KeyboardInterrupt):
         end_by(error)
     if cluster and cluster.expects_peers() and isinstance(error, cluster.LOST_PEER):

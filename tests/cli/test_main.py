@@ -172,6 +172,11 @@ def main(argv):
         atexit.register(os.kill, os.getpid(), 15)
     elif argv[1] == "load TensorFlow":
         runtime.load_tensorflow()
+    elif argv[1] == "load C code":
+        try:
+            os.kill(os.getpid(), 15)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
     elif argv[1] == "go on for long":
         with files.locked(argv[2]), open(f"{argv[2]}.part", "w"):
             print("begun", flush=True)
@@ -272,6 +277,12 @@ def test_signals_before_and_after_a_verb_has_prepared_itself(monkeypatch):
     assert command_line.main() == 128 + signal.SIGINT
     with pytest.raises(command.Stopped):  # the exception hook has its message and exit code
         command_line.main()
+
+
+def test_a_signal_that_c_code_makes_an_error_of_its_own(given):
+    code, _, said = in_a_shell(f"{given} 'load C code'")
+    assert code == 128 + signal.SIGTERM
+    assert "ended by SIGTERM. " in said
 
 
 def test_what_nohup_ignores_stays_ignored(given, tmp_path):
