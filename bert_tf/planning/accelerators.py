@@ -1,17 +1,19 @@
 """Bytes of a training step on accelerators, as XLA's compilers for GPUs and TPUs lay them out.
 
 What differs from a CPU (memory.py), read off the buffers that these compilers assign to BERT's
-layers (benchmarks/plan_check.py --for compares the sums):
+layers, and where memory is almost full, when TPUs' compilers keep less, fitted to their sums
+(benchmarks/plan_check.py --for compares them):
 
     attention      its probabilities are computed again (`StepConfig.recompute_attention`): those
-                   before and after dropout exist for one block at a time, on GPUs masks as well
+                   before and after dropout exist for one block at a time, with dropout's masks
     feed-forward   TPUs fuse gelu into the products around it: of its three T * F arrays they keep
                    one, the product
     weights        GPUs copy them into the precision of the layers for all of the step; TPUs convert
                    them on their way into each product. Both copy the word table for the head
+    normalizations four T * D arrays of a block, of which TPUs compute one again
     logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
-                   the second time flat for the scatter. And once in the precision of the layers,
-                   which on GPUs takes the place of one of the others
+                   the second time flat for the scatter. And in the precision of the layers, which
+                   on GPUs takes the place of one of the others, on TPUs half of it
     gradients      of kernels they wait in the precision of the layers for the norm that clips them.
                    The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
                    that it needs, until the blocks are done
@@ -81,22 +83,24 @@ def block_kept(work: Workload, kind: str) -> dict[str, int]:
     wide = work.intermediate_elements * work.activation_bytes
     return {
         "query, key, value, context": 4 * narrow,
-        "normalizations": 4 * narrow,
+        "normalizations": (3 if kind == "tpu" else 4) * narrow,
         "feed-forward": wide * (1 if kind == "tpu" else WIDE_KEPT[work.config.hidden_act]),
     }
 
 
 def attention_again(work: Workload, kind: str) -> int:
-    """While a block's attention is computed again: two of B * N * S * S, and what is beside them.
+    """While a block's attention is computed again: two of B * N * S * S, masks, what is beside them.
 
-    On GPUs the masks; on TPUs the gradient of the block's result, in float32, in place of what the
-    feed-forward half had kept; nothing where that was more, as for short sequences.
+    On GPUs in place of one of the feed-forward half's arrays, if that is computed again as well; on
+    TPUs the gradient of the block's result, in float32, in place of what that half had kept;
+    nothing where that was more, as for short sequences.
     """
-    if kind == "gpu":
-        return work.attention_elements * (2 * work.activation_bytes + 1)
     wide = work.intermediate_elements * work.activation_bytes
-    beside = FLOAT32 * work.hidden_elements - (0 if work.recompute else wide)
-    return max(0, work.attention_elements * 2 * work.activation_bytes + beside)
+    if kind == "gpu":
+        again = work.attention_elements * (2 * work.activation_bytes + 2)
+        return max(0, again - (wide if work.recompute else 0))
+    again = work.attention_elements * (2 * work.activation_bytes + 1)
+    return max(0, again + FLOAT32 * work.hidden_elements - (0 if work.recompute else wide))
 
 
 def logits(work: Workload) -> int:
@@ -112,8 +116,9 @@ def head(work: Workload, kind: str) -> dict[str, int]:
     if work.head != "pretraining":
         return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     casted = size if size < FLOAT32 else 0
+    bytes_of_logit = 2 * FLOAT32 + (casted // 2 if kind == "tpu" else 0)
     return {
-        "masked-LM logits": (2 * FLOAT32 + (0 if kind == "gpu" else casted)) * logits(work),
+        "masked-LM logits": bytes_of_logit * logits(work),
         "head": 6 * work.masked * hidden * size,
         "word table": casted * work.config.vocab_size * hidden,
     }

@@ -11,11 +11,11 @@ HALF = changed(precision="bfloat16")
 WEIGHTS = HALF.parameters()
 
 
-@pytest.mark.parametrize(("kind", "wide"), [("gpu", 3), ("tpu", 1)])
-def test_what_a_block_keeps_by_hand(kind, wide):
+@pytest.mark.parametrize(("kind", "normal", "wide"), [("gpu", 4, 3), ("tpu", 3, 1)])
+def test_what_a_block_keeps_by_hand(kind, normal, wide):
     assert accelerators.block_kept(HALF, kind) == {
         "query, key, value, context": 4 * 2 * B * S * D,
-        "normalizations": 4 * 2 * B * S * D,
+        "normalizations": normal * 2 * B * S * D,
         "feed-forward": wide * 2 * B * S * F,
     }
 
@@ -26,8 +26,10 @@ def test_the_phases_of_a_gpu_by_hand():
     always = 3 * 2 * B * S * D + 2 * (WEIGHTS - tables)
     phases = {name: sum(p.values()) for name, p in accelerator_memory(HALF, "gpu").phases.items()}
     assert phases["head"] == kept + always + (4 + 4) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
-    again = (2 + 2 + 1) * B * N * S * S
+    again = (2 + 2 + 1 + 1) * B * N * S * S
     assert phases["last block's gradient"] == kept + always + again + 2 * B * P * V
+    recomputed = changed(HALF, recompute=True)
+    assert accelerators.attention_again(recomputed, "gpu") == again - 2 * B * S * F
 
 
 def test_the_phases_of_a_tpu_by_hand():
@@ -36,19 +38,19 @@ def test_the_phases_of_a_tpu_by_hand():
     always = 3 * 2 * B * S * D + 4 * N * S * S
     inputs = L * 2 * B * S * D
     assert (
-        phases["head"] == inputs + always + (4 + 4 + 2) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
+        phases["head"] == inputs + always + (4 + 4 + 1) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
     )
-    block = 8 * 2 * B * S * D + 2 * B * S * F
-    attention = (2 + 2) * B * N * S * S + 4 * B * S * D
+    block = 7 * 2 * B * S * D + 2 * B * S * F
+    attention = (2 + 2 + 1) * B * N * S * S + 4 * B * S * D
     assert phases["last block's gradient"] == inputs + always + block + attention + 4 * V * D
 
 
 def test_attention_takes_nothing_where_the_feed_forward_half_kept_more():
     assert (
         accelerators.attention_again(HALF, "tpu")
-        == 4 * B * N * S * S + 4 * B * S * D - 2 * B * S * F
+        == 5 * B * N * S * S + 4 * B * S * D - 2 * B * S * F
     )
-    short = changed(HALF, max_seq_length=2)  # 4 N S + 4 D < 2 F
+    short = changed(HALF, max_seq_length=2)  # 5 N S + 4 D < 2 F
     assert accelerators.attention_again(short, "tpu") == 0
 
 
