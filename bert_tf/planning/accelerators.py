@@ -89,7 +89,7 @@ def block_kept(work: Workload, kind: str) -> dict[str, int]:
 
 
 def attention_again(work: Workload, kind: str) -> int:
-    """While a block's attention is computed again: two of B * N * S * S, masks, what is beside them.
+    """While a block's attention is computed again: two of B * N * S * S, masks, what is beside.
 
     On GPUs in place of one of the feed-forward half's arrays, if that is computed again as well; on
     TPUs the gradient of the block's result, in float32, in place of what that half had kept;
