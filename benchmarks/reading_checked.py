@@ -1,21 +1,20 @@
-"""Records per second that training reads, with the checks of their values beside without.
+"""What the checks of all values take of the time that training needs to read its records.
 
     taskset -c 0,1 python benchmarks/reading_checked.py
 
 Writes random pre-training records and reads shuffled batches of them as pre-training does (by
-blocks) and as fine-tuning does (by rows). Both ways take turns in one process, each first in every
-other round; every figure is a median over the rounds. CPU time tells more than wall time where
-other processes share the cores.
+blocks) and as fine-tuning does (by rows). Prints records a second of the clock and of CPU time,
+over all threads, and the share of this that the checks take, as their own threads count it: rates
+with and without them, one after the other, differ by more from run to run.
 """
 
 import argparse
-import functools
+import contextlib
 import itertools
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from unittest import mock
 
 from bert_tf.data.batches import Batches
@@ -30,7 +29,6 @@ import numpy as np
 
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
 SIZES = {128: 20, 512: 80}  # S: P, as the original's README has them
-WAYS = ("without", "with")
 
 
 def by_blocks(path: str, record: Record, batch_size: int, seed: int) -> Batches:
@@ -48,9 +46,9 @@ READERS = {"blocks": by_blocks, "rows": by_rows}
 
 
 def main() -> None:
-    """Records -> batches, in turn with and without checks -> rates."""
+    """Records -> batches, by blocks and by rows -> rates and shares."""
     options = parse_options()
-    print(f"{'by':8}{'S':>4}{'B':>5}{'':>10}{'records/s':>12}{'of CPU time':>13}")
+    print(f"{'by':8}{'S':>4}{'B':>5}{'records/s':>12}{'of CPU time':>13}{'checks':>9}")
     with tempfile.TemporaryDirectory() as folder:
         for length, predictions in SIZES.items():
             record = pretraining_record(
@@ -59,16 +57,17 @@ def main() -> None:
             path = os.path.join(folder, f"{length}.tfrecord")
             write_records(path, record, random_rows(record, options.records))
             for reader, batch_size in itertools.product(READERS, options.batch_sizes):
-                make = functools.partial(READERS[reader], path, record, batch_size)
+                batches = READERS[reader](path, record, batch_size, seed=1)
+                wall, cpu, share = measure(batches, options.passes)
                 title = f"{reader:8}{length:4}{batch_size:5}"
-                report(title, measure(make, options.rounds), options.records)
+                print(f"{title}{wall:12,.0f}{cpu:13,.0f}{share:9.2%}", flush=True)
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=32_768)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[32, 256])
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--passes", type=int, default=5, help="over the records")
     return parser.parse_args()
 
 
@@ -84,35 +83,34 @@ def random_rows(record: Record, count: int) -> Iterator[dict[str, np.ndarray]]:
         }
 
 
-def measure(make: Callable[[int], Batches], rounds: int) -> dict[str, tuple]:
-    """The median seconds of one pass over the records, by way: of the clock, and of the CPU."""
-    seconds: dict[str, list] = {way: [] for way in WAYS}
-    for number in range(rounds + 1):
-        for way in WAYS if number % 2 else reversed(WAYS):
-            checks = Record.check_values if way == "with" else lambda *_, **__: None
-            with mock.patch.object(Record, "check_values", checks):
-                seconds[way].append(one_pass(make(number)))
-    # The first round warms up.
-    return {
-        way: tuple(map(statistics.median, zip(*s[1:], strict=True))) for way, s in seconds.items()
-    }
+@contextlib.contextmanager
+def timed_checks() -> Iterator[list[float]]:
+    """Gives the seconds of CPU time of each call of `Record.check_values`."""
+    seconds: list[float] = []
+    check = Record.check_values
+
+    def timed(*arguments, **options) -> None:
+        begin = time.thread_time()
+        check(*arguments, **options)
+        seconds.append(time.thread_time() - begin)
+
+    with mock.patch.object(Record, "check_values", timed):
+        yield seconds
 
 
-def one_pass(batches: Batches) -> tuple[float, float]:
-    """Reads every record once, in whole batches; seconds of the clock and of the CPU."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in batches.dataset().take(batches.num_records // batches.batch_size):
-        pass
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def report(title: str, seconds: dict[str, tuple], num_records: int) -> None:
-    """Prints both rates and what share of the rate the checks cost."""
-    for way in WAYS:
-        rates = (num_records / spent for spent in seconds[way])
-        print(f"{title}{way:>10}" + "{:12,.0f}{:13,.0f}".format(*rates))
-    ratios = (a / b for a, b in zip(seconds["without"], seconds["with"], strict=True))
-    print(f"{'':17}{'ratio':>10}" + "{:12.3f}{:13.3f}".format(*ratios), flush=True)
+def measure(batches: Batches, passes: int) -> tuple[float, float, float]:
+    """Records a second of the clock, and of CPU time; the share of this that checks take."""
+    per_pass = batches.num_records // batches.batch_size
+    for _ in batches.dataset().take(per_pass):
+        pass  # warms up
+    count = passes * per_pass
+    with timed_checks() as seconds:
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in batches.dataset().take(count):
+            pass
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    records = count * batches.batch_size
+    return records / wall, records / cpu, sum(seconds) / cpu
 
 
 if __name__ == "__main__":
