@@ -254,8 +254,9 @@ def test_limits_of_a_process(given, tmp_path, limit, words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_a_signal_ends_leaves_nothing(given, tmp_path, number):
     line = f"{given} 'go on for long' {tmp_path}/out"
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(["bash", "-c", line], **streams) as process:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    options["preexec_fn"] = lambda: signal.signal(number, signal.SIG_DFL)  # a caller may ignore it
+    with subprocess.Popen(["bash", "-c", line], **options) as process:
         assert process.stdout.readline() == "begun\n"
         process.send_signal(number)
         process.send_signal(number)  # as `timeout` does
