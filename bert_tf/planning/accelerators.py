@@ -12,8 +12,8 @@ layers, and where memory is almost full, when TPUs' compilers keep less, fitted 
                    them on their way into each product. Both copy the word table for the head
     normalizations four T * D arrays of a block, of which TPUs compute one again
     logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
-                   the second time flat for the scatter. And in the precision of the layers, which
-                   on GPUs takes the place of one of the others, on TPUs half of it
+                   the second time flat for the scatter. And once in the precision of the layers,
+                   which on GPUs takes the place of one of the others
     gradients      of kernels they wait in the precision of the layers for the norm that clips them.
                    The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
                    that it needs, until the blocks are done
@@ -116,9 +116,8 @@ def head(work: Workload, kind: str) -> dict[str, int]:
     if work.head != "pretraining":
         return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     casted = size if size < FLOAT32 else 0
-    bytes_of_logit = 2 * FLOAT32 + (casted // 2 if kind == "tpu" else 0)
     return {
-        "masked-LM logits": bytes_of_logit * logits(work),
+        "masked-LM logits": (2 * FLOAT32 + (0 if kind == "gpu" else casted)) * logits(work),
         "head": 6 * work.masked * hidden * size,
         "word table": casted * work.config.vocab_size * hidden,
     }

@@ -38,7 +38,7 @@ def test_the_phases_of_a_tpu_by_hand():
     always = 3 * 2 * B * S * D + 4 * N * S * S
     inputs = L * 2 * B * S * D
     assert (
-        phases["head"] == inputs + always + (4 + 4 + 1) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
+        phases["head"] == inputs + always + (4 + 4 + 2) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
     )
     block = 7 * 2 * B * S * D + 2 * B * S * F
     attention = (2 + 2 + 1) * B * N * S * S + 4 * B * S * D
