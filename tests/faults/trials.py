@@ -7,7 +7,7 @@ import dataclasses
 import os
 import pathlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from catalogue import COMMANDS, TEXTS, Command
@@ -34,6 +34,7 @@ NEVER_SAID = ("Traceback", "Exception ignored", "Fatal Python error", "terminate
 CHECKSUMMED = (".tfrecord", ".tf_record", ".index", ".data-00000-of-00001")
 ROOM = "size=256m"  # of a file system in memory, for all that a command writes
 CHANGES = ("create", "write", "flush", "close", "rename", "remove", "mkdir", "truncate")  # calls
+OF_NAMES = ("create", "rename", "remove", "mkdir")
 HERE, OUTPUTS = ("in",), ("out", "tmp")  # folders in which calls are counted apart
 
 
@@ -125,8 +126,10 @@ class Slot:
 
     # ------------------------------------------------------------------------ with a fault
 
-    def moments(self, command: Command, inputs: Tree) -> Iterator[Tree]:
-        """What is in out/ before each call that changes it, and at the end.
+    def moments(
+        self, command: Command, inputs: Tree, calls: Sequence[str] = CHANGES
+    ) -> Iterator[Tree]:
+        """What is in out/ before each call of these kinds, and at the end.
 
         It is what a kill at that moment would leave.
 
@@ -134,7 +137,7 @@ class Slot:
           RuntimeError: the command fails.
         """
         self._prepare(inputs)
-        running = self._start(command, Fault(("out",), CHANGES, action="stop", sticky=True))
+        running = self._start(command, Fault(("out",), calls, action="stop", sticky=True))
         while running.wait_until_stopped():
             yield tree(self.folder / "out")
             running.signal_after(0, signal.SIGCONT)
