@@ -10,7 +10,7 @@ layers, and where memory is almost full, when TPUs' compilers keep less, fitted 
                    one, the product
     weights        GPUs copy them into the precision of the layers for all of the step; TPUs convert
                    them on their way into each product. Both copy the word table for the head
-    normalizations four T * D arrays of a block, of which TPUs compute one again
+    normalizations four T * D arrays of a block; TPUs keep three where memory is almost full
     logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
                    the second time flat for the scatter. And once in the precision of the layers,
                    which on GPUs takes the place of one of the others

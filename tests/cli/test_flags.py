@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from walking import in_process
 
 from bert_tf import __main__ as command_line
 from bert_tf.cli import flags
+from bert_tf.cli.main import Stopped
 
 ROOT = pathlib.Path(__file__).parents[2]
 BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
@@ -186,14 +188,18 @@ def test_the_verbs_are_listed(words, says):
     assert "tensorflow" not in imported(ended.stderr)
 
 
-def test_ctrl_c_before_a_verb_has_begun(monkeypatch, capsys):
+def test_signals_before_a_verb_has_prepared_itself_and_after(monkeypatch, capsys):
+    errors = iter([KeyboardInterrupt(), Stopped(signal.SIGTERM)])
+
     def stop(*_) -> None:
-        raise KeyboardInterrupt
+        raise next(errors)
 
     monkeypatch.setattr(command_line, "run_module", stop)
     monkeypatch.setattr(sys, "argv", ["bert-tf", "plan"])
     assert command_line.main() == 130
     assert capsys.readouterr().err == "\nbert-tf: ended by Ctrl-C.\n"
+    with pytest.raises(Stopped):  # the exception hook has its message and exit code
+        command_line.main()
 
 
 def test_verbosity_is_that_of_the_command(tmp_path):

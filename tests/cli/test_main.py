@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 from walking import in_process
 
-from bert_tf import __main__ as command_line
 from bert_tf import cluster, files, runtime
 from bert_tf.cli import main as command
 from bert_tf.errors import InputError
@@ -266,18 +265,6 @@ def test_a_command_that_a_signal_ends_leaves_nothing(given, tmp_path, number):
     assert f"ended by {name}. " in said
     assert "Traceback" not in said
     assert {path.name for path in tmp_path.iterdir()} == {"command.py", "out.part"}
-
-
-def test_signals_before_and_after_a_verb_has_prepared_itself(monkeypatch):
-    errors = iter([KeyboardInterrupt(), command.Stopped(signal.SIGTERM)])
-
-    def run():
-        raise next(errors)
-
-    monkeypatch.setattr(command_line, "run", run)
-    assert command_line.main() == 128 + signal.SIGINT
-    with pytest.raises(command.Stopped):  # the exception hook has its message and exit code
-        command_line.main()
 
 
 def test_a_signal_that_c_code_makes_an_error_of_its_own(given):
