@@ -4,10 +4,11 @@
     Lanes          lane, position -> windows of some blocks        lanes.py
     LaneBatches    batch t: from each lane its records at t * R to (t + 1) * R - 1, R = B / lanes
 
-Windows are read in threads, each before it is needed; records are parsed and checked some batches
-at a time.
+Windows are read in threads, each before it is needed; so are records parsed and checked, some
+batches at a time.
 """
 
+import collections
 import concurrent.futures
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from bert_tf.data.lanes import Lanes, Window, number_of_lanes
 from bert_tf.errors import InputError
 
 ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # most that are parsed at a time, in all features
+PARSED_AHEAD = 2  # times, while what is before them is used
 READERS = 8  # threads; more than processors, as remote files take their time
 
 
@@ -70,57 +72,66 @@ class LaneBatches(Batches):
 
         A record that is damaged ends them at its batch, not some batches before.
         """
-        at_once = self._batches_at_once
+        at_once, ahead = self._batches_at_once, PARSED_AHEAD
         while self.num_batches is None or start < self.num_batches:
             try:
-                for values in self._read(start, rows, at_once):
+                for values in self._read(start, rows, at_once, ahead):
                     yield values
                     start += len(values["is_real_example"]) // len(rows)
                 return
             except InputError:
-                if at_once == 1:
+                if not ahead:
                     raise
-                at_once = 1
+                at_once, ahead = 1, 0
 
-    def _read(self, start: int, rows: range, at_once: int) -> Iterator[dict[str, np.ndarray]]:
-        """As `_rows_of_batches`, with so many batches at a time."""
+    def _read(
+        self, start: int, rows: range, at_once: int, ahead: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """As `_rows_of_batches`, with so many batches at a time, and so many times ahead."""
         size = self.batch_size // self.num_lanes  # rows of a batch from one lane
         numbers = range(rows.start // size, -(-rows.stop // size))
-        # Of the first and the last lane another host may have some rows.
-        cut = slice(rows.start - numbers.start * size, rows.stop - numbers.start * size)
+        parsing: collections.deque[concurrent.futures.Future] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
             lanes = [_Lane(self, pool, lane, start * size) for lane in numbers]
             try:
                 while self.num_batches is None or start < self.num_batches:
                     count = at_once if self.num_batches is None else self.num_batches - start
                     count = min(count, at_once)
-                    values = self._values([lane.take(count * size) for lane in lanes], count, cut)
-                    yield values | {"is_real_example": self._are_real(start, count, rows)}
+                    taken = [lane.take(count * size) for lane in lanes]
+                    batches = range(start, start + count)
+                    parsing.append(pool.submit(self._values, taken, batches, rows))
+                    if len(parsing) > ahead:
+                        yield parsing.popleft().result()
                     start += count
+                while parsing:
+                    yield parsing.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _are_real(self, start: int, count: int, rows: range) -> np.ndarray:
-        """1 for the rows of `count` batches that are to be counted, 0 for what fills up."""
-        examples = np.add.outer(np.arange(start, start + count) * self.batch_size, np.array(rows))
+    def _are_real(self, batches: range, rows: range) -> np.ndarray:
+        """1 for the rows of batches that are to be counted, 0 for what fills up."""
+        examples = np.add.outer(np.array(batches) * self.batch_size, np.array(rows))
         real = True if self._num_examples is None else examples < self._num_examples
         return np.float32(np.broadcast_to(real, examples.shape)).ravel()
 
-    def _values(self, taken: list["_Taken"], count: int, cut: slice) -> dict[str, np.ndarray]:
+    def _values(self, taken: list["_Taken"], batches: range, rows: range) -> dict[str, np.ndarray]:
         """Records of each lane, some batches of them -> checked values, batch after batch."""
         with tf.device("CPU:0"):
             serialized = tf.concat([part for lane in taken for part in lane.parts], 0)
         stored = self._record.checked(
             serialized, where=lambda place: self._where(taken, place)
         )  # [lanes * count * R, size]
-        values = {}
+        # Of the first and the last lane another host may have some rows.
+        others = rows.start % (self.batch_size // self.num_lanes)
+        here = slice(others, others + len(rows))
+        values = {"is_real_example": self._are_real(batches, rows)}
         for feature in self._record.features:
-            by_lane = stored[feature.name].reshape(len(taken), count, -1, feature.size)
-            shape = (count, len(taken), by_lane.shape[2], feature.size)
+            by_lane = stored[feature.name].reshape(len(taken), len(batches), -1, feature.size)
+            shape = (len(batches), len(taken), by_lane.shape[2], feature.size)
             by_batch = np.empty(shape, feature.batch_dtype)
             by_batch[...] = by_lane.swapaxes(0, 1)
-            rows = by_batch.reshape(count, -1, feature.size)[:, cut]
-            values[feature.name] = rows.reshape(-1, feature.size)
+            of_host = by_batch.reshape(len(batches), -1, feature.size)[:, here]
+            values[feature.name] = of_host.reshape(-1, feature.size)
         return values
 
     def _where(self, taken: list["_Taken"], place: int) -> str:
