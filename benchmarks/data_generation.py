@@ -67,7 +67,10 @@ def parse_options() -> argparse.Namespace:
 
 def write_text(path: pathlib.Path, pattern: str, num_bytes: int) -> None:
     """Documents of WikiExtractor's files, one sentence a line, until there are `num_bytes`."""
-    reader = DocumentReader(sorted(glob.glob(pattern)), input_format="wikiextractor")
+    paths = sorted(glob.glob(pattern))
+    if not paths:
+        sys.exit(f"--input_file={pattern} matches no file")
+    reader = DocumentReader(paths, input_format="wikiextractor")
     split = sentence_splitter("wikiextractor", "en")
     order, documents, size = random.Random(1), [], 0
     with open(path, "w", encoding="utf-8") as file:
