@@ -8,9 +8,10 @@
 Records of 128 tokens and 20 predictions, sentences of 90 to 128 pieces, batches of 256 on two
 processors.
 
-rates   Records a second, the contenders in turn in one run: `LaneBatches`, shuffled and every
-        feature checked; tf.data with a shuffle of 10,000 records, batch and parse_example; and the
-        original's pipeline, the functions of its `input_fn_builder`, a record parsed at a time.
+rates   Records a second, and processor time a record, the contenders in turn in one run:
+        `LaneBatches`, shuffled and every feature checked; tf.data with a shuffle of 10,000 records,
+        batch and parse_example; and the original's pipeline, the functions of its
+        `input_fn_builder`, a record parsed at a time.
 size    Seconds to the first batch without and with an index, and memory beyond that for ten
         thousand records, each in a fresh process; then what the kernel counts as read in an epoch,
         in one process and in each of two.
@@ -140,27 +141,30 @@ def rates(folder: pathlib.Path, options: argparse.Namespace) -> None:
         "tf.data, shuffled": lambda seed: plain(paths, seed),
         "the original's": lambda _: original(paths),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     steps = len(files) // BATCH
     for number in range(options.rounds + 1):  # the first one warms up
         for name, make in contenders.items():
             seconds[name].append(timed(make(number), steps))
     print(f"{steps * BATCH:,} records of {FILES} files, {options.rounds} turns")
-    print(f"{'records/s':28}{'min':>10}{'median':>10}{'max':>10}{'ours is':>10}")
-    found = {name: [steps * BATCH / s for s in taken[1:]] for name, taken in seconds.items()}
-    ours = next(iter(found.values()))
-    for name, rate in found.items():
-        ratio = statistics.median(a / b for a, b in zip(ours, rate, strict=True))
+    print(f"{'records/s':28}{'min':>10}{'median':>10}{'max':>10}{'ours is':>10}{'CPU time':>12}")
+    wall = {name: [clock for clock, _ in taken[1:]] for name, taken in seconds.items()}
+    ours = next(iter(wall.values()))
+    for name, taken in wall.items():
+        ratio = statistics.median(b / a for a, b in zip(ours, taken, strict=True))
+        rate = [steps * BATCH / s for s in taken]
         numbers = (min(rate), statistics.median(rate), max(rate))
-        print(f"{name:28}" + "".join(f"{n:10,.0f}" for n in numbers) + f"{ratio:9.2f}x")
+        cpu = statistics.median(cpu for _, cpu in seconds[name][1:]) / (steps * BATCH)
+        cells = "".join(f"{n:10,.0f}" for n in numbers)
+        print(f"{name:28}{cells}{ratio:9.2f}x{cpu * 1e6:8.1f} us")
 
 
-def timed(dataset: tf.data.Dataset, steps: int) -> float:
-    """Seconds for so many batches, the first one's included."""
-    begin = time.perf_counter()
+def timed(dataset: tf.data.Dataset, steps: int) -> tuple[float, float]:
+    """Seconds for so many batches, the first one's included: by the clock, and of processors."""
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     for _ in dataset.take(steps):
         pass
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, time.process_time() - begin_cpu
 
 
 def fixed_features() -> dict[str, tf.io.FixedLenFeature]:
