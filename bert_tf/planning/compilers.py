@@ -30,7 +30,7 @@ PACKAGES = {  # by kind of device: the compiler's module, the extra that brings 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # What a compiler says of a program that is too large for the memory of a device, with the bytes
 # that it would need. Other memories (vmem, shared memory) run out where an operation is at fault.
-TOO_LARGE = re.compile(r"(?:memory space hbm\. Used|on HBM,.*?\()\s*([\d.]+)([KMGT]?)")
+TOO_LARGE = re.compile(r"(memory space hbm\. Used|on HBM,.*?\()\s*([\d.]+)([KMGT]?)")
 READY = "ready"  # a line of the other process: its compiler has started
 NO_MEMORY = re.compile("bad_alloc|MemoryError|Cannot allocate memory")  # of this machine
 
@@ -143,7 +143,7 @@ def answer(ended: subprocess.CompletedProcess, seconds: float) -> Compiled:
         raise _unavailable(found["unavailable"])
     if "error" not in found:
         return Compiled(**found, seconds=seconds)
-    if needed := bytes_needed(found["error"]):
+    if needed := bytes_needed(found["error"], found["arguments"]):
         return Compiled(needed=needed, seconds=seconds)
     return Compiled(refused=first_sentence(found["error"]), seconds=seconds)
 
@@ -175,14 +175,19 @@ def _unavailable(why: str) -> InputError:
     )
 
 
-def bytes_needed(message: str) -> int:
+def bytes_needed(message: str, arguments: int) -> int:
     """Of a program that is too large for a device; 0 if the message says something else.
 
-    >>> bytes_needed("Ran out of memory in memory space hbm. Used 24.5G of 15.75G hbm.")
+    >>> bytes_needed("Ran out of memory in memory space hbm. Used 24.5G of 15.75G hbm.", 1000)
     26306674688
+    >>> bytes_needed("Ran out of memory on HBM, ... HLO temporaries (18.43G) exceeds ...", 1000)
+    19789062816
     """
     found = TOO_LARGE.search(message)
-    return int(float(found[1]) * UNITS[found[2]]) if found else 0
+    if not found:
+        return 0
+    bytes_named = int(float(found[2]) * UNITS[found[3]])
+    return bytes_named + (arguments if "temporaries" in found[1] else 0)
 
 
 def first_sentence(message: str) -> str:

@@ -8,11 +8,12 @@ names the one version that it was tested with.
 
 The request has `hlo`, the path of a serialized HloModuleProto, and for a TPU `topology`, for a GPU
 `gpu`, its description as text; `as_is`: the compiler must not recompute parts of the program to
-save memory. The answer has bytes and FLOPs; or `error`, what the compiler says of the program; or
-`unavailable`, why there is no compiler.
+save memory. The answer has bytes and FLOPs; or `error`, what the compiler says of the program, and
+the bytes of its arguments; or `unavailable`, why there is no compiler.
 """
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -29,17 +30,25 @@ def main(request: dict) -> dict:
     """Request -> answer."""
     try:
         from jax.errors import JaxRuntimeError
+        from jaxlib import xla_client
 
         device = topology(request).devices[0]
         print("ready", flush=True)
+        program = xla_client.XlaComputation(pathlib.Path(request["hlo"]).read_bytes())
         try:
-            return compile_for(device, request)
+            return compile_for(device, program, as_is=request["as_is"])
         except JaxRuntimeError as error:
-            return {"error": str(error)}
+            return {"error": str(error), "arguments": bytes_of_arguments(program)}
     except MemoryError:
         raise
     except Exception as error:  # of the plugin, or of a version that lacks what is used here
         return {"unavailable": f"{type(error).__name__}: {error}"}
+
+
+def bytes_of_arguments(program) -> int:
+    """Of weights, moments and batch."""
+    shapes = program.program_shape().parameter_shapes()
+    return sum(math.prod(one.dimensions()) * one.numpy_dtype().itemsize for one in shapes)
 
 
 def topology(request: dict):
@@ -56,45 +65,44 @@ def topology(request: dict):
     )
 
 
-def compile_for(device, request: dict) -> dict:
+def compile_for(device, program, *, as_is: bool) -> dict:
     """Bytes and FLOPs of the compiled program."""
     import numpy as np
     from jax._src.interpreters import mlir
     from jaxlib import _jax, xla_client
 
-    hlo = pathlib.Path(request["hlo"]).read_bytes()
-    text = _jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(hlo))
+    text = _jax.mlir.xla_computation_to_mlir_module(program)
     text = COPY.sub(AS_RESHAPE, text if isinstance(text, str) else text.decode())
     options = xla_client.CompileOptions()
     options.num_replicas = options.num_partitions = 1
     options.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(
         np.array([[device.id]])
     )
-    if request["as_is"] and "gpu" not in request:
+    if as_is and device.platform == "tpu":
         options.env_option_overrides = [NOTHING_IS_SO_LARGE]
     with mlir.make_ir_context():
         module = mlir.ir.Module.parse(text)
-        program = device.client.compile(module, _jax.DeviceList((device,)), options)
-    found = program.get_compiled_memory_stats()
+        compiled = device.client.compile(module, _jax.DeviceList((device,)), options)
+    found = compiled.get_compiled_memory_stats()
     return {
         "arguments": found.argument_size_in_bytes,
         "temporary": found.temp_size_in_bytes,
         "output": found.output_size_in_bytes - found.alias_size_in_bytes,
         "code": found.generated_code_size_in_bytes,
-        "flops": flops(program, hlo),
+        "flops": flops(compiled, program),
     }
 
 
-def flops(program, hlo: bytes) -> float:
+def flops(compiled, program) -> float:
     """Of the compiled program; if its compiler does not count them, of the program before."""
     import jax
     from jax.errors import JaxRuntimeError
-    from jaxlib import _jax, xla_client
+    from jaxlib import _jax
 
     try:
-        return program.cost_analysis()["flops"]
+        return compiled.cost_analysis()["flops"]
     except JaxRuntimeError:  # GPUs
-        module = xla_client.XlaComputation(hlo).get_hlo_module()
+        module = program.get_hlo_module()
         return _jax.hlo_module_cost_analysis(jax.devices("cpu")[0].client, module)["flops"]
 
 
