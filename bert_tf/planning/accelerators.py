@@ -1,8 +1,7 @@
 """Bytes of a training step on accelerators, as XLA's compilers for GPUs and TPUs lay them out.
 
 What differs from a CPU (memory.py), read off the buffers that these compilers assign to BERT's
-layers, and where memory is almost full, when TPUs' compilers keep less, fitted to their sums
-(benchmarks/plan_check.py --for compares them):
+layers where they recompute nothing of their own accord (benchmarks/plan_check.py --for compares):
 
     attention      its probabilities are computed again (`StepConfig.recompute_attention`): those
                    before and after dropout exist for one block at a time, with dropout's masks
@@ -10,7 +9,6 @@ layers, and where memory is almost full, when TPUs' compilers keep less, fitted 
                    one, the product
     weights        GPUs copy them into the precision of the layers for all of the step; TPUs convert
                    them on their way into each product. Both copy the word table for the head
-    normalizations four T * D arrays of a block; TPUs keep three where memory is almost full
     logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
                    the second time flat for the scatter. And once in the precision of the layers,
                    which on GPUs takes the place of one of the others
@@ -83,7 +81,7 @@ def block_kept(work: Workload, kind: str) -> dict[str, int]:
     wide = work.intermediate_elements * work.activation_bytes
     return {
         "query, key, value, context": 4 * narrow,
-        "normalizations": (3 if kind == "tpu" else 4) * narrow,
+        "normalizations": 4 * narrow,
         "feed-forward": wide * (1 if kind == "tpu" else WIDE_KEPT[work.config.hidden_act]),
     }
 
