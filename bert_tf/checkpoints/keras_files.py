@@ -49,9 +49,12 @@ def open_weights(path: str) -> Weights:
             "give a checkpoint of another format; other Keras libraries' files are not read",
         )
     variables = {checkpoint_name(v): v for v in model.trainable_variables}
-    metadata = found["metadata"]
-    if metadata.architecture is None:
-        metadata = dataclasses.replace(metadata, architecture=_ARCHITECTURES.get(model.name))
+    metadata, tokenizer = found["metadata"], getattr(model, "tokenizer", None)
+    own = {"architecture": _ARCHITECTURES.get(model.name), "labels": getattr(model, "labels", None)}
+    if tokenizer is not None and found["pieces"] is None:
+        found |= {"pieces": tuple(tokenizer.inv_vocab.values()), "vocab_file": path}
+        own |= {"do_lower_case": tokenizer.do_lower_case, "max_seq_length": tokenizer.max_length}
+    metadata = dataclasses.replace(metadata, **own | metadata.known())
     return Weights(
         path=path,
         format="keras",
