@@ -57,12 +57,10 @@ def load(
 
     Args:
       path: of a checkpoint, a folder of Hugging Face's, or a .keras file.
-      head: a name in `bert_tf.config.HEADS`; None: the one that is found. Heads of tasks that are
-        not found are initialised, and this is logged. `bert_tf.modeling.models` describes each
-        model's inputs and outputs.
+      head: a name in `bert_tf.config.HEADS`; None: the one that is found. A task's head that is
+        not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
-        kept, with its classes in this order; for others a new one is initialised. None: those of
-        the head that is found.
+        kept, its classes in this order; for others a new one is initialised. None: its own.
       bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them.
 
     Returns:
@@ -81,7 +79,7 @@ def load(
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or head_of(weights)
-    head = found if head is None else head
+    head = head or found
     if head not in HEADS:
         raise InputError(
             f"the head {head!r}, for {path}" if head else f"{path}, with a head of another kind",
@@ -95,18 +93,7 @@ def load(
         num_classes=len(labels) if labels else num_classes_of(weights),
         num_choices=weights.metadata.num_choices or DEFAULT_CHOICES,
     )
-    own = _WEIGHTS_OF_HEAD.get(head, HEAD)
-    report = load_checkpoint(
-        model,
-        weights,
-        required=f"{ENCODER}|{own}" if is_kept or head in _MUST_HAVE else ENCODER,
-        skip=None if is_kept else HEAD,
-    )
-    if report.missing:
-        logging.warning(
-            "%s: these weights are new, train them before you use the model: %s",
-            *(path, ", ".join(report.missing)),
-        )
+    _put_weights(model, weights, head, is_kept)
     model.labels, model.tokenizer = labels, tokenizer
     return model, tokenizer
 
@@ -131,6 +118,22 @@ def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any
     model = BertModel(model.input, model.output["logits"], name=model.name)
     model.labels, model.tokenizer = names, tokenizer
     return model
+
+
+def _put_weights(model: BertModel, weights: Weights, head: str, is_kept: bool) -> None:
+    """Loads the encoder, and the head if that is kept; logs what is new."""
+    own = _WEIGHTS_OF_HEAD.get(head, HEAD)
+    report = load_checkpoint(
+        model,
+        weights,
+        required=f"{ENCODER}|{own}" if is_kept or head in _MUST_HAVE else ENCODER,
+        skip=None if is_kept else HEAD,
+    )
+    if report.missing:
+        logging.warning(
+            "%s: these weights are new, train them before you use the model: %s",
+            *(weights.path, ", ".join(report.missing)),
+        )
 
 
 def _match_labels(

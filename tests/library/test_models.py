@@ -47,7 +47,8 @@ def folders(tmp_path_factory) -> dict[str, str]:
 
 def compiled(model, **options):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(bert_tf.make_optimizer(6, learning_rate=1e-3), loss, ["accuracy"], **options)
+    optimizer = bert_tf.make_optimizer(6, learning_rate=1e-3)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
     return model
 
 
