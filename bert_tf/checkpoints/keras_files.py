@@ -53,7 +53,9 @@ def open_weights(path: str) -> Weights:
     own = {"architecture": _ARCHITECTURES.get(model.name), "labels": getattr(model, "labels", None)}
     if tokenizer is not None and found["pieces"] is None:
         found |= {"pieces": tuple(tokenizer.inv_vocab.values()), "vocab_file": path}
-        own |= {"do_lower_case": tokenizer.do_lower_case, "max_seq_length": tokenizer.max_length}
+        own["do_lower_case"] = tokenizer.do_lower_case
+        if tokenizer.max_length != encoder[0].config.max_position_embeddings:
+            own["max_seq_length"] = tokenizer.max_length
     metadata = dataclasses.replace(metadata, **own | metadata.known())
     return Weights(
         path=path,
