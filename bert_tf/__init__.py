@@ -18,6 +18,8 @@ _HOMES = {
     "FullTokenizer": "bert_tf.tokenization.wordpiece",
     "InputError": "bert_tf.errors",
     "Predictor": "bert_tf.serving.predictor",
+    "Scorer": "bert_tf.serving.scoring",
+    "add_lora": "bert_tf.modeling.lora",
     "bert_encoder": "bert_tf.modeling.models",
     "load_checkpoint": "bert_tf.checkpoints.loading",
     "open_weights": "bert_tf.checkpoints.loading",
