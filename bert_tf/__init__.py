@@ -19,6 +19,8 @@ _HOMES = {
     "FullTokenizer": "bert_tf.tokenization.wordpiece",
     "InputError": "bert_tf.errors",
     "Predictor": "bert_tf.serving.predictor",
+    "Scorer": "bert_tf.serving.scoring",
+    "add_lora": "bert_tf.modeling.lora",
     "bert_encoder": "bert_tf.modeling.models",
     "choice_model": "bert_tf.modeling.models",
     "classifier": "bert_tf.library.models",

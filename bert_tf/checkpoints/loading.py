@@ -27,6 +27,7 @@ from bert_tf.checkpoints.metadata import (
     Weights,
     read_model_files,
 )
+from bert_tf.checkpoints.model_weights import named_variables
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
@@ -122,11 +123,11 @@ def load_checkpoint(
       The variables matched, missing and unused. What is missing keeps its fresh weights.
 
     Raises:
-      InputError: a required weight is missing, one has another shape, or nothing matches.
-        The model is then unchanged.
+      InputError: a required weight is missing, one has another shape, or nothing matches; or the
+        model is quantized or has LoRA. The model is then unchanged.
     """
     weights = path if isinstance(path, Weights) else open_weights(path)
-    variables = {tf1.checkpoint_name(v): v for v in model.trainable_variables}
+    variables = named_variables(model)
     taken = {name for name in weights.shapes if not (skip and re.match(skip, name))}
     report = LoadReport(
         path=weights.path,

@@ -13,6 +13,7 @@ Shapes: N texts, K characters of all texts, W words.
 Source: BasicTokenizer, WordpieceTokenizer and FullTokenizer of google-research/bert.
 """
 
+import functools
 import hashlib
 import itertools
 import os
@@ -26,6 +27,7 @@ import tensorflow_text as tf_text
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, check_regular, read_text_lines
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
+from bert_tf.tokenization.never_split import NeverSplit
 from bert_tf.tokenization.packing import pack_texts, padded
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
@@ -50,6 +52,7 @@ class FullTokenizer:
       inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
       do_lower_case: whether text is lower-cased and loses its accents.
+      never_split: pieces that are found in a text before it is cut into words.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
     """
 
@@ -59,6 +62,7 @@ class FullTokenizer:
         do_lower_case: bool = True,
         *,
         pieces: Sequence[str] | None = None,
+        never_split: Sequence[str] = (),
         max_length: int | None = None,
     ):
         """Reads the vocabulary, one piece a line.
@@ -67,10 +71,14 @@ class FullTokenizer:
           vocab_file: its path.
           do_lower_case: for uncased models: lower-case the text and remove its accents.
           pieces: the vocabulary itself; the path is then used in messages only.
+          never_split: pieces that are kept whole wherever a text has them, in this case only, such
+            as ("[MASK]", "<e1>"); see never_split.py. By default none, as in the original, which
+            cuts "[MASK]" into "[", "mask" and "]".
           max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
 
         Raises:
-          InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK].
+          InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK] or one of
+            `never_split`.
         """
         self.vocab_file = os.fspath(vocab_file)
         self.do_lower_case, self.max_length = do_lower_case, max_length
@@ -79,12 +87,16 @@ class FullTokenizer:
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
         self.require_special_tokens(UNKNOWN)
+        self.never_split = self._checked(never_split)
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(self.vocab_file, lines, self.vocab)
             table = load_unicode_table(do_lower_case=do_lower_case)
             self._table = UnicodeTable(*map(tf.constant, table))
-        self._ids = _graph(self._ids_of_texts)
-        self._ids_and_spans = _graph(self._spans_of_texts)
+            ids, spans = self._ids_of_texts, self._spans_of_texts
+            if self.never_split:
+                kept = NeverSplit({piece: self.vocab[piece] for piece in self.never_split})
+                ids, spans = functools.partial(kept.ids, ids), functools.partial(kept.spans, spans)
+        self._ids, self._ids_and_spans = _graph(ids), _graph(spans)
 
     def __call__(
         self,
@@ -120,6 +132,7 @@ class FullTokenizer:
             "vocab_file": self.vocab_file,
             "do_lower_case": self.do_lower_case,
             "pieces": list(self.inv_vocab.values()),
+            "never_split": list(self.never_split),
             "max_length": self.max_length,
         }
 
@@ -132,6 +145,15 @@ class FullTokenizer:
                 f"a vocabulary with {', '.join(pieces)}, each on a line of its own",
                 "add the missing pieces or give another --vocab_file",
             )
+
+    def _checked(self, never_split: Sequence[str]) -> tuple[str, ...]:
+        """The list without repetitions, if each is a piece of the vocabulary."""
+        if isinstance(never_split, str) or "" in never_split:
+            raise InputError(
+                f"never_split {never_split!r}", "a list of word pieces", 'write ("[MASK]",) for one'
+            )
+        self.require_special_tokens(*never_split)
+        return tuple(dict.fromkeys(never_split))
 
     def tokenize(self, text: str | bytes | Iterable[str | bytes]) -> list:
         """The word pieces of a text, or of each of many texts.
