@@ -87,7 +87,7 @@ def _column(data: Any, name: str) -> list:
         if isinstance(data, list | tuple):
             return [row[name] for row in data]
         return list(data[name])
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError, IndexError, ValueError):  # datasets has its own choice of them
         names = getattr(data, "column_names", None) or (data if isinstance(data, Mapping) else ())
         names = getattr(data, "columns", names)
         raise InputError(

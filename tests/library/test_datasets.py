@@ -25,6 +25,8 @@ class Dataset:
     column_names = tuple(COLUMNS)
 
     def __getitem__(self, name):
+        if name not in COLUMNS:
+            raise ValueError(f"Column '{name}' doesn't exist.")
         return COLUMNS[name]
 
 
@@ -121,6 +123,13 @@ def test_labels(tokenizer, labels, values, expected, dtype):
 def test_data_that_cannot_be_used(tokenizer, changes, options, received):
     with pytest.raises(InputError, match=received):
         bert_tf.make_dataset(COLUMNS | changes, tokenizer, **options)
+
+
+@pytest.mark.parametrize("data", [Frame(), Dataset(), COLUMNS, ROWS])
+def test_a_column_that_is_missing(tokenizer, data):
+    with pytest.raises(InputError, match="without a column 'words': ") as caught:
+        bert_tf.make_dataset(data, tokenizer, text="words")
+    assert data is ROWS or caught.value.received.endswith("text, other, label")
 
 
 @pytest.mark.parametrize("data", ["text", iter(["a"]), {"train": COLUMNS}, [("a", "x")]])
