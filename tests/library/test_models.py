@@ -142,24 +142,16 @@ def test_what_cannot_be_loaded(folders, kind, options, received):
 
 
 def test_fit_evaluate_predict(folders):
-    def trained():
-        keras.utils.set_random_seed(5)
-        model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), jit_compile=False)
-        data = bert_tf.make_dataset(
-            rows(), model.tokenizer, labels=model.labels, batch_size=4, seed=2
-        )
-        return model, model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
-
-    model, losses = trained()
-    data = bert_tf.make_dataset(rows(), model.tokenizer, labels=model.labels, batch_size=5)
+    keras.utils.set_random_seed(5)
+    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), jit_compile=False)
+    options = {"labels": model.labels, "batch_size": 4}
+    data = bert_tf.make_dataset(rows(), model.tokenizer, seed=2, **options)
+    losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
+    data = bert_tf.make_dataset(rows(), model.tokenizer, **options)
     assert model.evaluate(data, verbose=0, return_dict=True)["loss"] < losses[0]
     logits = model.predict(data, verbose=0)
     assert logits.shape == (12, 3)
-    batch = model.tokenizer(rows()["text"])
-    np.testing.assert_allclose(model(batch), logits, atol=1e-5)
-    again, same_losses = trained()
-    assert same_losses == losses
-    np.testing.assert_array_equal(again(batch), model(batch))
+    np.testing.assert_allclose(model(model.tokenizer(rows()["text"])), logits, atol=1e-5)
 
 
 FRESH = """
