@@ -122,7 +122,8 @@ from bert_tf.data.shards import common_description, record_paths, refuse_other_v
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
-from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
+from bert_tf.tokenization.case import refuted_case
+from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
 

@@ -59,6 +59,7 @@ setup(
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
     package_data={
         "bert_tf": [
+            "py.typed",
             "tokenization/*.npz",
             "squad/*.html",
             "playground/page.*",

@@ -17,6 +17,7 @@ VERBS = {  # verb: its module, what it does
     "evaluate-squad": ("bert_tf.cli.evaluate_squad", "the official scores of a predictions.json"),
     "features": ("extract_features", "text -> vectors"),
     "fill-mask": ("bert_tf.cli.fill_mask", "what belongs in the place of [MASK]"),
+    "score": ("bert_tf.cli.score", "how likely a model finds each line of text"),
     "predict": ("bert_tf.cli.predict", "lines of text -> answers of a model"),
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
     "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip, average"),

@@ -200,6 +200,27 @@ HEADS = {
     "embeddings": "BertModel",
 }
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+# Hugging Face's config.json: their names of these,
+HUGGING_FACE_ACTIVATIONS = {
+    "gelu_python": "gelu_erf",
+    "gelu": "gelu_erf",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_new": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+# what transformers takes where it differs from ours, for files that leave it out,
+_HUGGING_FACE_DEFAULTS = {"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"}
+# keys that change what is computed, with the one value that BERT has,
+_HUGGING_FACE_ONLY = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+# and keys by which it is told from a bert_config.json, whose "gelu" is another function.
+_HUGGING_FACE_KEYS = {"model_type", "architectures", "transformers_version"}
 
 
 def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
@@ -257,13 +278,36 @@ class BertConfig:
         return typed(cls, values, source=source)
 
     @classmethod
+    def from_hugging_face(cls, values: Mapping[str, Any], *, source: str) -> "BertConfig":
+        """Builds a configuration from the values of Hugging Face's config.json.
+
+        Raises:
+          InputError: it is of another architecture, or has what BERT does not have.
+        """
+        values = _HUGGING_FACE_DEFAULTS | typed(dict[str, Any], values, source=source)
+        choices = {key: (only, None) for key, only in _HUGGING_FACE_ONLY.items()}
+        choices["hidden_act"] = tuple(HUGGING_FACE_ACTIVATIONS)
+        for key, known in choices.items():
+            if values.get(key) not in known:
+                raise InputError(
+                    f"{source} with {key} {values[key]!r:.80}",
+                    f"{key} {' or '.join(repr(k) for k in known if k is not None)}",
+                    "give a BERT; others compute something else",
+                )
+        sizes = {key: values[key] for key in values if key in _hints(cls)}
+        sizes["hidden_act"] = HUGGING_FACE_ACTIVATIONS[values["hidden_act"]]
+        return cls.from_dict(sizes, source=source)
+
+    @classmethod
     def from_json_file(cls, path: str | pathlib.Path) -> "BertConfig":
-        """Reads a released `bert_config.json`; local or remote path."""
+        """Reads a released `bert_config.json`, or Hugging Face's config.json; also remote ones."""
         values = read_json(
             str(path),
             expected="the bert_config.json of a model, a JSON object with its sizes",
             remedy="check that --bert_config_file names the right file",
         )
+        if isinstance(values, Mapping) and _HUGGING_FACE_KEYS & values.keys():
+            return cls.from_hugging_face(values, source=str(path))
         return cls.from_dict(values, source=str(path))
 
     @property

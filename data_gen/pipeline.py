@@ -42,11 +42,8 @@ from bert_tf.files import (
     write_text,
 )
 from bert_tf.runtime import Progress
-from bert_tf.tokenization.wordpiece import (
-    choose_case,
-    read_vocabulary,
-    vocabulary_sha256,
-)
+from bert_tf.tokenization.case import choose_case
+from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 from data_gen.block_worker import (
     CORPUS_FILE,
     CORPUS_FOLDER,

@@ -68,6 +68,21 @@ def test_defaults_are_the_originals():
     }
 
 
+def test_hugging_faces_file_is_told_by_its_keys(tmp_path):
+    """Its "gelu" is the exact one, the original's the tanh form."""
+    path, sizes = tmp_path / "config.json", {**UNCASED_BASE, "hidden_act": "gelu"}
+    path.write_text(json.dumps(sizes))
+    assert BertConfig.from_json_file(path).hidden_act == "gelu"
+    for key, value in {"model_type": "bert", "architectures": ["BertModel"]}.items():
+        path.write_text(json.dumps(sizes | {key: value, "pad_token_id": 0}))
+        theirs = BertConfig.from_json_file(path)
+        assert theirs == BertConfig.from_dict(sizes | {"hidden_act": "gelu_erf"})
+    for act in (None, "gelu_erf"):
+        path.write_text(json.dumps(sizes | {"model_type": "bert", "hidden_act": act}))
+        with pytest.raises(InputError, match=f"config.json with hidden_act {act!r}"):
+            BertConfig.from_json_file(path)
+
+
 @given(
     st.fixed_dictionaries(
         {"vocab_size": st.integers(1, 10**6), "hidden_act": st.sampled_from(ACTIVATIONS)},

@@ -14,6 +14,7 @@ FLOORS = (
     ("checkpoints",),
     ("training",),
     ("tasks", "squad"),
+    ("library",),
     ("serving",),
     ("planning", "playground"),
     ("cli",),

@@ -14,7 +14,8 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
-from bert_tf.tokenization.wordpiece import LONE_SURROGATE, FullTokenizer, is_cased
+from bert_tf.tokenization.case import is_cased
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE, FullTokenizer
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 POOLER = "bert/pooler/dense/kernel"

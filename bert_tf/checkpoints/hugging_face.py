@@ -31,7 +31,14 @@ from bert_tf.checkpoints.metadata import (
     refused_model,
 )
 from bert_tf.checkpoints.tensor_files import open_tensors
-from bert_tf.config import HEADS, BertConfig, OtherKeys, size, typed
+from bert_tf.config import (
+    HEADS,
+    HUGGING_FACE_ACTIVATIONS,
+    BertConfig,
+    OtherKeys,
+    size,
+    typed,
+)
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
@@ -105,37 +112,16 @@ def is_transposed(name: str) -> bool:
 
 # ---------------------------------------------------------------------------- configuration
 
-_ACTIVATIONS = {  # theirs -> ours; of several of theirs the last is written
-    "gelu_python": "gelu_erf",
-    "gelu": "gelu_erf",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_new": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-_THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
-# Of a BertConfig in transformers, where it differs from ours, for files that leave them out.
-_DEFAULTS = {"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"}
-_ONLY = {  # keys that change what is computed, and the one value that BERT has
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
+# Ours -> theirs; of several of theirs the last.
+_ACTIVATIONS = {ours: theirs for theirs, ours in HUGGING_FACE_ACTIVATIONS.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(OtherKeys):
-    """A config.json, without the sizes."""
+    """A config.json, without what `BertConfig.from_hugging_face` reads of it."""
 
-    model_type: str | None = None
-    position_embedding_type: str | None = None
-    is_decoder: bool | None = None
-    add_cross_attention: bool | None = None
     architectures: tuple[str, ...] | None = None
     problem_type: str | None = None
-    hidden_act: str | None = None
     id2label: Any = None
     tokenizer_class: str | None = None
     null_score_diff_threshold: float | None = None
@@ -147,25 +133,6 @@ class SentenceConfig(OtherKeys):
 
     max_seq_length: int | None = size(None)  # most word pieces of a text
     do_lower_case: bool | None = None  # of a text before the tokenizer has it
-
-
-def read_config(values: Mapping[str, Any], *, source: str) -> BertConfig:
-    """A config.json as our configuration.
-
-    Raises:
-      InputError: it is of another architecture, or has what BERT does not have.
-    """
-    config = typed(Config, values, source=source)
-    for key, only in _ONLY.items():
-        value = getattr(config, key)
-        if value is not None and value != only:
-            raise refused_model(source, f"{key} {value!r:.80}", f"{key} {only!r}")
-    names = {field.name for field in dataclasses.fields(BertConfig)}
-    sizes = _DEFAULTS | {key: value for key, value in values.items() if key in names}
-    act = sizes["hidden_act"]
-    if act not in _ACTIVATIONS:
-        raise refused_model(source, f"hidden_act {act!r:.80}", f"one of {', '.join(_ACTIVATIONS)}")
-    return BertConfig.from_dict(sizes | {"hidden_act": _ACTIVATIONS[act]}, source=source)
 
 
 def architecture_of(names: Iterable[str]) -> str:
@@ -190,7 +157,7 @@ def write_config(
     values = config.to_dict() | {
         "architectures": [metadata.architecture or architecture_of(shapes)],
         "model_type": "bert",
-        "hidden_act": _THEIR_ACTIVATIONS[config.hidden_act],
+        "hidden_act": _ACTIVATIONS[config.hidden_act],
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
@@ -295,7 +262,7 @@ def open_weights(path: str) -> Weights:
             f"{weight_file} without a {CONFIG} beside it", config_file, "copy the whole folder"
         )
     values = read_json(config_file)
-    config = read_config(values, source=config_file)
+    config = BertConfig.from_hugging_face(values, source=config_file)
     shapes, read = open_tensors(weight_file)
     names, ignored = _names(shapes, read, weight_file)
     theirs = typed(Config, values, source=config_file)

@@ -1,7 +1,6 @@
 """Keras's own files, .keras and .weights.h5, of the models of this package."""
 
 import contextlib
-import dataclasses
 import os
 import re
 import tempfile
@@ -12,16 +11,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, damage_errors, read_model_files
-from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.checkpoints.model_weights import weights_of
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
-from bert_tf.modeling import layers, models
-
-_ARCHITECTURES = {  # by the model's name, where no name of a weight shows it
-    "bert_choice": HEADS["multiple_choice"],
-    "bert_token_classifier": HEADS["token_labels"],
-}
+from bert_tf.modeling import models
 
 
 def open_weights(path: str) -> Weights:
@@ -30,7 +24,8 @@ def open_weights(path: str) -> Weights:
     A .weights.h5 holds no sizes: they are read from the bert_config.json beside it.
 
     Raises:
-      InputError: the file cannot be read, or is of a model that is not of this package.
+      InputError: the file cannot be read, or is of a model that is quantized, or not of this
+        package.
     """
     check_regular(path)
     found = read_model_files(os.path.dirname(path))
@@ -40,25 +35,7 @@ def open_weights(path: str) -> Weights:
             model = keras.models.load_model(local, compile=False)
         else:
             model = _load_weights(local, path, found["config"])
-    encoder = [layer for layer in model.layers if isinstance(layer, layers.Embeddings)]
-    if not encoder:
-        names = ", ".join(layer.name for layer in model.layers[:5])
-        raise InputError(
-            f"{path}, a model of the layers {names}",
-            "a model of bert_tf.modeling.models",
-            "give a checkpoint of another format; other Keras libraries' files are not read",
-        )
-    variables = {checkpoint_name(v): v for v in model.trainable_variables}
-    metadata = found["metadata"]
-    if metadata.architecture is None:
-        metadata = dataclasses.replace(metadata, architecture=_ARCHITECTURES.get(model.name))
-    return Weights(
-        path=path,
-        format="keras",
-        shapes={name: tuple(v.shape) for name, v in variables.items()},
-        read=lambda name: keras.ops.convert_to_numpy(variables[name]),
-        **found | {"config": encoder[0].config, "metadata": metadata},
-    )
+    return weights_of(model, path=path, **found)
 
 
 @contextlib.contextmanager

@@ -27,10 +27,12 @@ from bert_tf.checkpoints.metadata import (
     Weights,
     read_model_files,
 )
-from bert_tf.config import BertConfig
+from bert_tf.checkpoints.model_weights import named_variables
+from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
-from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
+from bert_tf.tokenization.case import choose_case, refuted_case
+from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
 HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
@@ -121,11 +123,11 @@ def load_checkpoint(
       The variables matched, missing and unused. What is missing keeps its fresh weights.
 
     Raises:
-      InputError: a required weight is missing, one has another shape, or nothing matches.
-        The model is then unchanged.
+      InputError: a required weight is missing, one has another shape, or nothing matches; or the
+        model is quantized or has LoRA. The model is then unchanged.
     """
     weights = path if isinstance(path, Weights) else open_weights(path)
-    variables = {tf1.checkpoint_name(v): v for v in model.trainable_variables}
+    variables = named_variables(model)
     taken = {name for name in weights.shapes if not (skip and re.match(skip, name))}
     report = LoadReport(
         path=weights.path,
@@ -216,6 +218,32 @@ class PretrainedModel:
     source: Weights
     config: BertConfig
     tokenizer: FullTokenizer
+
+
+def head_of(weights: Weights) -> str | None:
+    """The head that weights look like, by their architecture and names: one of `HEADS`.
+
+    None: they have a head of another architecture. Heads for one label, a score and any number of
+    labels look alike; which it is may be in the metadata's `task`.
+    """
+    architecture, shapes = weights.metadata.architecture, weights.shapes
+    heads = [name for name, known in HEADS.items() if known == architecture]
+    if len(heads) == 1:
+        return heads[0]
+    if not heads and architecture and any(re.match(f"{HEAD}|cls/", name) for name in shapes):
+        return None
+    if heads or "output_weights" in shapes:
+        return "regression" if num_classes_of(weights) == 1 else "classification"
+    if "cls/squad/output_weights" in shapes:
+        return "question_answering"
+    if "cls/predictions/output_bias" in shapes:
+        return "pretraining" if "cls/seq_relationship/output_weights" in shapes else "fill_mask"
+    return "embeddings"
+
+
+def num_classes_of(weights: Weights) -> int:
+    """The classes of a classifier's head; 2 if there is none."""
+    return weights.shapes.get("output_weights", (2,))[0]
 
 
 def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:

@@ -6,6 +6,7 @@ A run in training saves by `tf1.CheckpointFolder`.
 import importlib
 import os
 
+import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
@@ -20,6 +21,7 @@ from bert_tf.checkpoints.metadata import (
     json_text,
     vocabulary_text,
 )
+from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, locked, path_errors, synced
@@ -35,12 +37,13 @@ WRITERS = {
 }
 
 
-def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -> str:
+def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: str) -> str:
     """Writes weights and all that belongs to them; nothing appears before it is whole.
 
     Args:
       path: a folder that is not there yet.
-      weights: what to write.
+      weights: what `open_weights` gave, or a model, whose LoRA is merged; what its attributes
+        `tokenizer` and `labels` say is written too.
       to_format: tf1, which the original reads; bert_tf, the same with configurations that it does
         not know; or hugging_face.
 
@@ -48,8 +51,11 @@ def save_weights(path: str | os.PathLike, weights: Weights, *, to_format: str) -
       The path to give to `open_weights`.
 
     Raises:
-      InputError: the folder is there, cannot be written, or the format cannot hold the model.
+      InputError: the folder is there, cannot be written, or the format cannot hold the model; or
+        the model is quantized.
     """
+    if isinstance(weights, keras.Model):
+        weights = weights_of(weights)
     path = str(path).rstrip("/")
     with path_errors(path):
         taken = tf.io.gfile.exists(path)

@@ -25,20 +25,15 @@ def define_flags() -> None:
 if __name__ == "__main__":
     cli.parse(define_flags)
 
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
 from bert_tf.cli import from_flags
-from bert_tf.modeling import models
 from bert_tf.serving.fill_mask import fill_mask
 
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> model -> weights -> guesses."""
     texts = argv[1:] or [line.strip() for line in sys.stdin if line.strip()]
-    given = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
-    config = given.config
-    model = models.pretraining_model(config, next_sentence=False)
-    load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
-    length = config.max_position_embeddings
+    model, given = from_flags.open_masked_lm()
+    length = given.config.max_position_embeddings
     for text in texts:
         print(text)
         guesses = fill_mask(model, given.tokenizer, text, max_seq_length=length, top_k=FLAGS.top_k)

@@ -4,17 +4,26 @@ import dataclasses
 import importlib
 from typing import Any
 
+import keras
 import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import PretrainedModel, config_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.loading import (
+    ENCODER,
+    PretrainedModel,
+    config_of,
+    load_checkpoint,
+    open_weights,
+    tokenizer_of,
+)
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.data.batches import MULTIPLE
 from bert_tf.errors import InputError
+from bert_tf.modeling import models
 from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
@@ -108,6 +117,14 @@ def complete_model(source: Weights) -> PretrainedModel:
     config = config_of(source, FLAGS.bert_config_file)
     tokenizer = tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
     return PretrainedModel(source, config, tokenizer)
+
+
+def open_masked_lm() -> tuple[keras.Model, PretrainedModel]:
+    """The model of --init_checkpoint with its masked-LM head, and what it is made of."""
+    given = complete_model(open_weights(FLAGS.init_checkpoint))
+    model = models.pretraining_model(given.config, next_sentence=False)
+    load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
+    return model, given
 
 
 def open_pretrained(strategy: tf.distribute.Strategy) -> PretrainedModel:

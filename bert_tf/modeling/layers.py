@@ -38,9 +38,44 @@ class _Dense(keras.layers.Dense):
 
     def call(self, x):
         """x [..., in] -> [..., units]."""
+        return self._by_rows(super().call, x)
+
+    def quantized_call(self, x):
+        """As `call`, with a kernel of whole numbers."""
+        return self._by_rows(super().quantized_call, x)
+
+    def _by_rows(self, product, x):
         shape = ops.shape(x)
         rows = ops.reshape(x, (-1, x.shape[-1]))
-        return ops.reshape(super().call(rows), (*shape[:-1], self.units))
+        return ops.reshape(product(rows), (*shape[:-1], self.units))
+
+    def build(self, x_shape):
+        """Makes kernel and bias, of whole numbers if the layer was quantized when it was saved."""
+        if isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap):
+            self._dtype_policy = self.dtype_policy[self.path]  # the setter would change the map
+        super().build(x_shape)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """As Keras's own, which would refuse a subclass."""
+        super().quantize(mode, type_check=False, config=config)
+
+    def merged_kernel(self):
+        """The kernel with the product of LoRA's factors, [in, units] in the kernel's own dtype."""
+        factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
+        return self._kernel + factors * (self.lora_alpha / self.lora_rank)
+
+    def _get_kernel_with_merged_lora(self):
+        """What is saved; Keras's own would round it to the dtype that the layer computes in."""
+        if self.lora_enabled and self.quantization_mode is None:
+            return self.merged_kernel(), None, None
+        return super()._get_kernel_with_merged_lora()
+
+    def load_own_variables(self, store):
+        """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
+        first = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if first is not None:
+            self.lora_kernel_a.assign(first)
 
 
 class BertLayer(keras.layers.Layer):
@@ -67,8 +102,15 @@ class BertLayer(keras.layers.Layer):
         return Dropout(rate, dtype=self.dtype_policy, name="dropout")
 
     def get_config(self):
-        """The constructor's arguments."""
-        return {**super().get_config(), "config": self.config.to_dict()}
+        """The constructor's arguments; the dtype says which layers inside are quantized."""
+        config = {**super().get_config(), "config": self.config.to_dict()}
+        inside = self._flatten_layers(include_self=False)
+        quantized = {x.path: x.dtype_policy for x in inside if x.quantization_mode is not None}
+        if quantized:
+            default = getattr(self.dtype_policy, "default_policy", self.dtype_policy)
+            policies = keras.dtype_policies.DTypePolicyMap(default.name, quantized)
+            config["dtype"] = keras.dtype_policies.serialize(policies)
+        return config
 
     def compute_output_shape(self, x_shape, *_):
         """The shape of the first input, with D at its end."""

@@ -1,5 +1,6 @@
 """Layers -> functional models. Inputs and outputs are dicts; the inputs are named as the records.
 
+BertModel           what they all are: a Keras model that takes its inputs by several names
 bert_encoder        ids -> a vector for each token, and one for the sequence
 pretraining_model   the same, and the masked-LM and next-sentence heads
 classifier_model    the same, and logits of classes for the sequence
@@ -9,19 +10,121 @@ span_model          the encoder's outputs, and logits of the answer's start and 
 make_model          one of them, by the name of its head
 """
 
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import keras
+from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
 from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout
 
+if TYPE_CHECKING:
+    from bert_tf.tokenization.wordpiece import FullTokenizer
+
 TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
+SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
+# Inputs that may be left out, from int32 ids [..., S]: all ids but 0 are words, of the first text;
+# predictions are made for every position.
+DEFAULTS = {
+    "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
+    "segment_ids": ops.zeros_like,
+    "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
+}
 CLASSIFIER_DROPOUT = 0.1  # of the pooled vector in training; fixed in the original too
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertModel(keras.Model):
+    """A functional model that takes its inputs by the original's names and by Hugging Face's.
+
+    It is called with a dict of ids [B, S], or with the ids alone:
+
+        input_ids                          of the word pieces; 0 is padding
+        input_mask or attention_mask       1 for word pieces, 0 for padding
+        segment_ids or token_type_ids      0 for the first text, 1 for the second
+        masked_lm_positions                of models that predict masked tokens
+
+    All but the first may be left out. A mask that is left out is `input_ids != 0`: the same as the
+    ones that the original and transformers take, but for padded ids, whose padding they would read
+    as words. Segments are then 0, and predictions are made for every position.
+
+    What else Keras has for functional models holds for this one: `fit`, `save`, `export`,
+    `clone_model` (whose clone has neither labels nor tokenizer), layers as parts of other models.
+
+    Attributes:
+      labels: the names of the classes in the order of the logits; None if they have none.
+      tokenizer: the `FullTokenizer` of the model's vocabulary; None if it is unknown. Both are
+        saved in a .keras file.
+    """
+
+    labels: tuple[str, ...] | None = None
+    tokenizer: "FullTokenizer | None" = None
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for a dict of inputs, or for input_ids alone."""
+        return super().__call__(complete_inputs(inputs, self.input), *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` makes the model of, weights aside."""
+        own = {"labels": self.labels and list(self.labels)}
+        own["tokenizer"] = self.tokenizer and self.tokenizer.get_config()
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> "BertModel":
+        """The model of what `get_config` gave."""
+        config = dict(config)
+        labels, tokenizer = config.pop("labels", None), config.pop("tokenizer", None)
+        model = super().from_config(config, custom_objects)
+        model.labels = labels and tuple(labels)
+        if tokenizer:  # imported here: the model itself needs no TensorFlow
+            wordpiece = importlib.import_module("bert_tf.tokenization.wordpiece")
+            model.tokenizer = wordpiece.FullTokenizer(**tokenizer)
+        return model
+
+
+def complete_inputs(inputs: Any, expected: Mapping[str, Any]) -> Any:
+    """The inputs of a model by its own names, with a value for those that were left out.
+
+    Args:
+      inputs: by the original's names or Hugging Face's, or ids alone. A list of tensors is left to
+        Keras.
+      expected: has the names of the model's inputs as its keys.
+
+    Raises:
+      InputError: there are no input_ids, an input is given twice, or is unknown.
+    """
+    if isinstance(inputs, list | tuple) and all(hasattr(x, "shape") for x in inputs):
+        return inputs
+    if not isinstance(inputs, Mapping):
+        inputs = {"input_ids": inputs}
+    given = [(SYNONYMS.get(name, name), x) for name, x in inputs.items() if x is not None]
+    values = dict(given)
+    missing = expected.keys() - values.keys()
+    if (
+        len(values) < len(given)
+        or not values.keys() <= expected.keys()
+        or not missing <= DEFAULTS.keys()
+    ):
+        names = {ours: f"{ours} or {theirs}" for theirs, ours in SYNONYMS.items()}
+        raise InputError(
+            f"inputs of a model: {', '.join(map(str, inputs)) or 'none'}",
+            f"input_ids, and at most one each of {', '.join(names.get(n, n) for n in expected)}",
+            "rename or leave out the others",
+        )
+    if missing:  # arrays become tensors, as Keras takes no mixture
+        values = {name: ops.cast(x, "int32") for name, x in values.items()}
+        values |= {name: DEFAULTS[name](values["input_ids"]) for name in missing}
+    return values
 
 
 def make_model(
     head: str, config: BertConfig, *, num_classes: int = 2, num_choices: int = 1
-) -> keras.Model:
+) -> BertModel:
     """The model with a head of `bert_tf.config.HEADS`.
 
     Args:
@@ -43,7 +146,7 @@ def make_model(
     }[head]()
 
 
-def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> keras.Model:
+def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> BertModel:
     """The encoder with its pooler (original: `BertModel`).
 
     Args:
@@ -55,7 +158,7 @@ def bert_encoder(config: BertConfig, *, all_layers: bool = False) -> keras.Model
       sequence_output [B, S, D] and pooled_output [B, D].
     """
     inputs, outputs, _ = _encoder(config, all_layers=all_layers)
-    return keras.Model(inputs, outputs, name="bert_encoder")
+    return BertModel(inputs, outputs, name="bert_encoder")
 
 
 def pretraining_model(
@@ -64,7 +167,7 @@ def pretraining_model(
     next_sentence: bool = True,
     with_losses: bool = False,
     all_layers: bool = False,
-) -> keras.Model:
+) -> BertModel:
     """The encoder with the heads it is pre-trained with (paper, section 3.1).
 
     Args:
@@ -95,10 +198,10 @@ def pretraining_model(
             initializer_range=config.initializer_range,
             name="seq_relationship",
         )(outputs["pooled_output"])  # [B, 2]
-    return keras.Model(inputs, outputs, name="bert_pretraining")
+    return BertModel(inputs, outputs, name="bert_pretraining")
 
 
-def classifier_model(config: BertConfig, *, num_classes: int) -> keras.Model:
+def classifier_model(config: BertConfig, *, num_classes: int) -> BertModel:
     """The encoder with a classifier of its pooled vector (original: `create_model`).
 
     Args:
@@ -112,10 +215,10 @@ def classifier_model(config: BertConfig, *, num_classes: int) -> keras.Model:
     pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
     head = heads.SequenceClassifier(config, num_classes=num_classes, name="classifier")
     outputs["logits"] = head(pooled)  # [B, classes]
-    return keras.Model(inputs, outputs, name="bert_classifier")
+    return BertModel(inputs, outputs, name="bert_classifier")
 
 
-def choice_model(config: BertConfig, *, num_choices: int) -> keras.Model:
+def choice_model(config: BertConfig, *, num_choices: int) -> BertModel:
     """The encoder with one vector that scores each of several sequences (paper, section 4.4).
 
     Args:
@@ -134,10 +237,10 @@ def choice_model(config: BertConfig, *, num_choices: int) -> keras.Model:
     pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
     scores = heads.SequenceClassifier(config, num_classes=1, name="classifier")(pooled)
     logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
-    return keras.Model(inputs, {"logits": logits}, name="bert_choice")
+    return BertModel(inputs, {"logits": logits}, name="bert_choice")
 
 
-def token_model(config: BertConfig, *, num_classes: int) -> keras.Model:
+def token_model(config: BertConfig, *, num_classes: int) -> BertModel:
     """The encoder with a classifier of each token's vector (paper, section 5.3).
 
     Args:
@@ -151,10 +254,10 @@ def token_model(config: BertConfig, *, num_classes: int) -> keras.Model:
     hidden = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["sequence_output"])
     head = heads.TokenClassifier(config, num_classes=num_classes, name="classifier")
     outputs["logits"] = head(hidden)  # [B, S, classes]
-    return keras.Model(inputs, outputs, name="bert_token_classifier")
+    return BertModel(inputs, outputs, name="bert_token_classifier")
 
 
-def span_model(config: BertConfig) -> keras.Model:
+def span_model(config: BertConfig) -> BertModel:
     """The encoder with the head that finds an answer in a text (original: SQuAD's `create_model`).
 
     Args:
@@ -168,7 +271,7 @@ def span_model(config: BertConfig) -> keras.Model:
     head = heads.TokenClassifier(config, num_classes=2, name="squad")
     logits = head(outputs["sequence_output"])  # [B, S, 2]
     outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
-    return keras.Model(inputs, outputs, name="bert_span")
+    return BertModel(inputs, outputs, name="bert_span")
 
 
 def _encoder(config: BertConfig, *more: str, all_layers: bool = False):

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.checkpoints.model_weights import named_variables
 from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import MASKED_SCORE
 
@@ -60,7 +60,7 @@ PORTABLE_ACTIVATIONS: Activations = {
 
 def tensors_of(model: keras.Model) -> dict[str, np.ndarray]:
     """The weights of a model of `modeling.models` by the original's names."""
-    return {checkpoint_name(v): np.asarray(v.value) for v in model.trainable_variables}
+    return {name: np.asarray(v.value) for name, v in named_variables(model).items()}
 
 
 # ---------------------------------------------------------------------------- weights

@@ -5,9 +5,8 @@ caller's options say what neither does, and take precedence.
 """
 
 import dataclasses
-import re
 
-from bert_tf.checkpoints.loading import HEAD, Weights, load_checkpoint
+from bert_tf.checkpoints.loading import Weights, head_of, load_checkpoint, num_classes_of
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
@@ -59,7 +58,7 @@ def make_task(
       InputError: the checkpoint is of no such task, or something does not fit.
     """
     options = _completed(source, config, options)
-    task, num_classes = SERVING_TASKS[options.task], _num_classes(source)
+    task, num_classes = SERVING_TASKS[options.task], num_classes_of(source)
     if task in (RegressionTask, MultipleChoiceTask) and num_classes != 1:
         raise InputError(
             f"{source.path}, a model of {num_classes} classes, as {task.name}",
@@ -132,7 +131,7 @@ def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> 
         "max_seq_length": (trained.max_seq_length, length),
         "doc_stride": (trained.doc_stride, WindowSizes.doc_stride),
         "max_query_length": (trained.max_query_length, WindowSizes.max_query_length),
-        "labels": (stored.labels or None, tuple(map(str, range(_num_classes(source))))),
+        "labels": (stored.labels or None, tuple(map(str, range(num_classes_of(source))))),
         "version_2_with_negative": _may_have_no_answer(stored, options),
         "null_score_diff_threshold": (stored.null_score_diff_threshold, 0.0),
     }
@@ -166,18 +165,5 @@ def task_of(source: Weights) -> str:
 
 
 def _looks_like(source: Weights) -> str | None:
-    architecture, shapes = source.metadata.architecture, source.shapes
-    heads = [name for name, known in HEADS.items() if known == architecture]
-    if len(heads) == 1:
-        return MaskedLmTask.name if heads == ["pretraining"] else heads[0]
-    if not heads and architecture and any(re.match(f"{HEAD}|cls/", name) for name in shapes):
-        return None
-    if heads or "output_weights" in shapes:
-        return RegressionTask.name if _num_classes(source) == 1 else ClassifierTask.name
-    if "cls/squad/output_weights" in shapes:
-        return QuestionAnsweringTask.name
-    return MaskedLmTask.name if "cls/predictions/output_bias" in shapes else EmbeddingTask.name
-
-
-def _num_classes(source: Weights) -> int:
-    return source.shapes.get("output_weights", (2,))[0]
+    name = head_of(source)
+    return MaskedLmTask.name if name == "pretraining" else name

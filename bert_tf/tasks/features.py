@@ -19,10 +19,8 @@ from bert_tf.data.records import GREATEST_FLOAT, Feature, Record, input_features
 from bert_tf.errors import InputError
 from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
 from bert_tf.tasks.labels import IGNORED, Labels
-from bert_tf.tokenization.packing import Packer
+from bert_tf.tokenization.packing import LEAST_LENGTH, Packer
 from bert_tf.tokenization.wordpiece import FullTokenizer
-
-LEAST_LENGTH = 5  # [CLS], [SEP], [SEP] and a piece of either text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,13 +6,25 @@
 Source: `convert_single_example` and `_truncate_seq_pair` of google-research/bert.
 """
 
-from bert_tf.tokenization.wordpiece import FullTokenizer
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_tf.tokenization.wordpiece import FullTokenizer
+
+LEAST_LENGTH = 5  # [CLS], [SEP], [SEP] and a piece of either text
 
 
 class Packer:
     """Joins the ids of one or two texts to sequences of at most `max_seq_length` ids."""
 
-    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int):
+    def __init__(self, tokenizer: "FullTokenizer", max_seq_length: int):
         self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         self._max_seq_length = max_seq_length
 
@@ -23,6 +35,58 @@ class Packer:
         a, b = truncate_pair(a, b, room)
         first, second = [self._cls, *a, self._sep], [*b, self._sep] if b else []
         return first + second, [0] * len(first) + [1] * len(second), is_cut
+
+
+def pack_texts(
+    tokenizer: "FullTokenizer",
+    texts: Iterable[Any],
+    text_pairs: Iterable[Any] | None,
+    max_length: int | None,
+) -> list[tuple[list[int], list[int]]]:
+    """Ids and segments of each text or pair, of at most `max_length` ids; None: of any number.
+
+    Raises:
+      InputError: there are more or fewer second texts, one is no text, `max_length` is too short
+        for a pair, or the vocabulary lacks [CLS] or [SEP].
+    """
+    tokenizer.require_special_tokens("[CLS]", "[SEP]")
+    if max_length is not None and max_length < LEAST_LENGTH:
+        raise InputError(f"max_length {max_length}", f"{LEAST_LENGTH} or more", "use a greater one")
+    first = _texts(texts, "text")
+    second = [""] * len(first) if text_pairs is None else _texts(text_pairs, "second text")
+    if len(first) != len(second):
+        raise InputError(
+            f"{len(first)} texts and {len(second)} second texts",
+            "a second text for each; an empty one where there is none",
+            "correct one of the two lists",
+        )
+    packer = Packer(tokenizer, sys.maxsize if max_length is None else max_length)
+    ids = tokenizer.iter_ids(itertools.chain(first, second))
+    of_first = list(itertools.islice(ids, len(first)))
+    return [packer.pack(a, b)[:2] for a, b in zip(of_first, ids, strict=True)]
+
+
+def _texts(texts: Iterable[Any], what: str) -> list[str | bytes]:
+    texts = [texts] if isinstance(texts, str | bytes) else list(texts)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise InputError(
+                f"{text!r:.80} as {what} {number}, counted from 0",
+                "a string",
+                "take rows without a text out, or make them strings",
+            )
+    return texts
+
+
+def padded(rows: Sequence[tuple[list[int], list[int]]]) -> dict[str, np.ndarray]:
+    """Rows of ids and segments as the inputs of a model, int32 [B, S]; padded to the longest."""
+    shape = len(rows), max((len(ids) for ids, _ in rows), default=0)
+    batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    for number, (ids, segments) in enumerate(rows):
+        batch["input_ids"][number, : len(ids)] = ids
+        batch["input_mask"][number, : len(ids)] = 1
+        batch["segment_ids"][number, : len(ids)] = segments
+    return batch
 
 
 def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:

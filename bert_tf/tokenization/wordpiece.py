@@ -13,12 +13,12 @@ Shapes: N texts, K characters of all texts, W words.
 Source: BasicTokenizer, WordpieceTokenizer and FullTokenizer of google-research/bert.
 """
 
+import functools
 import hashlib
 import itertools
 import os
-import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,8 @@ import tensorflow_text as tf_text
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, check_regular, read_text_lines
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
+from bert_tf.tokenization.never_split import NeverSplit
+from bert_tf.tokenization.packing import pack_texts, padded
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
 UNKNOWN = "[UNK]"
@@ -50,6 +52,8 @@ class FullTokenizer:
       inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
       do_lower_case: whether text is lower-cased and loses its accents.
+      never_split: pieces that are found in a text before it is cut into words.
+      max_length: the ids of a sequence at most, where a call does not say it; None: any number.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class FullTokenizer:
         do_lower_case: bool = True,
         *,
         pieces: Sequence[str] | None = None,
+        never_split: Sequence[str] = (),
+        max_length: int | None = None,
     ):
         """Reads the vocabulary, one piece a line.
 
@@ -65,23 +71,70 @@ class FullTokenizer:
           vocab_file: its path.
           do_lower_case: for uncased models: lower-case the text and remove its accents.
           pieces: the vocabulary itself; the path is then used in messages only.
+          never_split: pieces that are kept whole wherever a text has them, in this case only, such
+            as ("[MASK]", "<e1>"); see never_split.py. By default none, as in the original, which
+            cuts "[MASK]" into "[", "mask" and "]".
+          max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
 
         Raises:
-          InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK].
+          InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK] or one of
+            `never_split`.
         """
         self.vocab_file = os.fspath(vocab_file)
-        self.do_lower_case = do_lower_case
+        self.do_lower_case, self.max_length = do_lower_case, max_length
         lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
         self.require_special_tokens(UNKNOWN)
+        self.never_split = self._checked(never_split)
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(self.vocab_file, lines, self.vocab)
             table = load_unicode_table(do_lower_case=do_lower_case)
             self._table = UnicodeTable(*map(tf.constant, table))
-        self._ids = _graph(self._ids_of_texts)
-        self._ids_and_spans = _graph(self._spans_of_texts)
+            ids, spans = self._ids_of_texts, self._spans_of_texts
+            if self.never_split:
+                kept = NeverSplit({piece: self.vocab[piece] for piece in self.never_split})
+                ids, spans = functools.partial(kept.ids, ids), functools.partial(kept.spans, spans)
+        self._ids, self._ids_and_spans = _graph(ids), _graph(spans)
+
+    def __call__(
+        self,
+        texts: str | bytes | Iterable[str | bytes],
+        text_pairs: str | bytes | Iterable[str | bytes] | None = None,
+        max_length: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Texts or pairs of texts -> the inputs of a model (original: `convert_single_example`).
+
+            one     [CLS] a [SEP]             segments 0 0 0
+            pair    [CLS] a [SEP] b [SEP]     segments 0 0 0 1 1
+
+        Args:
+          texts: a string, or any number of them.
+          text_pairs: the second text of each, "" for none; None: there are none.
+          max_length: the ids of a sequence at most; by default the tokenizer's own, of the loaded
+            model. Of a longer text the end is left out, of a pair that of the longer, piece by
+            piece, of the second if both are equal.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, S] each, padded with 0 to the longest.
+
+        Raises:
+          InputError: one is no text, there are more or fewer second texts, max_length is below 5,
+            or the vocabulary lacks [CLS] or [SEP].
+        """
+        most = self.max_length if max_length is None else max_length
+        return padded(pack_texts(self, texts, text_pairs, most))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, the vocabulary's pieces among them, as JSON values."""
+        return {
+            "vocab_file": self.vocab_file,
+            "do_lower_case": self.do_lower_case,
+            "pieces": list(self.inv_vocab.values()),
+            "never_split": list(self.never_split),
+            "max_length": self.max_length,
+        }
 
     def require_special_tokens(self, *pieces: str) -> None:
         """Raises `InputError` if the vocabulary lacks one of `pieces`."""
@@ -92,6 +145,15 @@ class FullTokenizer:
                 f"a vocabulary with {', '.join(pieces)}, each on a line of its own",
                 "add the missing pieces or give another --vocab_file",
             )
+
+    def _checked(self, never_split: Sequence[str]) -> tuple[str, ...]:
+        """The list without repetitions, if each is a piece of the vocabulary."""
+        if isinstance(never_split, str) or "" in never_split:
+            raise InputError(
+                f"never_split {never_split!r}", "a list of word pieces", 'write ("[MASK]",) for one'
+            )
+        self.require_special_tokens(*never_split)
+        return tuple(dict.fromkeys(never_split))
 
     def tokenize(self, text: str | bytes | Iterable[str | bytes]) -> list:
         """The word pieces of a text, or of each of many texts.
@@ -234,70 +296,6 @@ def read_vocabulary(vocab_file: str) -> list[str]:
 def vocabulary_sha256(pieces: Iterable[str]) -> str:
     """The SHA-256 of a vocabulary's pieces, a line each, whatever ends the lines of its file."""
     return hashlib.sha256("".join(f"{piece}\n" for piece in pieces).encode("utf-8")).hexdigest()
-
-
-# ---------------------------------------------------------------------------- case
-
-
-def is_cased(pieces: Iterable[str]) -> bool | None:
-    """Whether a vocabulary has capital letters; None if it is too small to say."""
-    pieces = _words(pieces)
-    capital = sum(piece != piece.lower() for piece in pieces)
-    small = sum(piece != piece.upper() for piece in pieces)
-    if small < 1000:
-        return None
-    if capital == 0:
-        return False
-    return True if capital > small / 50 else None
-
-
-def refuted_case(vocab_file: str, pieces: Iterable[str], do_lower_case: bool | None) -> str:
-    """What the vocabulary shows if its text had another case, for messages; else nothing."""
-    cased = is_cased(pieces)
-    if cased is None or cased is not do_lower_case:
-        return ""
-    kind = "with capital letters" if cased else "without one capital letter"
-    return f"{vocab_file}, a vocabulary {kind}"
-
-
-def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
-    """The do_lower_case for a vocabulary: the one given, else true where no piece is lost by it.
-
-    Args:
-      vocab_file: for messages.
-      pieces: of the vocabulary.
-      given: what the user chose; None: nothing.
-
-    Raises:
-      InputError: the vocabulary shows that its text had another case; or nothing is given, and it
-        has pieces that lower-cased text never gives, but too few to show the case.
-    """
-    lower = given is not False
-    if reason := refuted_case(vocab_file, pieces, lower):
-        raise InputError(
-            f"do_lower_case {lower} with {reason}",
-            "text in the case that the vocabulary was made for",
-            f"use --{'no' if lower else ''}do_lower_case",
-        )
-    if given is None and (lost := [p for p in _words(pieces) if _lower_cased(p) != p]):
-        raise InputError(
-            f"{vocab_file}, which does not show whether text is to be lower-cased: {len(lost)} of "
-            f"its pieces, such as {lost[0]!r}, never occur in lower-cased text",
-            "--do_lower_case or --nodo_lower_case, as the model was or will be trained",
-            "add one of the two",
-        )
-    return lower
-
-
-def _words(pieces: Iterable[str]) -> list[str]:
-    """Without [MASK] and the like."""
-    return [piece for piece in pieces if not re.fullmatch(r"\[.*\]|<.*>", piece)]
-
-
-def _lower_cased(text: str) -> str:
-    """In small letters and without accents."""
-    decomposed = unicodedata.normalize("NFD", text.lower())
-    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
 # ---------------------------------------------------------------------------- details

@@ -158,7 +158,7 @@ def test_a_missing_weight_of_the_encoder(tmp_path, tensors):
 )  # fmt: skip
 def test_activations(theirs, ours):
     values = model_files.hugging_face_config(hidden_act=theirs)
-    assert hf.read_config(values, source="config.json").hidden_act == ours
+    assert BertConfig.from_hugging_face(values, source="config.json").hidden_act == ours
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])
@@ -171,12 +171,12 @@ def test_configuration_there_and_back(act, eps):
     values = json.loads(json.dumps(hf.write_config(config, ModelMetadata(), {})))
     assert values["hidden_act"] == {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(act, act)
     assert values["model_type"] == "bert"
-    assert hf.read_config(values, source="config.json") == config
+    assert BertConfig.from_hugging_face(values, source="config.json") == config
 
 
 def test_what_a_config_json_leaves_out():
     """The defaults of transformers, which are not all those of the original."""
-    config = hf.read_config({}, source="config.json")
+    config = BertConfig.from_hugging_face({}, source="config.json")
     assert config == BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu_erf")
 
 
@@ -188,6 +188,7 @@ def test_what_a_config_json_leaves_out():
         ({"is_decoder": True}, "is_decoder True"),
         ({"add_cross_attention": True}, "add_cross_attention"),
         ({"hidden_act": "silu"}, "'silu'"),
+        ({"hidden_act": ["gelu"]}, r"\['gelu'\]"),
         ({"num_attention_heads": 4}, "num_attention_heads 4"),
         ({"hidden_size": "22"}, "hidden_size '22'"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata, tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import HEADS, typed
+from bert_tf.config import HEADS, BertConfig, typed
 from bert_tf.data.records import DataDescription
 from bert_tf.serving import rows
 from bert_tf.squad import data, files
@@ -75,7 +75,7 @@ def test_configuration_of_hugging_face(values):
     """Sizes; and of the metadata what config.json has a name for."""
     content = hugging_face.write_config(small.CONFIG, values, {"output_weights": (3, 22)})
     again = json.loads(metadata.json_text(content))
-    assert hugging_face.read_config(again, source="config.json") == small.CONFIG
+    assert BertConfig.from_hugging_face(again, source="config.json") == small.CONFIG
     if values.labels and len(values.labels) == 3:
         assert [again["id2label"][str(i)] for i in range(3)] == list(values.labels)
 

@@ -59,6 +59,7 @@ COMMANDS = {
     "convert": "--from=m --to=out --to_format=hugging_face",
     "plot": "--output_dir=out --picture=c.png",
     "fill-mask": "--init_checkpoint=m --top_k=3",
+    "score": "--init_checkpoint=m --input_file=x.txt --output_file=o.jsonl --batch_size=4",
     "playground": "m --port=8000 --host=127.0.0.1 --task=classification --max_seq_length=9",
     "demo": "--output_dir=out",
 }

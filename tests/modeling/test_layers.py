@@ -13,6 +13,7 @@ from keras import ops
 from small import close, hidden_states
 
 from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights, tokenizer_of
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout
@@ -291,6 +292,66 @@ def test_a_saved_model_is_whole(tmp_path):
     assert [checkpoint_name(v) for v in loaded.weights] == [
         checkpoint_name(v) for v in model.weights
     ]
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_a_quantized_model_and_its_file(tmp_path):
+    """A kernel of int8 is within half a step, a 127th of its column's largest, of what it was."""
+    model = pretraining_model(small.CONFIG)
+    reference.put_weights(model, reference.random_weights(small.CONFIG, seed=8))
+    inputs = small.model_inputs(small.examples())
+    exact = np.array(model(inputs)["sequence_output"])
+    kernel = np.array(model.get_layer("layer_1").intermediate.projection.kernel)
+    model.quantize("int8")
+    dense = model.get_layer("layer_1").intermediate.projection
+    step = 1 / np.array(dense.kernel_scale)  # [F]
+    np.testing.assert_allclose(step, np.abs(kernel).max(axis=0) / 127, rtol=1e-4)
+    assert (np.abs(np.array(dense.kernel) * step - kernel) < 0.51 * step).all()
+    outputs = model(inputs)
+    error = np.abs(np.array(outputs["sequence_output"]) - exact).max()
+    assert 1e-4 < error < 0.2
+    model.save(tmp_path / "first.keras")
+    loaded = keras.models.load_model(tmp_path / "first.keras")
+    loaded.save(tmp_path / "second.keras")
+    for again in (loaded, keras.models.load_model(tmp_path / "second.keras")):
+        assert again.get_layer("layer_1").intermediate.projection.quantization_mode == "int8"
+        for name, value in again(inputs).items():
+            np.testing.assert_array_equal(value, outputs[name], name)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_quantized_layers_of_one_model_beside_others(tmp_path):
+    """What `filters` leave out stays as it is, in the file too."""
+    model = bert_encoder(small.CONFIG)
+    model.quantize("int8", filters="query|value")
+    model.save(tmp_path / "model.keras")
+    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
+        kinds = {v.path.split("/")[-2]: v.dtype for v in one.weights if v.name == "kernel"}
+        assert kinds == {"query": "int8", "value": "int8", "key": "float32", "dense": "float32"}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_a_quantized_minilm(data_dir):
+    """Vectors of real texts keep a cosine of 0.99 to those of the floating-point model."""
+    weights = open_weights(data_dir / "weights/all-MiniLM-L6-v2")
+    model = bert_encoder(weights.config)
+    load_checkpoint(model, weights)
+    tokenizer = tokenizer_of(weights, weights.config)
+    ids = tokenizer.tokenize_ids(
+        ["The house stands by the river.", "A dog sleeps.", "Rates were cut again in March."]
+    ).to_tensor()
+    inputs = {"input_ids": ids, "input_mask": tf.cast(ids != 0, tf.int32), "segment_ids": 0 * ids}
+
+    def vectors():
+        hidden = np.array(model(inputs)["sequence_output"])
+        mean = (hidden * np.array(inputs["input_mask"])[:, :, None]).sum(axis=1)
+        return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+    exact = vectors()
+    model.quantize("int8")
+    cosines = (vectors() * exact).sum(axis=1)
+    assert (cosines > 0.99).all(), cosines
+    assert (cosines < 1 - 1e-7).all()
 
 
 def test_symbolic_shapes_are_the_real_ones():

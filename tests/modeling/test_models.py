@@ -10,7 +10,7 @@ from bert_tf import BertConfig, bert_encoder, pretraining_model, runtime
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import make_model
+from bert_tf.modeling.models import SYNONYMS, make_model
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
 RELEASED_SIZES = [
@@ -233,3 +233,66 @@ def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
     sizes = {"hidden_size": 1600, "num_attention_heads": 100, **sizes}
     with pytest.raises(InputError, match=r"a model of .* parameters, which need .* GB\n"):
         bert_encoder(BertConfig(vocab_size=7, **sizes))
+
+
+# ---------------------------------------------------------------------------- names of inputs
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    model = bert_encoder(small.CONFIG)
+    reference.put_weights(model, reference.random_weights(small.CONFIG, seed=2))
+    return model
+
+
+def test_inputs_by_hugging_faces_names(encoder):
+    batch = small.examples(seed=4)
+    ours = {name: batch[name] for name in encoder.input}
+    theirs = {ours_name: name for name, ours_name in SYNONYMS.items()}
+    renamed = {theirs.get(name, name): value.astype(np.int64) for name, value in ours.items()}
+    assert set(renamed) == {"input_ids", "attention_mask", "token_type_ids"}
+    outputs, expected = encoder(renamed), encoder(ours)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(outputs[name], value)
+
+
+@pytest.mark.parametrize(
+    "left_out", [["segment_ids"], ["input_mask"], ["input_mask", "segment_ids"]]
+)
+def test_inputs_that_are_left_out(encoder, left_out):
+    """No padding is read, and all is the first text."""
+    batch = small.examples(seed=4)
+    assert not batch["input_mask"].all()
+    whole = {name: batch[name] for name in encoder.input}
+    whole |= (
+        {"segment_ids": np.zeros_like(batch["segment_ids"])} if "segment_ids" in left_out else {}
+    )
+    expected = encoder(whole)["sequence_output"]
+    given = {name: None if name in left_out else x for name, x in whole.items()}
+    forms = [given, {name: x for name, x in given.items() if x is not None}]
+    forms += [whole["input_ids"], whole["input_ids"].tolist()] if len(left_out) == 2 else []
+    for form in forms:
+        np.testing.assert_array_equal(encoder(form)["sequence_output"], expected)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["input_mask"],
+        ["input_ids", "attention_masks"],
+        ["input_ids", "input_mask", "attention_mask"],
+        ["input_ids", "input_mask", "segment_ids", "label_ids"],
+    ],
+)
+def test_inputs_that_are_unknown_or_given_twice(encoder, names):
+    """Keras would take them in the order of their names, and only warn."""
+    ids = np.ones((2, 3), np.int32)
+    with pytest.raises(InputError, match=", ".join(names)) as caught:
+        encoder(dict.fromkeys(names, ids))
+    assert "input_mask or attention_mask, segment_ids or token_type_ids" in caught.value.expected
+
+
+def test_labels_of_a_training_model_cannot_be_left_out():
+    model = pretraining_model(small.CONFIG, with_losses=True)
+    with pytest.raises(InputError, match="input_ids"):
+        model(np.ones((2, 3), np.int32))

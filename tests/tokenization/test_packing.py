@@ -1,9 +1,11 @@
 """Sequences of one and two texts, by hand and against the original's loop."""
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
+from bert_tf.errors import InputError
 from bert_tf.tokenization.packing import Packer, truncate_pair
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -38,3 +40,61 @@ def test_truncation_is_that_of_the_original(a, b, most):
     while len(first) + len(second) > most:
         (first if len(first) > len(second) else second).pop()
     assert truncate_pair(a, b, most) == (first, second)
+
+
+# ------------------------------------------------------------------------------ called
+
+CALLED = FullTokenizer(
+    "v", pieces=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c"], max_length=9
+)
+
+
+def test_texts_are_padded_to_the_longest():
+    batch = CALLED(["a b", b"C", ""])
+    expected = {
+        "input_ids": [[2, 4, 5, 3], [2, 6, 3, 0], [2, 3, 0, 0]],
+        "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]],
+        "segment_ids": [[0, 0, 0, 0]] * 3,
+    }
+    assert {name: array.tolist() for name, array in batch.items()} == expected
+    assert {array.dtype for array in batch.values()} == {np.dtype("int32")}
+
+
+def test_pairs():
+    batch = CALLED(iter(["a b", "c"]), iter(["c", ""]))
+    assert batch["input_ids"].tolist() == [[2, 4, 5, 3, 6, 3], [2, 6, 3, 0, 0, 0]]
+    assert batch["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1], [0] * 6]
+    assert CALLED("a", "b")["input_ids"].tolist() == [[2, 4, 3, 5, 3]]
+
+
+def test_lengths_of_a_call():
+    """The tokenizer's own, that of the call, none at all; the longer text of a pair is cut."""
+    long = "a b c " * 9
+    assert CALLED(long)["input_ids"].tolist() == [[2, *[4, 5, 6] * 2, 4, 3]]
+    assert CALLED(long, max_length=6)["input_ids"].tolist() == [[2, 4, 5, 6, 4, 3]]
+    assert CALLED([long], ["c"], max_length=6)["input_ids"].tolist() == [[2, 4, 5, 3, 6, 3]]
+    without = FullTokenizer("v", pieces=list(CALLED.vocab))
+    assert without(long)["input_ids"].shape == (1, 29)
+    assert without([])["input_ids"].shape == (0, 0)
+
+
+def test_a_tokenizer_of_its_own_configuration():
+    again = FullTokenizer(**CALLED.get_config())
+    assert again.get_config() == CALLED.get_config()
+    assert again("a B")["input_ids"].tolist() == CALLED("a B")["input_ids"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [
+        ((["a", 3],), "3 as text 1, counted from 0"),
+        ((["a"], [None]), "None as second text 0"),
+        ((["a", "b"], ["c"]), "2 texts and 1 second texts"),
+        (("a", None, 4), "max_length 4"),
+    ],
+)
+def test_calls_that_cannot_be_answered(arguments, received):
+    with pytest.raises(InputError, match=received):
+        CALLED(*arguments)
+    with pytest.raises(InputError, match=r"without \[CLS\], \[SEP\]"):
+        FullTokenizer("v", pieces=["[UNK]"])("a")

@@ -17,12 +17,7 @@ from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.tokenization import wordpiece
 from bert_tf.tokenization.unicode_table import UNICODE_VERSION
-from bert_tf.tokenization.wordpiece import (
-    FullTokenizer,
-    choose_case,
-    read_vocabulary,
-    vocabulary_sha256,
-)
+from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
 
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
 needs_unicode_14 = pytest.mark.skipif(
@@ -434,30 +429,6 @@ def test_special_tokens_that_are_missing(tokenizers, tmp_path):
     assert "[CLS], [SEP], [MASK]" in caught.value.expected
 
 
-# ---------------------------------------------------------------------------- case
-
-
-@pytest.mark.parametrize(
-    ("name", "lower"),
-    [
-        ("uncased_en_30522", True),
-        ("chinese_21128", True),
-        ("cased_en_28996", False),
-        ("multi_cased_119547", False),
-    ],
-)
-def test_the_released_vocabularies_show_their_case(data_dir, name, lower):
-    file = str(data_dir / f"vocab/{name}.txt")
-    pieces = read_vocabulary(file)
-    assert choose_case(file, pieces, lower) is lower
-    if lower:
-        assert choose_case(file, pieces, None)
-    for other in [False] if lower else [True, None]:
-        with pytest.raises(InputError, match="a vocabulary with") as caught:
-            choose_case(file, pieces, other)
-        assert caught.value.remedy == f"use --{'' if lower else 'no'}do_lower_case"
-
-
 def test_the_hash_of_a_vocabulary_is_that_of_its_pieces(tmp_path):
     plain = write_vocabulary(tmp_path, PIECES)
     expected = hashlib.sha256(pathlib.Path(plain).read_bytes()).hexdigest()
@@ -465,15 +436,3 @@ def test_the_hash_of_a_vocabulary_is_that_of_its_pieces(tmp_path):
     (tmp_path / "windows.txt").write_text("\r\n".join(PIECES), encoding="utf-8")
     assert vocabulary_sha256(read_vocabulary(str(tmp_path / "windows.txt"))) == expected
     assert vocabulary_sha256(PIECES[1:]) != expected
-
-
-@pytest.mark.parametrize("piece", ["Paris", "caf\u00e9", "##\u304c", "\uac00"])
-def test_a_small_vocabulary_with_a_piece_that_lower_casing_loses(piece):
-    """A capital, an accent, a voiced kana, a Hangul syllable: lower-cased text has none of them."""
-    pieces = ["[UNK]", "[MASK]", "the", "##is", "\u4e00"]
-    assert choose_case("v", pieces, None) is True
-    assert choose_case("v", pieces, False) is False  # who says so may know better
-    with pytest.raises(InputError, match=rf"v, which does not show .* {piece!r}"):
-        choose_case("v", [*pieces, piece], None)
-    for lower in (True, False):
-        assert choose_case("v", [*pieces, piece], lower) is lower

@@ -1,0 +1,1 @@
+"""For programs that use Keras: a model with its tokenizer, data and optimizer for `fit`."""

@@ -1,0 +1,153 @@
+"""Tables of texts -> batches for `fit`, from whatever gives its columns by name.
+
+frame = pandas.read_csv("train.csv")            datasets.load_dataset("csv", ...)["train"]
+{"text": [...], "label": [...]}                 [{"text": "...", "label": "..."}, ...]
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+from bert_tf.tokenization.packing import pack_texts
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+LEAST_WIDTH = 32  # of a batch in ids; the next ones are twice as wide: XLA compiles each anew
+
+
+def make_dataset(
+    data: Any,
+    tokenizer: FullTokenizer,
+    *,
+    text: str = "text",
+    text_pair: str | None = None,
+    label: str | None = "label",
+    labels: Sequence[str] | None = None,
+    max_length: int | None = None,
+    batch_size: int = 32,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    """Batches of a table, for `fit`, `evaluate` and `predict`.
+
+    Args:
+      data: a pandas DataFrame, a Dataset of the package datasets, a dict of columns, or a list of
+        dicts, the rows.
+      tokenizer: the model's.
+      text: the column of the texts.
+      text_pair: the column of the second texts; None: there are none.
+      label: the column of the labels; None: batches have no labels, as for `predict`.
+      labels: the names of the classes, in their order (`model.labels`). The column then has names,
+        or numbers of classes from 0. None: it has numbers, and they are taken as they are.
+      max_length: the ids of a row at most; None: the tokenizer's own.
+      batch_size: B, rows of a batch; the last one may have fewer.
+      seed: shuffles the rows, in each epoch otherwise; None: they stay in order.
+
+    Returns:
+      A dataset of (inputs, labels): input_ids, input_mask and segment_ids, int32 [B, S] each, and
+      labels int32 [B], or float32 for numbers with a fraction. S is the least of 32, 64, 128, ...
+      and the greatest length that holds the longest row of the batch.
+
+    Raises:
+      InputError: a column is missing, a text is none, or a label is none of `labels`.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size {batch_size}", "1 or more", "correct it")
+    most = tokenizer.max_length if max_length is None else max_length
+    pairs = None if text_pair is None else _column(data, text_pair)
+    rows = pack_texts(tokenizer, _column(data, text), pairs, most)
+    if not rows:
+        raise InputError("data without rows", "one row or more", "check the data")
+    y = None if label is None else _label_values(_column(data, label), labels, label)
+    ids, segments = map(_ragged, zip(*rows, strict=True))
+    widths = _widths(max(len(row) for row, _ in rows), most)
+
+    def batch_of(numbers: tf.Tensor) -> Any:
+        of_batch = tf.gather(ids, numbers)
+        lengths = of_batch.row_lengths()  # [B]
+        width = tf.gather(widths, tf.searchsorted(widths, [tf.reduce_max(lengths)]))[0]
+        shape = tf.stack([-1, width])
+        inputs = {
+            "input_ids": of_batch.to_tensor(shape=shape),
+            "input_mask": tf.sequence_mask(lengths, width, tf.int32),
+            "segment_ids": tf.gather(segments, numbers).to_tensor(shape=shape),
+        }
+        return inputs if y is None else (inputs, tf.gather(y, numbers))
+
+    numbers = tf.data.Dataset.range(len(rows))
+    if seed is not None:
+        numbers = numbers.shuffle(len(rows), seed=seed)
+    return numbers.batch(batch_size).map(batch_of).prefetch(2)
+
+
+def _column(data: Any, name: str) -> list:
+    """The values of a column."""
+    try:
+        if isinstance(data, list | tuple):
+            return [row[name] for row in data]
+        return list(data[name])
+    except (KeyError, TypeError, IndexError, ValueError):  # datasets has its own choice of them
+        names = getattr(data, "column_names", None) or (data if isinstance(data, Mapping) else ())
+        names = getattr(data, "columns", names)
+        raise InputError(
+            f"data without a column {name!r}: {', '.join(map(str, names)) or type(data).__name__}",
+            "a DataFrame, a Dataset, a dict of columns or a list of dicts, with that column",
+            "name it with text=, text_pair= or label=; of several splits give one",
+        ) from None
+
+
+def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.Tensor:
+    """Numbers of classes int32 [N], or numbers as they are."""
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of several lengths
+        found = np.asarray(values, object)
+    if labels is None:
+        if found.dtype.kind == "f" and np.isfinite(found).all():
+            return tf.constant(found, tf.float32)
+        if found.dtype.kind in "biu":
+            return tf.constant(found, tf.int32)
+        raise _wrong(name, values, "numbers", "name the classes with labels=")
+    numbers = {label: number for number, label in enumerate(labels)}
+    if found.ndim == 1 and found.dtype.kind == "U":
+        return tf.constant(
+            [
+                numbers[v] if v in numbers else _refuse(name, i, v, labels)
+                for i, v in enumerate(found.tolist())
+            ],
+            tf.int32,
+        )
+    if found.ndim != 1 or found.dtype.kind not in "biu":
+        raise _wrong(name, values, "names of classes or their numbers", "correct the column")
+    for row, value in enumerate(found.tolist()):
+        if not 0 <= value < len(labels) or numbers.get(str(value), value) != value:
+            _refuse(name, row, value, labels)
+    return tf.constant(found, tf.int32)
+
+
+def _wrong(name: str, values: list, expected: str, remedy: str) -> InputError:
+    return InputError(f"the column {name!r} with {values[:3]!r:.200}", expected, remedy)
+
+
+def _refuse(name: str, row: int, value: Any, labels: Sequence[str]) -> int:
+    raise InputError(
+        f"{value!r:.80} in row {row} of the column {name!r}, counted from 0",
+        f"one of the labels {', '.join(labels)}; whole numbers are numbers of classes from 0",
+        "correct the label or labels=, or make the column's numbers strings if they are names",
+    )
+
+
+def _ragged(rows: Iterable[list[int]]) -> tf.RaggedTensor:
+    """Lists of ids as int32 [N, (ids)]."""
+    rows = list(rows)
+    values = np.fromiter((i for row in rows for i in row), np.int32)
+    return tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
+
+
+def _widths(longest: int, most: int | None) -> tf.Tensor:
+    """The widths of batches of rows of up to `longest` ids, int64."""
+    widths = [LEAST_WIDTH]
+    while widths[-1] < longest:
+        widths.append(2 * widths[-1])
+    return tf.constant(sorted({min(width, most or width) for width in widths}), tf.int64)

@@ -1,0 +1,190 @@
+"""A path -> a Keras model with its weights, labels and tokenizer.
+
+model, tokenizer = bert_tf.load("uncased_L-12_H-768_A-12")
+outputs = model(tokenizer(["a text"], ["a second one"]))
+
+model = bert_tf.classifier("all-MiniLM-L6-v2", labels=["bad", "good"])
+model.compile("adamw", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+model.fit(bert_tf.make_dataset(frame, model.tokenizer, labels=model.labels, seed=1))
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.checkpoints.loading import (
+    ENCODER,
+    HEAD,
+    config_of,
+    head_of,
+    load_checkpoint,
+    num_classes_of,
+    open_weights,
+    tokenizer_of,
+)
+from bert_tf.checkpoints.metadata import Weights
+from bert_tf.config import HEADS
+from bert_tf.errors import InputError
+from bert_tf.modeling.models import BertModel, make_model
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+WITH_NAMES = ("classification", "multi_label", "token_labels")  # heads of several classes
+DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
+# The weights of each head. Those of the first two are not trained anew for a task.
+_WEIGHTS_OF_HEAD = {
+    "pretraining": "bert/pooler/|cls/",
+    "fill_mask": "cls/",
+    "question_answering": "cls/squad/",
+    "embeddings": ENCODER,
+}
+_MUST_HAVE = ("pretraining", "fill_mask")
+
+
+def load(
+    path: str | os.PathLike,
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> tuple[BertModel, FullTokenizer]:
+    """A model and its tokenizer, from any format that `open_weights` reads.
+
+    Args:
+      path: of a checkpoint, a folder of Hugging Face's, or a .keras file.
+      head: a name in `bert_tf.config.HEADS`; None: the one that is found. A task's head that is
+        not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
+      labels: the names of the classes, in the order of the logits. A head for the same labels is
+        kept, its classes in this order; for others a new one is initialised. None: its own.
+      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them.
+
+    Returns:
+      The model; its `labels` and `tokenizer` are saved with it in a .keras file. The tokenizer cuts
+      to the length that the model's files name (max_seq_length), else to the model's positions.
+
+    Raises:
+      InputError: there is no such model, it lacks a head that predicts tokens, or labels are
+        missing, given twice, or given for a head without classes.
+    """
+    weights = open_weights(path)
+    config = config_of(weights, bert_config_file)
+    tokenizer = tokenizer_of(weights, config, vocab_file, do_lower_case)
+    longest = config.max_position_embeddings
+    tokenizer.max_length = min(weights.metadata.max_seq_length or longest, longest)
+    if (first := tokenizer.inv_vocab[0]) != "[PAD]":
+        logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
+    found = weights.metadata.task or head_of(weights)
+    head = head or found
+    if head not in HEADS:
+        raise InputError(
+            f"the head {head!r}, for {path}" if head else f"{path}, with a head of another kind",
+            f"one of {', '.join(HEADS)}",
+            "choose one with head=",
+        )
+    weights, labels, is_kept = _match_labels(weights, head, found, labels)
+    model = make_model(
+        head,
+        config,
+        num_classes=len(labels) if labels else num_classes_of(weights),
+        num_choices=weights.metadata.num_choices or DEFAULT_CHOICES,
+    )
+    _put_weights(model, weights, head, is_kept)
+    model.labels, model.tokenizer = labels, tokenizer
+    return model, tokenizer
+
+
+def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any) -> BertModel:
+    """A model with one output, logits [B, C] of the labels, to `compile` and `fit`.
+
+    Args:
+      path: as for `load`; the head of a model that has one for the same labels is kept.
+      labels: the names of the C classes, in the order of the logits.
+      **options: bert_config_file, vocab_file and do_lower_case of `load`.
+
+    Returns:
+      A model from the inputs of `BertModel`, such as `model.tokenizer` gives. Its loss is
+      `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, of labels int [B].
+
+    Raises:
+      InputError: as `load`.
+    """
+    model, tokenizer = load(path, head="classification", labels=labels, **options)
+    names = model.labels
+    model = BertModel(model.input, model.output["logits"], name=model.name)
+    model.labels, model.tokenizer = names, tokenizer
+    return model
+
+
+def _put_weights(model: BertModel, weights: Weights, head: str, is_kept: bool) -> None:
+    """Loads the encoder, and the head if that is kept; logs what is new."""
+    own = _WEIGHTS_OF_HEAD.get(head, HEAD)
+    report = load_checkpoint(
+        model,
+        weights,
+        required=f"{ENCODER}|{own}" if is_kept or head in _MUST_HAVE else ENCODER,
+        skip=None if is_kept else HEAD,
+    )
+    if report.missing:
+        logging.warning(
+            "%s: these weights are new, train them before you use the model: %s",
+            *(weights.path, ", ".join(report.missing)),
+        )
+
+
+def _match_labels(
+    weights: Weights, head: str, found: str | None, labels: Sequence[str] | None
+) -> tuple[Weights, tuple[str, ...] | None, bool]:
+    """The weights with their classes in the order of the labels, the labels, is the head kept."""
+    theirs = weights.metadata.labels if head in WITH_NAMES else None
+    # Without a `task` the files do not say which of the heads that look alike it is.
+    is_same = head == found or (
+        weights.metadata.task is None and HEADS[head] == HEADS.get(found) and head != "regression"
+    )
+    if labels is None:
+        if head in WITH_NAMES and not is_same:
+            raise InputError(
+                f"{weights.path} with head={head!r}, of which it has none",
+                "the names of the classes",
+                "add labels=[...]",
+            )
+        return weights, theirs, is_same
+    labels = _checked(labels, head)
+    if not is_same or "output_weights" not in weights.shapes:
+        return weights, labels, False
+    if num_classes_of(weights) != len(labels) or sorted(theirs or labels) != sorted(labels):
+        logging.warning(
+            "%s has a head for %s, which is not taken.",
+            *(weights.path, ", ".join(theirs or [f"{num_classes_of(weights)} classes"])),
+        )
+        return weights, labels, False
+    order = [(theirs or labels).index(label) for label in labels]
+
+    def read(name: str) -> Any:
+        value = weights.read(name)
+        return value[order] if re.match(HEAD, name) else value
+
+    return dataclasses.replace(weights, read=read), labels, True
+
+
+def _checked(labels: Sequence[str], head: str) -> tuple[str, ...]:
+    if head not in WITH_NAMES:
+        raise InputError(
+            f"labels for the head {head!r}, which has no classes",
+            f"labels with the heads {', '.join(WITH_NAMES)}",
+            "leave out one of the two",
+        )
+    is_list = hasattr(labels, "__iter__") and not isinstance(labels, str)
+    names = tuple(labels) if is_list else ()
+    least = 1 if head == "multi_label" else 2
+    if not all(isinstance(n, str) for n in names) or len(set(names)) < max(len(names), least):
+        raise InputError(
+            f"labels={labels!r:.200}",
+            f"{least} or more different names, as a list of strings",
+            "correct labels",
+        )
+    return names

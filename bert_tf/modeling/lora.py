@@ -1,0 +1,100 @@
+"""LoRA: trains two small matrices beside each chosen kernel, and nothing else of the encoder.
+
+    x W    becomes    x (W + alpha / rank * A B)
+
+W [in, out] is frozen, A [in, rank] and B [rank, out] are trained. B begins as 0, so that the model
+first computes what it did before.
+Source: Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models", section 4.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+import keras
+from absl import logging
+
+from bert_tf.errors import InputError
+
+# The dense layers of the encoder: the paths that have each.
+TARGETS = {
+    "query": r"layer_\d+/attention/self/query",
+    "key": r"layer_\d+/attention/self/key",
+    "value": r"layer_\d+/attention/self/value",
+    "attention_output": r"layer_\d+/attention/output/dense",
+    "intermediate": r"layer_\d+/intermediate/dense",
+    "output": r"layer_\d+/output/dense",
+    "pooler": r"pooler/dense",
+}
+_ENCODER = r"(embeddings|layer_\d+|pooler)/"
+
+
+def add_lora(
+    model: keras.Model,
+    rank: int = 8,
+    *,
+    alpha: float | None = None,
+    targets: Sequence[str] = ("query", "value"),
+) -> int:
+    """Freezes the encoder, and trains factors of a low rank beside some of its kernels.
+
+    The heads stay trainable. Call it when the weights are loaded, and before `model.compile`.
+    `model.save` and `bert_tf.save_weights` write the merged kernels, W + alpha / rank * A B, under
+    their own names: what is saved is a model without LoRA, as large as before.
+
+    Args:
+      model: a model of this package; it is changed.
+      rank: columns of A.
+      alpha: scale of the product, divided by the rank; default: the rank.
+      targets: of `TARGETS`, by default as in the paper.
+
+    Returns:
+      The number of weights that are trained now.
+
+    Raises:
+      InputError: the rank or a target is none, or the model has LoRA already or no encoder of ours.
+    """
+    chosen = _choose(model, rank, targets)
+    for layer in model._flatten_layers():
+        if re.match(_ENCODER, f"{layer.path}/"):
+            layer.trainable = True  # a frozen layer's variables are not trained, whatever they are
+    for variable in model.weights:
+        if re.match(_ENCODER, variable.path):
+            variable.trainable = False
+    for layer in chosen:
+        layer.enable_lora(rank, lora_alpha=alpha)
+    # Compiled before, they would go on without the factors.
+    model.train_function = model.test_function = model.predict_function = None
+    trained = sum(map(_size, model.trainable_variables))
+    logging.info(
+        "LoRA of rank %d beside %d kernels: %s of %s weights are trained.",
+        *(rank, len(chosen), f"{trained:,}", f"{sum(map(_size, model.weights)):,}"),
+    )
+    return trained
+
+
+def _size(variable: keras.Variable) -> int:
+    return math.prod(variable.shape)
+
+
+def _choose(model: keras.Model, rank: int, targets: Sequence[str]) -> list[keras.layers.Dense]:
+    """The dense layers of the targets; checks all that `add_lora` is given."""
+    names = ", ".join(TARGETS)
+    if isinstance(targets, str) or not targets or not set(targets) <= TARGETS.keys():
+        raise InputError(f"targets {targets!r}", f"a list of {names}", "correct the list")
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise InputError(f"rank {rank!r}", "a whole number, 1 or more", "8 is usual")
+    layers = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dense)]
+    if any(layer.lora_enabled for layer in layers):
+        raise InputError(
+            f"{model.name}, which has LoRA already", "a model without", "call add_lora once"
+        )
+    patterns = "|".join(TARGETS[name] for name in targets)
+    chosen = [layer for layer in layers if re.fullmatch(patterns, layer.path)]
+    if not chosen:
+        raise InputError(
+            f"{model.name}, a model without a BERT encoder",
+            "a model of bert_tf",
+            "make it with bert_tf.load or bert_tf.classifier",
+        )
+    return chosen

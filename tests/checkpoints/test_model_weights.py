@@ -1,0 +1,59 @@
+"""The weights of models that are not what `bert_tf.modeling` made: quantized, or with more."""
+
+import keras
+import model_files
+import pytest
+import small
+
+from bert_tf import FullTokenizer
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.model_weights import weights_of
+from bert_tf.checkpoints.saving import save_weights
+from bert_tf.errors import InputError
+from bert_tf.modeling import models
+
+
+def token_model() -> keras.Model:
+    return models.token_model(small.CONFIG, num_classes=model_files.NUM_CLASSES)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_a_quantized_model_is_refused(tmp_path):
+    model = token_model()
+    model.quantize("int8")
+    model.save(str(tmp_path / "model.keras"))
+    count = f"{6 * small.CONFIG.num_hidden_layers + 1} layers are quantized"
+    with pytest.raises(InputError, match=count):
+        save_weights(f"{tmp_path}/a", model, to_format="bert_tf")
+    with pytest.raises(InputError, match=count):
+        open_weights(f"{tmp_path}/model.keras")
+    tensors = model_files.tensors_of("classifier")
+    with pytest.raises(InputError, match=count):
+        load_checkpoint(model, model_files.weights_of(tensors))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
+
+
+def test_a_model_with_its_tokenizer_and_labels(tmp_path):
+    model = token_model()
+    model.tokenizer = FullTokenizer("v", False, pieces=model_files.PIECES)
+    model.labels = ["O", "B-PER", "I-PER"]
+    path = save_weights(f"{tmp_path}/a", model, to_format="hugging_face")
+    weights = open_weights(path)
+    assert weights.pieces == model_files.PIECES
+    assert weights.metadata.labels == ("O", "B-PER", "I-PER")
+    assert weights.metadata.do_lower_case is False
+    assert weights.metadata.architecture == "BertForTokenClassification"
+    assert weights.config == small.CONFIG
+
+
+def test_a_model_without():
+    weights = weights_of(models.bert_encoder(small.CONFIG))
+    assert (weights.pieces, weights.vocab_file) == (None, None)
+    assert set(weights.metadata.known()) == set()
+
+
+def test_a_model_of_others():
+    inputs = keras.Input((3,))
+    other = keras.Model(inputs, keras.layers.Dense(2, name="stranger")(inputs))
+    with pytest.raises(InputError, match=r"a model of the layers .*stranger"):
+        weights_of(other)

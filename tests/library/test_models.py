@@ -1,0 +1,227 @@
+"""`load` and `classifier`: models with weights, labels and tokenizer, in everything Keras does."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import model_files
+import numpy as np
+import pytest
+import reference
+import small
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.config import HEADS
+from bert_tf.errors import InputError
+from bert_tf.modeling.models import make_model
+
+TENSORS = {kind: model_files.tensors_of(kind) for kind in model_files.KINDS}
+LABELS = ["bad", "so so", "good"]  # as many as model_files.NUM_CLASSES
+TEXTS, PAIRS = ["w0 w3 w1", "w2"], ["w7", "w4 w9"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    """A released checkpoint, and folders of Hugging Face's with a head."""
+    root = tmp_path_factory.mktemp("models")
+    files = {"vocab.txt": "".join(f"{piece}\n" for piece in model_files.PIECES)}
+    config = model_files.hugging_face_config(
+        architectures=["BertForSequenceClassification"],
+        id2label=dict(enumerate(LABELS)),
+        problem_type="single_label_classification",
+    )
+    for kind, changes in {"classifier": {}, "nameless": {"id2label": None}}.items():
+        tensors = model_files.state_dict(TENSORS["classifier"])
+        values = {k: v for k, v in (config | changes).items() if v is not None}
+        model_files.write_hugging_face(root / kind, tensors, config=values, files=files)
+    for kind in ("pretraining", "span"):
+        model_files.write_tf1(root / kind, TENSORS[kind])
+    model_files.write_tf1(
+        root / "encoder", {n: v for n, v in TENSORS["span"].items() if n.startswith("bert/")}
+    )
+    return {path.name: str(path) for path in root.iterdir()}
+
+
+def compiled(model, **options):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = bert_tf.make_optimizer(6, learning_rate=1e-3)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
+    return model
+
+
+def rows(count: int = 12) -> dict:
+    rng = np.random.default_rng(7)
+    texts = [" ".join(f"w{i}" for i in rng.integers(0, 30, n)) for n in rng.integers(1, 9, count)]
+    return {"text": texts, "label": [LABELS[i] for i in rng.integers(0, 3, count)]}
+
+
+# ---------------------------------------------------------------------------- what is loaded
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [("classifier", "classification"), ("pretraining", "pretraining"),
+     ("span", "question_answering"), ("encoder", "embeddings")],
+)  # fmt: skip
+def test_the_head_that_is_found(folders, kind, head):
+    model, tokenizer = bert_tf.load(folders[kind])
+    batch = tokenizer(TEXTS, PAIRS)
+    outputs = model(batch)
+    assert set(outputs) == set(make_model(head, small.CONFIG).output)
+    assert model.tokenizer is tokenizer
+    assert tokenizer.max_length == small.CONFIG.max_position_embeddings
+    assert model.labels == (tuple(LABELS) if kind == "classifier" else None)
+    for variable in model.trainable_variables:
+        name = checkpoint_name(variable)
+        np.testing.assert_array_equal(variable, TENSORS.get(kind, TENSORS["span"])[name])
+    if kind == "pretraining":  # predictions for every position
+        expected = reference.pretraining_outputs(
+            TENSORS[kind],
+            small.CONFIG,
+            batch | {"masked_lm_positions": np.array([[*range(7)]] * 2)},
+        )
+        small.close(outputs["masked_lm_logits"], expected["masked_lm_logits"], 1e-4)
+
+
+def test_every_head_can_be_asked_for(folders):
+    for head in HEADS.keys() - {"multiple_choice"}:
+        names = LABELS if head in ("classification", "multi_label", "token_labels") else None
+        model, tokenizer = bert_tf.load(folders["pretraining"], head=head, labels=names)
+        assert model(tokenizer(TEXTS)).keys() == model.output.keys()
+    model, tokenizer = bert_tf.load(folders["encoder"], head="multiple_choice")
+    choices = {name: x.reshape(1, 4, -1) for name, x in tokenizer(TEXTS * 2).items()}
+    assert model(choices)["logits"].shape == (1, 4)
+
+
+def test_a_head_for_the_same_labels_is_kept_in_the_order_asked_for(folders):
+    first = bert_tf.classifier(folders["classifier"], labels=LABELS)
+    other = bert_tf.classifier(folders["classifier"], labels=["good", "bad", "so so"])
+    assert (first.labels, other.labels) == (("bad", "so so", "good"), ("good", "bad", "so so"))
+    batch = first.tokenizer(TEXTS)
+    logits = np.array(first(batch))
+    assert logits.shape == (2, 3)
+    np.testing.assert_allclose(np.array(other(batch)), logits[:, [2, 0, 1]], atol=1e-6)
+    nameless = bert_tf.classifier(folders["nameless"], labels=["x", "y", "z"])
+    np.testing.assert_array_equal(nameless(batch), logits)
+
+
+@pytest.mark.parametrize("labels", [["bad", "good"], ["bad", "so so", "fine"]])
+def test_a_head_for_other_labels_is_new(folders, labels):
+    keras.utils.set_random_seed(3)
+    model = bert_tf.classifier(folders["classifier"], labels=labels)
+    weights = {checkpoint_name(v): np.array(v) for v in model.trainable_variables}
+    assert not weights["output_bias"].any()
+    assert np.abs(weights["output_weights"]).max() <= 0.04
+    name = "bert/pooler/dense/kernel"
+    np.testing.assert_array_equal(weights[name], TENSORS["classifier"][name])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "received"),
+    [
+        ("encoder", {"head": "classification"}, "of which it has none"),
+        ("encoder", {"head": "fill_mask"}, "without a masked-LM head"),
+        ("span", {"head": "pretraining"}, "without a (masked-LM|next-sentence) head"),
+        ("encoder", {"head": "tagging"}, "the head 'tagging'"),
+        ("span", {"labels": LABELS}, "'question_answering', which has no classes"),
+        ("encoder", {"head": "classification", "labels": "bad"}, "labels='bad'"),
+        ("encoder", {"head": "classification", "labels": ["a", "a", "b"]}, "labels=.'a'"),
+        ("encoder", {"head": "classification", "labels": 2}, "labels=2"),
+        ("encoder", {"head": "token_labels", "labels": ["a"]}, "labels=.'a'"),
+    ],
+)
+def test_what_cannot_be_loaded(folders, kind, options, received):
+    with pytest.raises(InputError, match=received):
+        bert_tf.load(folders[kind], **options)
+
+
+# ---------------------------------------------------------------------------- Keras
+
+
+def test_fit_evaluate_predict(folders):
+    keras.utils.set_random_seed(5)
+    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), jit_compile=False)
+    options = {"labels": model.labels, "batch_size": 4}
+    data = bert_tf.make_dataset(rows(), model.tokenizer, seed=2, **options)
+    losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
+    data = bert_tf.make_dataset(rows(), model.tokenizer, **options)
+    assert model.evaluate(data, verbose=0, return_dict=True)["loss"] < losses[0]
+    logits = model.predict(data, verbose=0)
+    assert logits.shape == (12, 3)
+    np.testing.assert_allclose(model(model.tokenizer(rows()["text"])), logits, atol=1e-5)
+
+
+FRESH = """
+import bert_tf, keras, json, numpy, sys
+model = keras.models.load_model(sys.argv[1])
+logits = numpy.array(model(model.tokenizer(["w0 w3 w1", "w2"])))
+print(json.dumps([model.labels, logits.tolist(), type(model.optimizer).__name__]))
+"""
+
+
+def test_a_keras_file_in_a_fresh_process(folders, tmp_path):
+    """The one import is enough; labels, tokenizer and the optimizer's class are there."""
+    model = compiled(bert_tf.classifier(folders["classifier"], labels=LABELS))
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    expected = np.array(model(model.tokenizer(TEXTS)))
+    command = [sys.executable, "-c", FRESH, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    labels, logits, optimizer = json.loads(done.stdout.splitlines()[-1])
+    assert (labels, optimizer) == (LABELS, "AdamWeightDecay")
+    np.testing.assert_array_equal(np.float32(logits), expected)
+    again, tokenizer = bert_tf.load(path)  # vocabulary, case and labels are read from the file
+    assert (again.labels, tokenizer.vocab) == (tuple(LABELS), model.tokenizer.vocab)
+    np.testing.assert_allclose(again(tokenizer(TEXTS))["logits"], expected, atol=1e-6)
+
+
+def test_clone_export_and_parts(folders, tmp_path):
+    model = bert_tf.classifier(folders["classifier"], labels=LABELS)
+    batch = model.tokenizer(TEXTS)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone(batch["input_ids"]), model(batch))
+    model.export(str(tmp_path / "saved"), verbose=False)
+    saved = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(saved.serve(batch), model(batch), atol=1e-5)
+    encoder, _ = bert_tf.load(folders["encoder"])
+    ids = keras.Input((None,), dtype="int32")
+    whole = keras.Model(ids, keras.layers.Dense(5)(encoder(ids)["pooled_output"]))
+    assert whole(batch["input_ids"]).shape == (2, 5)
+
+
+def test_mixed_precision(folders):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = compiled(bert_tf.classifier(folders["classifier"], labels=LABELS))
+    finally:
+        keras.config.set_dtype_policy(before)
+    batch = model.tokenizer(TEXTS)
+    expected = bert_tf.classifier(folders["classifier"], labels=LABELS)(batch)
+    logits = model(batch)
+    assert logits.dtype == "float32"
+    assert 0 < np.abs(logits - expected).max() < 0.3
+
+
+def test_two_replicas(folders, two_replicas):
+    """One step of `fit` on two devices is that on one, without dropout and clipping."""
+
+    def trained(strategy):
+        with strategy.scope():
+            model = bert_tf.classifier(folders["classifier"], labels=LABELS)
+            for layer in model._flatten_layers():
+                layer.rate = 0.0
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
+        data = bert_tf.make_dataset(rows(), model.tokenizer, labels=LABELS, batch_size=12)
+        model.fit(data, verbose=0, shuffle=False)
+        return np.array(model.get_weights()[0])
+
+    one = trained(tf.distribute.OneDeviceStrategy("CPU:0"))
+    np.testing.assert_allclose(trained(two_replicas), one, atol=1e-6)
+    assert np.abs(one - TENSORS["classifier"]["bert/embeddings/word_embeddings"]).max() > 1e-4
