@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+from absl import logging
 
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
@@ -58,16 +59,12 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
         )
     _refuse_quantized(model, "its weights as floating-point numbers, as they are trained")
     tensors = _tensors(model)
-    found = found or _belongings(model)
-    metadata = found["metadata"]
-    if metadata.architecture is None:
-        metadata = dataclasses.replace(metadata, architecture=_ARCHITECTURES.get(model.name))
     return Weights(
         path=path,
         format="keras",
         shapes={name: shape for name, (shape, _) in tensors.items()},
         read=lambda name: keras.ops.convert_to_numpy(tensors[name][1]()),
-        **found | {"config": encoder[0].config, "metadata": metadata},
+        **_belongings(model, path, found) | {"config": encoder[0].config},
     )
 
 
@@ -88,16 +85,22 @@ def _value(variable: keras.Variable) -> Any:
     return variable.value
 
 
-def _belongings(model: keras.Model) -> dict[str, Any]:
-    """Vocabulary and metadata of a model that carries its tokenizer and labels."""
-    tokenizer, labels = getattr(model, "tokenizer", None), getattr(model, "labels", None)
-    metadata = ModelMetadata(
-        do_lower_case=tokenizer and tokenizer.do_lower_case, labels=labels and tuple(labels)
-    )
-    if tokenizer is None:
-        return {"metadata": metadata}
-    pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
-    return {"metadata": metadata, "pieces": pieces, "vocab_file": tokenizer.vocab_file}
+def _belongings(model: keras.Model, path: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Vocabulary and metadata: what is found beside a model, else what it carries itself."""
+    metadata, tokenizer = found.get("metadata", ModelMetadata()), getattr(model, "tokenizer", None)
+    labels = getattr(model, "labels", None)
+    own = {"architecture": _ARCHITECTURES.get(model.name), "labels": labels and tuple(labels)}
+    if tokenizer is not None and found.get("pieces") is None:
+        pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
+        found = {**found, "pieces": pieces, "vocab_file": path}
+        own["do_lower_case"] = tokenizer.do_lower_case
+        if tokenizer.never_split:
+            logging.warning(
+                "%s: that %s are never split is known to this tokenizer alone; give them to the "
+                "tokenizers that the model is used with.",
+                *(path, ", ".join(tokenizer.never_split)),
+            )
+    return {**found, "metadata": dataclasses.replace(metadata, **own | metadata.known())}
 
 
 def _layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:
