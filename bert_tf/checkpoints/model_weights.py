@@ -2,16 +2,18 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+from absl import logging
 
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
 from bert_tf.modeling.layers import Embeddings
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 _ARCHITECTURES = {  # by the model's name, where no name of a weight shows it
     "bert_choice": HEADS["multiple_choice"],
@@ -57,17 +59,14 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
             "give a checkpoint of another format; other Keras libraries' files are not read",
         )
     _refuse_quantized(model, "its weights as floating-point numbers, as they are trained")
-    tensors = _tensors(model)
-    own = _belongings(model, longest=encoder[0].config.max_position_embeddings)
-    found = {name: value for name, value in found.items() if value is not None}
-    beside = found.get("metadata", ModelMetadata())
-    metadata = dataclasses.replace(own["metadata"], **beside.known())
+    tensors, config = _tensors(model), encoder[0].config
+    own = _belongings(model, path, found, longest=config.max_position_embeddings)
     return Weights(
         path=path,
         format="keras",
         shapes={name: shape for name, (shape, _) in tensors.items()},
         read=lambda name: keras.ops.convert_to_numpy(tensors[name][1]()),
-        **own | found | {"config": encoder[0].config, "metadata": metadata},
+        **own | {"config": config},
     )
 
 
@@ -88,21 +87,31 @@ def _value(variable: keras.Variable) -> Any:
     return variable.value
 
 
-def _belongings(model: keras.Model, *, longest: int) -> dict[str, Any]:
-    """Vocabulary and metadata of a model that may carry its tokenizer and labels."""
-    tokenizer, labels = getattr(model, "tokenizer", None), getattr(model, "labels", None)
-    metadata = ModelMetadata(
-        architecture=_ARCHITECTURES.get(model.name), labels=labels and tuple(labels)
-    )
-    if tokenizer is None:
-        return {"metadata": metadata}
-    metadata = dataclasses.replace(
-        metadata,
-        do_lower_case=tokenizer.do_lower_case,
-        max_seq_length=None if tokenizer.max_length == longest else tokenizer.max_length,
-    )
-    pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
-    return {"metadata": metadata, "pieces": pieces, "vocab_file": tokenizer.vocab_file}
+def _belongings(
+    model: keras.Model, path: str, found: Mapping[str, Any], *, longest: int
+) -> dict[str, Any]:
+    """Vocabulary and metadata: what is found beside a model, else what it carries itself."""
+    found = {name: value for name, value in found.items() if value is not None}
+    metadata, tokenizer = found.get("metadata", ModelMetadata()), getattr(model, "tokenizer", None)
+    labels = getattr(model, "labels", None)
+    own = {"architecture": _ARCHITECTURES.get(model.name), "labels": labels and tuple(labels)}
+    if tokenizer is not None:
+        own["do_lower_case"] = tokenizer.do_lower_case
+        own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
+        if "pieces" not in found:
+            pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
+            found |= {"pieces": pieces, "vocab_file": path}
+            _report_never_split(tokenizer, path)
+    return {**found, "metadata": dataclasses.replace(metadata, **own | metadata.known())}
+
+
+def _report_never_split(tokenizer: FullTokenizer, path: str) -> None:
+    if tokenizer.never_split:
+        logging.warning(
+            "%s: that %s are never split is known to this tokenizer alone; give them to the "
+            "tokenizers that the model is used with.",
+            *(path, ", ".join(tokenizer.never_split)),
+        )
 
 
 def _layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:

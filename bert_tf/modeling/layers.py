@@ -49,12 +49,6 @@ class _Dense(keras.layers.Dense):
         rows = ops.reshape(x, (-1, x.shape[-1]))
         return ops.reshape(product(rows), (*shape[:-1], self.units))
 
-    def build(self, x_shape):
-        """Makes kernel and bias, of whole numbers if the layer was quantized when it was saved."""
-        if isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap):
-            self._dtype_policy = self.dtype_policy[self.path]  # the setter would change the map
-        super().build(x_shape)
-
     def quantize(self, mode=None, type_check=True, config=None):
         """As Keras's own, which would refuse a subclass."""
         super().quantize(mode, type_check=False, config=config)
@@ -102,15 +96,35 @@ class BertLayer(keras.layers.Layer):
         return Dropout(rate, dtype=self.dtype_policy, name="dropout")
 
     def get_config(self):
-        """The constructor's arguments; the dtype says which layers inside are quantized."""
+        """The constructor's arguments, and of which kind the dense layers inside are if quantized.
+
+        Keras saves the configuration of the outermost layer alone.
+        """
         config = {**super().get_config(), "config": self.config.to_dict()}
-        inside = self._flatten_layers(include_self=False)
-        quantized = {x.path: x.dtype_policy for x in inside if x.quantization_mode is not None}
-        if quantized:
-            default = getattr(self.dtype_policy, "default_policy", self.dtype_policy)
-            policies = keras.dtype_policies.DTypePolicyMap(default.name, quantized)
-            config["dtype"] = keras.dtype_policies.serialize(policies)
+        dense = self._dense_layers()
+        if any(layer.quantization_mode is not None for layer in dense):
+            config["dense"] = [
+                {
+                    "dtype": keras.dtype_policies.serialize(layer.dtype_policy),
+                    "quantization": keras.saving.serialize_keras_object(layer.quantization_config),
+                }
+                for layer in dense
+            ]
         return config
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer of what `get_config` gave."""
+        config = dict(config)
+        kinds = config.pop("dense", None)
+        layer = super().from_config(config)
+        for dense, kind in zip(layer._dense_layers(), kinds, strict=True) if kinds else ():
+            dense.dtype_policy = keras.dtype_policies.deserialize(kind["dtype"])
+            dense.quantization_config = keras.saving.deserialize_keras_object(kind["quantization"])
+        return layer
+
+    def _dense_layers(self) -> list[_Dense]:
+        return [layer for layer in self._flatten_layers() if isinstance(layer, _Dense)]
 
     def compute_output_shape(self, x_shape, *_):
         """The shape of the first input, with D at its end."""

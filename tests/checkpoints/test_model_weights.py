@@ -46,6 +46,14 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
     assert weights.config == small.CONFIG
 
 
+def test_pieces_that_are_never_split_are_not_written(caplog):
+    model = token_model()
+    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
+    caplog.set_level("WARNING")
+    assert weights_of(model).pieces == model_files.PIECES
+    assert r"that [MASK], w7 are never split" in caplog.text
+
+
 def test_a_model_without():
     weights = weights_of(models.bert_encoder(small.CONFIG))
     assert (weights.pieces, weights.vocab_file) == (None, None)
