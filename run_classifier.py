@@ -139,6 +139,7 @@ from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.task import Split, Task
+from bert_tf.training.logging import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:
@@ -289,6 +290,7 @@ def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
         results |= {f"{name}{ending}": value for name, value in found.items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
     write_eval_results(FLAGS.output_dir, results)
+    write_final_evaluation(FLAGS.output_dir, results)
 
 
 def predict(run: Run, data: SplitData) -> None:

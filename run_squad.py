@@ -121,6 +121,7 @@ from bert_tf.squad.windows import (
     write_windows,
 )
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
+from bert_tf.training.logging import write_final_evaluation
 from bert_tf.training.trainer import Trainer
 
 AS_TRAINED = ("max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative")
@@ -367,6 +368,8 @@ def evaluate(
     results = thresholds.scores(questions, predictions, null_score_diff_threshold=threshold)
     results["global_step"] = step
     write_eval_results(FLAGS.output_dir, results)
+    main_ones = thresholds.main_scores(results)
+    write_final_evaluation(FLAGS.output_dir, {"global_step": step, **main_ones})
     best = thresholds.threshold_to_keep(questions, predictions, results)
     if best is not None:
         files.store_threshold(FLAGS.output_dir, best)

@@ -61,6 +61,19 @@ class TrainingLog:
         self._last_time = time.monotonic()
 
 
+def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> None:
+    """Writes the scores after training as summaries beside those of evaluations on the way.
+
+    Args:
+      output_dir: the folder of the run.
+      results: as in eval_results.txt, with the global_step at which they belong.
+    """
+    writer = _summary_writer(tf.io.gfile.join(output_dir, "eval"))
+    scores = {name: value for name, value in results.items() if name != "global_step"}
+    _write_scalars(writer, int(results["global_step"]), scores)
+    writer.close()
+
+
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
     writes = cluster.is_chief()
     return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()

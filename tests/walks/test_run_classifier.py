@@ -29,6 +29,7 @@ from walking import (
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
+from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 ROWS = {"train": 60, "dev": 21, "test": 13}
@@ -116,6 +117,8 @@ def test_it_learns_and_says_so(trained):
     assert len(rows) == ROWS["dev"]
     right = [row["prediction"] == row["label"] for row in rows]
     assert np.mean(right) == pytest.approx(results["eval_accuracy"])
+    drawn = read_curves(str(trained))["eval/eval_accuracy"]
+    assert drawn == {200: pytest.approx(results["eval_accuracy"])}
 
 
 def test_every_row_is_predicted_in_order(trained):

@@ -15,6 +15,7 @@ from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
 from bert_tf.squad.evaluation import evaluate
+from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 
@@ -110,6 +111,11 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     assert results["best_exact"] >= results["exact"]
     assert results["best_f1"] >= results["f1"]
     assert results["null_score_diff_threshold"] == 0.0
+    curves = read_curves(str(tmp_path))
+    drawn = {name[5:]: curve for name, curve in curves.items() if name.startswith("eval/")}
+    assert drawn.keys() == {"exact", "f1", "best_exact", "best_f1"}
+    for name, curve in drawn.items():
+        assert curve == {10: pytest.approx(results[name])}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert all(f'"id":"{qas_id}"' in page for qas_id in ids)
     assert f"<dt>best_f1</dt><dd>{results['best_f1']:,.3f}</dd>" in page
