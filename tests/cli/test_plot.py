@@ -40,12 +40,12 @@ def test_the_pictures(tmp_path):
         with pytest.raises(InputError, match="no summaries"):
             plot(output_dir=run, picture=tmp_path / "none.png")
         widths = []
-        for results in ({}, {"global_step": 1, "exact": 50.0, "f1": 62.5}):
+        for step, results in ((2, {}), (3, {"global_step": 3, "exact": 50.0, "f1": 62.5})):
             log.add({"loss": 2.0}, 1)
-            log.write(1, learning_rate=0.5)
+            log.write(step, learning_rate=0.5)
             if results:
                 write_final_evaluation(str(run), results)
-            picture = tmp_path / f"{len(results)}.png"
+            picture = tmp_path / f"{step}.png"
             plot(output_dir=run, picture=picture)
             widths.append(int.from_bytes(picture.read_bytes()[16:20]))
     assert not (tmp_path / "none.png").exists()
