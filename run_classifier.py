@@ -49,19 +49,7 @@ def define_flags() -> None:
     shared_flags.define_count(
         "num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ..."
     )
-    with shared_flags.recorded_in_checkpoints():
-        shared_flags.define_count(
-            "eval_steps",
-            0,
-            "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
-            least=0,
-        )
-        shared_flags.define_count(
-            "early_stopping",
-            0,
-            "Stop after so many evaluations without a better one; 0: never.",
-            least=0,
-        )
+    shared_flags.define_best_checkpoint()
     for name, default, text in (
         ("text_a_column", "text_a", "the text"),
         ("text_b_column", None, "a second text"),
@@ -97,8 +85,7 @@ def check_flags(words: Sequence[str]) -> None:
             "one of them",
             "give the folder of the files, or the name of a dataset",
         )
-    shared_flags.require("eval_steps", "do_train", "do_eval")
-    shared_flags.require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")
+    shared_flags.check_best_checkpoint()
     if (len(shared_flags.learning_rates()) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
         raise InputError(
             "several trials without --do_eval",
