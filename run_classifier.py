@@ -50,6 +50,15 @@ def define_flags() -> None:
         "num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ..."
     )
     shared_flags.define_best_checkpoint()
+    with shared_flags.recorded_in_checkpoints():
+        shared_flags.define_count(
+            "doc_stride",
+            0,
+            "Read texts longer than --max_seq_length whole, in windows: tokens from the start of a "
+            "window to the start of the next. A text's logits are the mean over its windows, each "
+            "of which is an example in training. 0: cut long texts, as the original does.",
+            least=0,
+        )
     for name, default, text in (
         ("text_a_column", "text_a", "the text"),
         ("text_b_column", None, "a second text"),
@@ -102,6 +111,8 @@ def check_task_flags(task_name: str) -> None:
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
+    if task_name not in FORMATS and not registry.get_task(task_name).takes_windows:
+        others.append("doc_stride")
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
     source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
     for name in others:
@@ -154,6 +165,7 @@ def main(_: Sequence[str]) -> None:
             from_flags.of_flags(BatchingConfig),
             output_dir=FLAGS.output_dir,
             step_config=from_flags.step_config(),
+            doc_stride=FLAGS.doc_stride,
         )
         tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
         if FLAGS.do_train:

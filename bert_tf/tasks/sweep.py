@@ -118,7 +118,8 @@ class Sweep:
     def settings_of(self, trial: Trial) -> dict[str, Any]:
         """The settings that affect a trial's weights: the command's, the data's and its own."""
         selects = self.config.intervals.eval_steps or self.config.is_grid
-        steps = self.config.schedule.num_train_steps(len(self.train.examples))
+        examples = self.train.files if self.run.doc_stride else self.train.examples
+        steps = self.config.schedule.num_train_steps(len(examples))
         return {
             **self.config.run_settings,
             "task_name": self.run.task.name,

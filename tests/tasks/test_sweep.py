@@ -23,7 +23,7 @@ class Run:
         self.task = get_task("rte")
         self.model = types.SimpleNamespace(source=types.SimpleNamespace(path="begun/with"))
         self.trainer, self.accuracies, self.step = self, [*accuracies], 0
-        self.files_written = []
+        self.files_written, self.doc_stride = [], 0
 
     def prepare(self, data):
         return data
@@ -80,6 +80,14 @@ def test_settings_of_a_trial(tmp_path):
         "task_name": "rte",
         "init_checkpoint": "begun/with",
     }
+
+
+def test_windows_count_as_training_examples(tmp_path):
+    """70 records of 64 examples, in batches of 8, three times."""
+    run = Run(tmp_path)
+    run.doc_stride = 5
+    found = make_sweep(run).settings_of(Trial(3e-5, 5, str(tmp_path)))
+    assert found["num_train_steps"] == 26
 
 
 @pytest.mark.parametrize(
