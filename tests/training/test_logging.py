@@ -66,6 +66,12 @@ def test_the_final_evaluation_is_one_more_point(tmp_path):
     }
 
 
+def test_a_final_evaluation_that_cannot_be_written(tmp_path):
+    (tmp_path / "eval").write_text("a file")
+    with pytest.raises(InputError, match=f"{tmp_path}/eval, which cannot be written"):
+        write_final_evaluation(str(tmp_path), {"global_step": 9, "loss": 1.5})
+
+
 def test_the_line(tmp_path, clock, caplog):
     run = TrainingLog(str(tmp_path), 8, 4000, step=0)
     run.add({"loss": 7.0, "masked_lm_loss": 6.25, "next_sentence_loss": 0.75}, 10)
