@@ -49,17 +49,14 @@ def define_flags() -> None:
     shared_flags.define_count(
         "num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ..."
     )
+    shared_flags.define_best_checkpoint()
     with shared_flags.recorded_in_checkpoints():
         shared_flags.define_count(
-            "eval_steps",
+            "doc_stride",
             0,
-            "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
-            least=0,
-        )
-        shared_flags.define_count(
-            "early_stopping",
-            0,
-            "Stop after so many evaluations without a better one; 0: never.",
+            "Read texts longer than --max_seq_length whole, in windows: tokens from the start of a "
+            "window to the start of the next. A text's logits are the mean over its windows, each "
+            "of which is an example in training. 0: cut long texts, as the original does.",
             least=0,
         )
     for name, default, text in (
@@ -97,8 +94,7 @@ def check_flags(words: Sequence[str]) -> None:
             "one of them",
             "give the folder of the files, or the name of a dataset",
         )
-    shared_flags.require("eval_steps", "do_train", "do_eval")
-    shared_flags.require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")
+    shared_flags.check_best_checkpoint()
     if (len(shared_flags.learning_rates()) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
         raise InputError(
             "several trials without --do_eval",
@@ -115,6 +111,8 @@ def check_task_flags(task_name: str) -> None:
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
+    if task_name not in FORMATS and not registry.get_task(task_name).takes_windows:
+        others.append("doc_stride")
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
     source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
     for name in others:
@@ -139,6 +137,7 @@ from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.task import Split, Task
+from bert_tf.training.logging import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:
@@ -166,6 +165,7 @@ def main(_: Sequence[str]) -> None:
             from_flags.of_flags(BatchingConfig),
             output_dir=FLAGS.output_dir,
             step_config=from_flags.step_config(),
+            doc_stride=FLAGS.doc_stride,
         )
         tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
         if FLAGS.do_train:
@@ -289,6 +289,7 @@ def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
         results |= {f"{name}{ending}": value for name, value in found.items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
     write_eval_results(FLAGS.output_dir, results)
+    write_final_evaluation(FLAGS.output_dir, results)
 
 
 def predict(run: Run, data: SplitData) -> None:

@@ -125,6 +125,7 @@ from bert_tf.modeling.losses import PretrainingObjective
 from bert_tf.tokenization.case import refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
 from bert_tf.training import optimization
+from bert_tf.training.logging import write_final_evaluation
 from bert_tf.training.trainer import Trainer
 
 
@@ -381,7 +382,9 @@ def train(
 def evaluate(trainer: Trainer, batches: LaneBatches, folder: tf1.CheckpointFolder) -> None:
     """eval_results.txt: losses and accuracies of the latest checkpoint."""
     step = trainer.restore(folder, {})
-    write_eval_results(FLAGS.output_dir, {"global_step": step, **trainer.evaluate(batches)})
+    results = {"global_step": step, **trainer.evaluate(batches)}
+    write_eval_results(FLAGS.output_dir, results)
+    write_final_evaluation(FLAGS.output_dir, results)
 
 
 def export(

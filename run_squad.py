@@ -36,6 +36,7 @@ def define_flags() -> None:
     flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
     flags.DEFINE_bool("do_eval", False, "Score the answers, as the official scripts do.")
     flags.DEFINE_bool("report", False, "Write report.html, a page to look at the answers.")
+    shared_flags.define_best_checkpoint()
     with shared_flags.recorded_in_checkpoints():
         shared_flags.define_number("learning_rate", 5e-5, "The peak learning rate, above 0.")
         shared_flags.define_count(
@@ -71,6 +72,7 @@ def check_flags(words: Sequence[str]) -> None:
     evaluate = "add --do_predict, or give a file of answers to bert-tf evaluate-squad"
     shared_flags.require("do_eval", "do_predict", remedy=evaluate)
     shared_flags.require("report", "do_predict", remedy=evaluate)
+    shared_flags.check_best_checkpoint()
     files_of = {"do_train": "train_file", "do_predict": "predict_file"}
     if not FLAGS.tfds_name:
         for do, file in files_of.items():
@@ -102,17 +104,17 @@ from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
-from bert_tf.files import digest_of, locked, write_eval_results, write_text
+from bert_tf.files import digest_of, locked, write_eval_results
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import data as squad_data
 from bert_tf.squad import files, thresholds
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
+from bert_tf.squad.answers import AnswerSizes, Prediction
 from bert_tf.squad.data import TFDS_PREDICT, TFDS_TRAIN, SquadFile
 from bert_tf.squad.evaluation import check_golds
-from bert_tf.squad.model import ENCODER_AND_HEAD, window_logits
-from bert_tf.squad.report import report_html
+from bert_tf.squad.model import ENCODER_AND_HEAD
+from bert_tf.squad.prediction import AnswerConfig, AskedQuestions
+from bert_tf.squad.report import write_report
 from bert_tf.squad.windows import (
     Window,
     WindowSizes,
@@ -120,7 +122,9 @@ from bert_tf.squad.windows import (
     training_windows,
     write_windows,
 )
+from bert_tf.training.best import BestCheckpoint, refuse_best_of_others, train_keeping_best
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
+from bert_tf.training.logging import write_final_evaluation
 from bert_tf.training.trainer import Trainer
 
 AS_TRAINED = ("max_seq_length", "doc_stride", "max_query_length", "version_2_with_negative")
@@ -140,29 +144,21 @@ def main(_: Sequence[str]) -> None:
     with locked(FLAGS.output_dir, folder=True):
         model = from_flags.open_pretrained(strategy)
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
+        if FLAGS.do_train:
+            refuse_best_of_others(folder.path, is_kept=FLAGS.eval_steps > 0)
         questions = read_questions(FLAGS.predict_file, TFDS_PREDICT) if FLAGS.do_predict else None
         if FLAGS.do_eval:
             check_golds(questions)
         data = make_training_data(model, folder, sizes) if FLAGS.do_train else None
+        asked = ask(model, questions, sizes) if FLAGS.do_predict else None
         trainer = make_trainer(model, strategy, data)
-        settings = make_run_settings(model, strategy, data)
+        settings = make_run_settings(model, strategy, data, asked)
         load_first_weights(trainer, model, folder, settings)
+        step = tf1.step_of(model.source.path)
         if FLAGS.do_train:
-            train(trainer, model, data, folder, settings)
+            step = train(trainer, model, data, asked, folder, settings)
         if FLAGS.do_predict:
-            predictions = predict(trainer, model, questions, sizes)
-            threshold = null_threshold(model.source)
-            files.write_prediction_files(
-                FLAGS.output_dir,
-                predictions,
-                version_2_with_negative=FLAGS.version_2_with_negative,
-                null_score_diff_threshold=threshold,
-            )
-            answering = folder.latest() if FLAGS.do_train else model.source.path
-            step = tf1.step_of(answering)
-            scores = evaluate(questions, predictions, threshold, step) if FLAGS.do_eval else {}
-            if FLAGS.report:
-                write_report(questions, predictions, threshold, scores)
+            answer(trainer, asked, null_threshold(model.source), step)
         export(model)
 
 
@@ -190,6 +186,21 @@ def make_training_data(
     windows = training_windows(examples, model.tokenizer, sizes)
     records = write_records("train", windows, questions, len(examples), model.config)
     return TrainingData(records, num_train_steps)
+
+
+def ask(model: PretrainedModel, questions: SquadFile, sizes: WindowSizes) -> AskedQuestions:
+    """Questions -> windows -> eval.tf_record."""
+    windows = prediction_windows(questions.examples, model.tokenizer, sizes)
+    records = None
+    if windows:
+        count = len(questions.examples)
+        records = write_records("eval", windows, questions, count, model.config)
+    config = from_flags.of_flags(
+        AnswerConfig,
+        sizes=from_flags.of_flags(AnswerSizes),
+        batching=from_flags.of_flags(BatchingConfig),
+    )
+    return AskedQuestions(questions, windows, records, model.tokenizer, config)
 
 
 def write_records(
@@ -226,7 +237,10 @@ def make_trainer(
 
 
 def make_run_settings(
-    model: PretrainedModel, strategy: tf.distribute.Strategy, data: TrainingData | None
+    model: PretrainedModel,
+    strategy: tf.distribute.Strategy,
+    data: TrainingData | None,
+    asked: AskedQuestions | None,
 ) -> dict[str, Any]:
     """What decides the result of the run."""
     settings = from_flags.all_run_settings(strategy, model.config)
@@ -237,6 +251,7 @@ def make_run_settings(
         "num_train_steps": data.num_train_steps,
         "init_checkpoint": model.source.path,
         "train_data": digest_of(data.records.paths[0]),
+        "dev_data": asked.digest if FLAGS.eval_steps else None,
     }
 
 
@@ -270,10 +285,11 @@ def train(
     trainer: Trainer,
     model: PretrainedModel,
     data: TrainingData,
+    asked: AskedQuestions | None,
     folder: tf1.CheckpointFolder,
     settings: dict[str, Any],
-) -> None:
-    """Records -> checkpoints."""
+) -> int:
+    """Records -> checkpoints; returns the step of the model that the trainer has then."""
     settings = with_run_ends(folder, settings)
     batches = from_flags.of_flags(BatchingConfig).training(
         data.records,
@@ -282,15 +298,30 @@ def train(
         seed=FLAGS.seed,
         run_ends=settings.get(tf1.RUN_ENDS, ()),
     )
-    trainer.train(
+
+    def write_files(path: str) -> None:
+        write_model_files(path, model.config, model.tokenizer, metadata_of(model))
+
+    best = None
+    if FLAGS.eval_steps:
+        best = BestCheckpoint(
+            folder.path,
+            settings,
+            metric="best_f1" if FLAGS.version_2_with_negative else "f1",
+            early_stopping=FLAGS.early_stopping,
+            evaluate=lambda: thresholds.main_scores(asked.score(asked.predict(trainer))),
+            state=trainer.state,
+            write_model_files=write_files,
+        )
+    return train_keeping_best(
+        trainer,
         batches,
+        best,
         num_train_steps=data.num_train_steps,
         folder=folder,
         intervals=from_flags.intervals(),
         run_settings=settings,
-        on_begin=lambda: write_model_files(
-            folder.path, model.config, model.tokenizer, metadata_of(model)
-        ),
+        on_begin=lambda: write_files(folder.path),
     )
 
 
@@ -306,36 +337,20 @@ def metadata_of(model: PretrainedModel) -> ModelMetadata:
 # ---------------------------------------------------------------------------- answers
 
 
-def predict(
-    trainer: Trainer, model: PretrainedModel, questions: SquadFile, sizes: WindowSizes
-) -> list[Prediction]:
-    """Questions -> windows -> eval.tf_record -> logits -> the answers, in order."""
-    windows = prediction_windows(questions.examples, model.tokenizer, sizes)
-    start_logits, end_logits = [], []
-    if windows:
-        count = len(questions.examples)
-        start_logits, end_logits = window_logits(
-            trainer,
-            write_records("eval", windows, questions, count, model.config),
-            windows,
-            from_flags.of_flags(BatchingConfig),
-            batch_size=FLAGS.predict_batch_size,
-        )
-    align = make_alignment(
-        windows,
-        model.tokenizer,
-        legacy_alignment=FLAGS.legacy_alignment,
-        verbose_logging=FLAGS.verbose_logging,
-    )
-    return rank_answers(
-        questions.examples,
-        windows,
-        start_logits,
-        end_logits,
-        align,
-        sizes=from_flags.of_flags(AnswerSizes),
+def answer(trainer: Trainer, asked: AskedQuestions, threshold: float, step: int) -> None:
+    """The answers, and their scores and the report if they are asked for."""
+    predictions = asked.predict(trainer)
+    files.write_prediction_files(
+        FLAGS.output_dir,
+        predictions,
         version_2_with_negative=FLAGS.version_2_with_negative,
+        null_score_diff_threshold=threshold,
     )
+    scores = evaluate(asked, predictions, threshold, step) if FLAGS.do_eval else {}
+    if FLAGS.report:
+        write_report(
+            f"{FLAGS.output_dir}/report.html", asked.questions, predictions, threshold, scores
+        )
 
 
 def null_threshold(source: Weights) -> float:
@@ -354,41 +369,25 @@ def null_threshold(source: Weights) -> float:
     return threshold
 
 
-# ---------------------------------------------------------------------------- scores, report
+# ---------------------------------------------------------------------------- scores
 
 
 def evaluate(
-    questions: SquadFile, predictions: Sequence[Prediction], threshold: float, step: int
+    asked: AskedQuestions, predictions: Sequence[Prediction], threshold: float, step: int
 ) -> dict[str, float]:
     """eval_results.txt: the official scores, and for v2.0 those under the best threshold.
 
     The best threshold is stored with the model of --output_dir.
     """
-    results = thresholds.scores(questions, predictions, null_score_diff_threshold=threshold)
+    results = asked.score(predictions, null_score_diff_threshold=threshold)
     results["global_step"] = step
     write_eval_results(FLAGS.output_dir, results)
-    best = thresholds.threshold_to_keep(questions, predictions, results)
+    main_ones = thresholds.main_scores(results)
+    write_final_evaluation(FLAGS.output_dir, {"global_step": step, **main_ones})
+    best = thresholds.threshold_to_keep(asked.questions, predictions, results)
     if best is not None:
         files.store_threshold(FLAGS.output_dir, best)
     return results
-
-
-def write_report(
-    questions: SquadFile,
-    predictions: Sequence[Prediction],
-    threshold: float,
-    scores: dict[str, float],
-) -> None:
-    """Writes report.html: every question with its answers, to look at in a browser."""
-    shown = {name: value for name, value in scores.items() if not name.startswith("at_best")}
-    page = report_html(
-        questions,
-        predictions,
-        thresholds.decided(predictions, null_score_diff_threshold=threshold),
-        totals=shown,
-    )
-    write_text(f"{FLAGS.output_dir}/report.html", page)
-    logging.info("Wrote %s/report.html", FLAGS.output_dir)
 
 
 # ---------------------------------------------------------------------------- export

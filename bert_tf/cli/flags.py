@@ -222,6 +222,23 @@ def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None
         )
 
 
+def define_best_checkpoint() -> None:
+    """Evaluation during fine-tuning, which chooses the checkpoint that is kept."""
+    with recorded_in_checkpoints():
+        define_count(
+            "eval_steps",
+            0,
+            "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
+            least=0,
+        )
+        define_count(
+            "early_stopping",
+            0,
+            "Stop after so many evaluations without a better one; 0: never.",
+            least=0,
+        )
+
+
 def define_tfds(purpose: str) -> None:
     """Data from tensorflow-datasets."""
     flags.DEFINE_string("tfds_name", None, f"A dataset of tensorflow-datasets, {purpose}.")
@@ -318,6 +335,12 @@ def require(name: str, *needed: str, remedy: str = "") -> None:
             f"{listed}: --{name} has no effect alone",
             remedy or f"add {listed}, or leave out --{name}",
         )
+
+
+def check_best_checkpoint() -> None:
+    """Refuses evaluation during training without training or data to evaluate."""
+    require("eval_steps", "do_train", "do_eval")
+    require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")
 
 
 def refuse_without_effect(name: str, where: str, hint: str = "") -> None:

@@ -5,6 +5,7 @@ bert-tf plot --output_dir=/models/mine --picture=curves.png
 
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from absl import flags
 
@@ -15,6 +16,7 @@ from bert_tf.files import whole_file
 from bert_tf.runtime import import_extra
 
 FLAGS = flags.FLAGS
+LOSSES = ("loss", "masked_lm_loss", "next_sentence_loss")
 
 
 def define_flags() -> None:
@@ -30,47 +32,62 @@ if __name__ == "__main__":
 from bert_tf.training.logging import Curve, read_curves
 
 
+class Line(NamedTuple):
+    """A curve as it is drawn."""
+
+    curve: Curve
+    label: str
+    style: str
+
+
 def main(_: Sequence[str]) -> None:
     """Summaries of the run -> picture."""
-    curves = read_curves(FLAGS.output_dir)
-    if not curves:
+    panels = panels_of(read_curves(FLAGS.output_dir))
+    if not panels:
         raise InputError(
             received=f"{FLAGS.output_dir}, where there are no summaries",
             expected="the output folder of a training run",
             remedy="check --output_dir",
         )
     with whole_file(FLAGS.picture) as temporary:
-        draw(curves, temporary, kind=os.path.splitext(FLAGS.picture)[1][1:] or "png")
+        draw(panels, temporary, kind=os.path.splitext(FLAGS.picture)[1][1:] or "png")
     print(f"Wrote {FLAGS.picture}")
 
 
-def draw(curves: dict[str, Curve], picture: str, *, kind: str) -> None:
-    """Two panels side by side: losses, and scores of evaluations."""
+def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
+    """The losses and the scores of evaluations, by title; a run without one has no such panel."""
+    losses, scores = [], []
+    for name in LOSSES:
+        for whole, kind, style in ((name, "training", "-"), (f"eval/{name}", "evaluation", "o--")):
+            if whole in curves:
+                losses.append(Line(curves[whole], f"{kind} {name}", style))
+    for name in sorted(curves):
+        if name.startswith("eval/") and "loss" not in name:
+            scores.append(Line(curves[name], name.removeprefix("eval/"), "o-"))
+    return {title: lines for title, lines in (("Loss", losses), ("Evaluation", scores)) if lines}
+
+
+def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
+    """The panels side by side."""
     plt = import_extra(
         "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
     )
     plt.switch_backend("agg")
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for name in ("loss", "masked_lm_loss", "next_sentence_loss"):
-        draw_curve(left, curves, name, f"training {name}")
-        draw_curve(left, curves, f"eval/{name}", f"evaluation {name}", style="o--")
-    for name in sorted(curves):
-        if name.startswith("eval/") and not name.endswith("loss"):
-            draw_curve(right, curves, name, name.removeprefix("eval/"), style="o-")
-    left.set(xlabel="step", ylabel="nats", title="Loss", ylim=(0, None))
-    right.set(xlabel="step", title="Evaluation", ylim=(None, 1))
-    for axes in (left, right):
+    size = (5.5 * len(panels), 4)
+    figure, row = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axes, (title, lines) in zip(row[0], panels.items(), strict=True):
+        for line in lines:
+            steps = sorted(line.curve)
+            values = [line.curve[step] for step in steps]
+            axes.plot(steps, values, line.style, label=line.label, markersize=4)
+        axes.set(xlabel="step", title=title)
+        if title == "Loss":
+            axes.set(ylabel="nats", ylim=(0, None))
+        elif all(value <= 1 for line in lines for value in line.curve.values()):
+            axes.set_ylim(None, 1)  # shares; SQuAD's scores are in percent
         axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8)
+        axes.legend(fontsize=8)
     figure.savefig(picture, format=kind, dpi=120)
-
-
-def draw_curve(axes, curves: dict[str, Curve], name: str, label: str, style: str = "-") -> None:
-    """One curve, if the run has it."""
-    if name in curves:
-        steps = sorted(curves[name])
-        axes.plot(steps, [curves[name][s] for s in steps], style, label=label, markersize=4)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ caller's options say what neither does, and take precedence.
 
 import dataclasses
 
+from absl import logging
+
 from bert_tf.checkpoints.loading import Weights, head_of, load_checkpoint, num_classes_of
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import HEADS, BertConfig
@@ -64,6 +66,12 @@ def make_task(
             f"{source.path}, a model of {num_classes} classes, as {task.name}",
             "a model with one score",
             "give another --task, or the checkpoint of such a task",
+        )
+    if task is not QuestionAnsweringTask and source.metadata.doc_stride:
+        logging.warning(
+            "%s reads long texts in windows in run_classifier.py (--doc_stride=%d). A served model "
+            "cuts them to %d tokens: its answers to longer texts are others.",
+            *(source.path, source.metadata.doc_stride, options.max_seq_length),
         )
     model = make_model(task.name, config, num_classes=num_classes)
     load_checkpoint(model, source, required=task.required)

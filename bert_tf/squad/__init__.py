@@ -9,6 +9,7 @@ In the order in which a question meets them:
     answers      logits -> the n best answers, and null odds: how much likelier no answer is
     thresholds   null odds above which a question counts as unanswerable; the best threshold
     evaluation   answers -> exact match and F1, as the official scripts define them
+    prediction   questions -> windows once -> answers of any state of a model
     files        answers -> predictions.json, nbest_predictions.json, null_odds.json, and back
     report       answers -> report.html, a page that shows them
 

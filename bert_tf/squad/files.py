@@ -8,6 +8,7 @@ null_odds.json           {"q1": -3.0}                   with --version_2_with_ne
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,16 +88,18 @@ def write_prediction_files(
 def store_threshold(output_dir: str, threshold: float) -> None:
     """Stores a threshold with the model in a run's folder, if there is one without a threshold.
 
+    That is the best one of a run that keeps it.
+
     A threshold stored for these weights before is kept: these questions may be a test set.
     """
-    if not tf1.CheckpointFolder(output_dir).latest():
+    if not tf1.has_checkpoints(output_dir):
         logging.info(
             "The model is not in %s, so the threshold is not stored with it; use "
             "--null_score_diff_threshold=%s",
             *(output_dir, threshold),
         )
         return
-    path = tf.io.gfile.join(output_dir, METADATA_FILE)
+    path = f"{os.path.dirname(tf1.find_checkpoint(output_dir))}/{METADATA_FILE}"
     metadata = ModelMetadata.from_json_file(path)
     if metadata.null_score_diff_threshold is not None:
         logging.info(

@@ -26,14 +26,42 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.files import LONE_SURROGATE
+from absl import logging
+
+from bert_tf.files import LONE_SURROGATE, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample, SquadFile
 from bert_tf.squad.evaluation import score_question
+from bert_tf.squad.thresholds import decided
 
 NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
 TEMPLATE = "report.html"
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def write_report(
+    path: str,
+    file: SquadFile,
+    predictions: Sequence[Prediction],
+    threshold: float,
+    scores: Mapping[str, float],
+) -> None:
+    """Writes report.html: every question with its answers, to look at in a browser.
+
+    Args:
+      path: of the page.
+      file, predictions: as for `report_html`.
+      threshold: of null odds, by which the answers are decided.
+      scores: of all questions; those under the best threshold are left out.
+    """
+    page = report_html(
+        file,
+        predictions,
+        decided(predictions, null_score_diff_threshold=threshold),
+        totals={name: n for name, n in scores.items() if not name.startswith("at_best")},
+    )
+    write_text(path, page)
+    logging.info("Wrote %s", path)
 
 
 def report_html(

@@ -19,6 +19,7 @@ from bert_tf.squad.answers import Prediction, best_non_null, decide
 from bert_tf.squad.data import SquadFile
 from bert_tf.squad.evaluation import best_thresholds, evaluate
 
+MAIN_SCORES = ("exact_match", "exact", "f1", "best_exact", "best_f1")  # in percent
 LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
 
 
@@ -65,6 +66,11 @@ def scores(
         **found,
         **{f"at_best_f1_{name}": value for name, value in evaluate(file, at_best).items()},
     }
+
+
+def main_scores(results: Mapping[str, float]) -> dict[str, float]:
+    """The scores of all questions together: those that belong into a curve."""
+    return {name: results[name] for name in MAIN_SCORES if name in results}
 
 
 def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:

@@ -3,6 +3,7 @@
     text          [CLS] a [SEP]
     pair          [CLS] a [SEP] b [SEP]         segments 0 0 0 1 1
     four endings  four such pairs, one after the other in the record
+    long text     [CLS] a part of it [SEP], several times, with a doc_stride
     words         [CLS] pieces of the words [SEP]; the first piece of a word carries its label
 
 S positions of a sequence, C sequences of an example (1 but for multiple choice), L labels.
@@ -28,14 +29,15 @@ class Features:
     """One row of a record file.
 
     Attributes:
-      guid: of the example; the windows of a long sentence share it.
+      guid: of the example; the windows of a long text or sentence share it.
       input_ids: C lists of at most S ids.
       segment_ids: of the same lengths.
       label_ids: as `Labels.ids` gives them; of token_labels one for each position, IGNORED where
         no word begins. The words of a sentence without labels have label id 0, so that
         label_ids != IGNORED always says where a word is scored.
       is_per_token: whether label_ids are of token_labels.
-      is_cut: whether the example had more than S tokens, and lost some.
+      is_cut: whether the example had more than S tokens, and lost some; of several windows the
+        first says it.
     """
 
     guid: str
@@ -98,6 +100,7 @@ def make_features(
     tokenizer: FullTokenizer,
     *,
     max_seq_length: int,
+    doc_stride: int = 0,
 ) -> Iterator[Features]:
     """The features of examples, in their order, while they are tokenized.
 
@@ -106,9 +109,12 @@ def make_features(
       labels: with their names.
       tokenizer: with [CLS] and [SEP] in its vocabulary.
       max_seq_length: S.
+      doc_stride: of texts too long for S, tokens from the start of a window to the start of the
+        next; 0: they are cut, as in the original.
 
     Yields:
-      One for each example; for a sentence in words one for each of its windows.
+      One for each example; for a long sentence in words, and with doc_stride for a long text, one
+      for each of its windows.
 
     Raises:
       InputError: S is too short, or the vocabulary lacks [CLS] or [SEP].
@@ -118,8 +124,10 @@ def make_features(
         raise InputError(
             f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
         )
-    make = _words if examples and isinstance(examples[0], WordsExample) else _texts
-    yield from make(examples, labels, tokenizer, max_seq_length)
+    if examples and isinstance(examples[0], WordsExample):
+        yield from _words(examples, labels, tokenizer, max_seq_length)
+    else:
+        yield from _texts(examples, labels, tokenizer, max_seq_length, doc_stride)
 
 
 def _texts(
@@ -127,15 +135,68 @@ def _texts(
     labels: Labels,
     tokenizer: FullTokenizer,
     max_seq_length: int,
+    doc_stride: int,
 ) -> Iterator[Features]:
     packer = Packer(tokenizer, max_seq_length)
     ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair if t)
     for e in examples:
-        # [CLS] a [SEP] b [SEP] of each pair; b may be missing.
-        packed = [packer.pack(*(next(ids) if t else [] for t in pair)) for pair in e.pairs]
-        input_ids, segment_ids, are_cut = zip(*packed, strict=True)
+        pairs = [[next(ids) if t else [] for t in pair] for pair in e.pairs]
+        pairs = [(a, b[0] if b else []) for a, *b in pairs]
+        windows, is_cut = [pairs], False
+        if doc_stride:
+            windows, is_cut = text_windows(*pairs[0], max_seq_length, doc_stride)
         label_ids = labels.ids(e.label)
-        yield Features(e.guid, input_ids, segment_ids, label_ids, is_cut=any(are_cut))
+        for window in windows:
+            # [CLS] a [SEP] b [SEP] of each pair; b may be missing.
+            packed = [packer.pack(*pair) for pair in window]
+            input_ids, segment_ids, are_cut = zip(*packed, strict=True)
+            is_cut = is_cut or any(are_cut)
+            yield Features(e.guid, input_ids, segment_ids, label_ids, is_cut=is_cut)
+            is_cut = False
+
+
+def text_windows(
+    a: list[int], b: list[int], max_seq_length: int, doc_stride: int
+) -> tuple[list[list[tuple[list[int], list[int]]]], bool]:
+    """The windows of a text or pair: all of it if it fits, else overlapping parts of the longer.
+
+    The shorter text is in every window, whole or cut to half of the room. Every piece of the longer
+    (of the second if equal) is in a window; parts are full but for the last one.
+
+        a = 1 2 3 4 5, b = 8, S = 6, doc_stride 1:    [CLS] 1 2 [SEP] 8 [SEP]
+                                                      [CLS] 2 3 [SEP] 8 [SEP]   ...   4 5
+
+    Args:
+      a, b: ids; b may be empty.
+      max_seq_length: S.
+      doc_stride: ids from the start of a part to the start of the next; at most a part's length.
+
+    Returns:
+      A list of one pair for each window, and whether the shorter text was cut.
+    """
+    room = max_seq_length - (3 if b else 2)
+    if len(a) + len(b) <= room:
+        return [[(a, b)]], False
+    is_a = len(a) > len(b)
+    longer, shorter = (a, b) if is_a else (b, a)
+    kept = shorter[: room // 2]
+    size = room - len(kept)
+    stride = min(doc_stride, size)
+    parts = [longer[at : at + size] for at in range(0, len(longer) - size + stride, stride)]
+    return [[(part, kept) if is_a else (kept, part)] for part in parts], len(kept) < len(shorter)
+
+
+def join_texts(guids: Sequence[str], values: np.ndarray) -> np.ndarray:
+    """The mean over the windows of each text: [windows, ...] -> [N, ...], in order."""
+    starts = first_windows(guids)
+    counts = np.diff([*starts, len(guids)])
+    sums = np.add.reduceat(np.asarray(values), starts, axis=0)
+    return sums / counts.astype(sums.dtype).reshape([-1] + [1] * (sums.ndim - 1))
+
+
+def first_windows(guids: Sequence[str]) -> list[int]:
+    """The number of each text's first window."""
+    return [at for at, guid in enumerate(guids) if at == 0 or guid != guids[at - 1]]
 
 
 # ------------------------------------------------------------------------------ words

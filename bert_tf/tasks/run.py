@@ -12,6 +12,9 @@ multi_label      classifier_model      [N, L]
 multiple_choice  choice_model          [N, C]
 token_labels     token_model           [N, S, L]
 
+With windows (`doc_stride`) the logits of a text are the mean of those of its windows; everything
+counted then counts texts: loss, metrics, predictions. Training takes windows as examples.
+
 N examples (records of token_labels), S positions, L labels, C choices.
 """
 
@@ -35,7 +38,13 @@ from bert_tf.files import digest_of
 from bert_tf.modeling import losses, models
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.examples import AnyExample
-from bert_tf.tasks.features import classifier_record, join_words, make_features
+from bert_tf.tasks.features import (
+    classifier_record,
+    first_windows,
+    join_texts,
+    join_words,
+    make_features,
+)
 from bert_tf.tasks.labels import IGNORED, probabilities
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
@@ -69,7 +78,7 @@ class SplitData:
       split: which.
       examples: in the order of the file.
       files: its records; this and the following three are set by `Run.prepare`.
-      guids: of each record; the windows of a long sentence share one.
+      guids: of each record; the windows of a long text or sentence share one.
       label_ids: of each record, as in it.
       digest: of the file of records.
       probabilities: of each example, set by `Run.predict`: [N, L], or [W, L] of each sentence.
@@ -102,6 +111,7 @@ class Run:
         *,
         output_dir: str,
         step_config: StepConfig | None = None,
+        doc_stride: int = 0,
     ):
         """Has no trainer yet: `make_trainer` or `restore` makes one.
 
@@ -112,7 +122,9 @@ class Run:
           batching: how records become batches.
           output_dir: the folder of the run.
           step_config: how steps are computed, as for `Trainer`.
+          doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
         """
+        self.doc_stride = doc_stride
         self.step_config = step_config or StepConfig()
         self.task, self.model, self.strategy, self.batching = task, model, strategy, batching
         self.output_dir = output_dir
@@ -139,7 +151,11 @@ class Run:
         def rows() -> Iterator[dict]:
             nonlocal num_cut
             for features in make_features(
-                data.examples, self.task.labels, self.model.tokenizer, max_seq_length=length
+                data.examples,
+                self.task.labels,
+                self.model.tokenizer,
+                max_seq_length=length,
+                doc_stride=self.doc_stride,
             ):
                 num_cut += features.is_cut
                 if kind != "train":  # only predictions are compared with them
@@ -200,6 +216,11 @@ class Run:
                 "%s was trained with %d tokens at most; --max_seq_length is %d.",
                 *(source.path, trained, asked),
             )
+        if (stride := source.metadata.doc_stride or 0) != self.doc_stride:
+            logging.warning(
+                "%s was trained with --doc_stride=%d; here it is %d (0: long texts are cut).",
+                *(source.path, stride, self.doc_stride),
+            )
         schedule = Schedule(learning_rate=0.0, num_train_steps=1)
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         encoder = ENCODER if self.task.head == "token_labels" else "bert/"
@@ -253,6 +274,7 @@ class Run:
             pairs=self.task.has_pairs,
             num_choices=self.task.num_choices,
             max_seq_length=self.batching.max_seq_length,
+            doc_stride=self.doc_stride or None,
         )
 
     def write_model_files(self, folder: str) -> None:
@@ -262,9 +284,11 @@ class Run:
     # ------------------------------------------------------------------------ predictions
 
     def predict(self, data: SplitData, *, batch_size: int) -> np.ndarray:
-        """Sets `data.probabilities` of each example; returns the logits of its records."""
+        """Sets `data.probabilities` of each example; returns the logits of texts or sentences."""
         batches = self.batching.once(self.prepare(data).files, batch_size=batch_size)
         logits = predictions_in_order(self.trainer, batches, ["logits"])["logits"]
+        if self.doc_stride:
+            logits = join_texts(data.guids, logits)
         data.probabilities = probabilities(self.task.head, logits)
         if self.task.head == "token_labels":
             rows = zip(data.probabilities, data.label_ids, strict=True)
@@ -293,6 +317,8 @@ class Run:
     def score(self, data: SplitData, logits: np.ndarray) -> dict[str, float]:
         """Loss and metrics of the predictions for labelled data, as `evaluate`."""
         task, ids = self.task, data.label_ids
+        if self.doc_stride:
+            ids = [ids[first] for first in first_windows(data.guids)]
         loss = mean_loss(task.head, logits, ids)
         if task.head == "token_labels":
             ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities

@@ -7,7 +7,6 @@ one if it has no evaluations during training.
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,18 +16,23 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run
 from bert_tf.config import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.tasks.outputs import write_sweep
 from bert_tf.tasks.run import Run, SplitData
+from bert_tf.training.best import (
+    REMEDY,
+    BestCheckpoint,
+    refuse_best_of_others,
+    refuse_changed_settings,
+    run_settings_of,
+    train_keeping_best,
+)
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
 from bert_tf.training.settings import FineTuningSchedule, Intervals
-from bert_tf.training.stops import StopTraining
 
 RESULTS = "trial.json"
-REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,7 @@ class Sweep:
         """Trains every trial; the best model is then in the run and its folder."""
         run, config = self.run, self.config
         grid = [(rate, seed) for rate in config.learning_rates for seed in config.seeds]
-        _refuse_best_of_others(
+        refuse_best_of_others(
             run.output_dir, is_kept=config.intervals.eval_steps > 0 and not config.is_grid
         )
         if not config.is_grid:
@@ -114,7 +118,8 @@ class Sweep:
     def settings_of(self, trial: Trial) -> dict[str, Any]:
         """The settings that affect a trial's weights: the command's, the data's and its own."""
         selects = self.config.intervals.eval_steps or self.config.is_grid
-        steps = self.config.schedule.num_train_steps(len(self.train.examples))
+        examples = self.train.files if self.run.doc_stride else self.train.examples
+        steps = self.config.schedule.num_train_steps(len(examples))
         return {
             **self.config.run_settings,
             "task_name": self.run.task.name,
@@ -135,7 +140,7 @@ class Sweep:
         is_finished = tf.io.gfile.exists(path)
         latest = tf1.CheckpointFolder(trial.folder).latest()
         if is_finished or latest:
-            old = _read_trial(path).facts if is_finished else _run_settings_of(latest)
+            old = _read_trial(path).facts if is_finished else run_settings_of(latest)
             refuse_changed_settings(old, settings, trial.folder)
         if not is_finished:
             logging.info("Trial: learning rate %g, seed %d", trial.learning_rate, trial.seed)
@@ -170,85 +175,30 @@ class Sweep:
         refuse_other_settings(folder, settings)
         best = None
         if self.dev and config.intervals.eval_steps:
-            best = BestCheckpoint(self, trial, settings)
-            best.resume_after(folder.latest())
-        if best is not None and best.has_stopped:
-            # A shorter patience, given later, would have ended it here as well.
-            check_finished_run(folder.latest(), settings, besides=("early_stopping",))
-            trainer.restore(folder, settings)
-        else:
-            trainer.train(
-                batches,
-                num_train_steps=num_train_steps,
-                folder=folder,
-                intervals=config.intervals,
-                run_settings=settings,
-                on_begin=None if config.is_grid else lambda: run.write_model_files(trial.folder),
-                evaluate=best,
-            )
-        run.step = tf1.step_of(folder.latest())
-        if best is not None:
-            if run.step not in best.values:
-                best.evaluate(run.step)
-            run.step = trainer.restore(best.folder, {})
-            logging.info("The best checkpoint is that of step %d.", run.step)
+            best = self.best_checkpoint(trial, settings)
+        run.step = train_keeping_best(
+            trainer,
+            batches,
+            best,
+            num_train_steps=num_train_steps,
+            folder=folder,
+            intervals=config.intervals,
+            run_settings=settings,
+            on_begin=None if config.is_grid else lambda: run.write_model_files(trial.folder),
+        )
 
-
-class BestCheckpoint:
-    """Evaluates during training, and keeps the best checkpoint; called by the training loop."""
-
-    def __init__(self, sweep: Sweep, trial: Trial, run_settings: Mapping[str, Any]):
-        """Reads the earlier evaluations of a resumed trial."""
-        self._run, self._config, self._data = sweep.run, sweep.config, sweep.dev[0]
-        self._run_settings = run_settings
-        self._metric = f"eval_{self._run.task.metrics[0]}"
-        self.folder = tf1.CheckpointFolder(tf.io.gfile.join(trial.folder, BEST), keep_max=1)
-        self._path = tf.io.gfile.join(self.folder.path, "evaluations.json")
-        self.values = _read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
-
-    def resume_after(self, prefix: str | None) -> None:
-        """Drops evaluations beyond the last checkpoint of a killed run: they will come again.
-
-        Args:
-          prefix: of that checkpoint, None if there is none yet.
-
-        Raises:
-          InputError: the earlier evaluations were on other data.
-        """
-        last = tf1.step_of(prefix or "")
-        self.values = {step: value for step, value in self.values.items() if step <= last}
-        if any(step < last for step in self.values):  # at the last one all evaluate again
-            dev_data = {"dev_data": self._run_settings["dev_data"]}
-            refuse_changed_settings(_run_settings_of(prefix), dev_data, self.folder.path)
-
-    def __call__(self, step: int) -> dict[str, float]:
-        results = self.evaluate(step)
-        if self.has_stopped:
-            patience = self._config.early_stopping
-            raise StopTraining(f"{patience} evaluations without a better {self._metric}")
-        return results
-
-    def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates; the checkpoint is kept if it is the best so far."""
-        results = self._run.evaluate(self._data, batch_size=self._config.eval_batch_size)
-        earlier = {at: value for at, value in self.values.items() if at < step}
-        value = results[self._metric]
-        # All processes agree: sums may differ in the last bit from one machine to another.
-        if step and cluster.any_process(not earlier or value > max(earlier.values())):
-            self._run.write_model_files(self.folder.path)
-            self.folder.save(step, self._run.trainer.state(step, self._run_settings))
-        if step:
-            self.values = earlier | {step: value}
-            write_text(self._path, json.dumps(self.values, indent=2) + "\n")
-        return results
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether none of the last `early_stopping` evaluations was better than all before."""
-        patience, values = self._config.early_stopping, list(self.values.values())
-        if not patience or len(values) <= patience:
-            return False
-        return cluster.any_process(max(values[-patience:]) <= max(values[:-patience]))
+    def best_checkpoint(self, trial: Trial, run_settings: Mapping[str, Any]) -> BestCheckpoint:
+        """Keeps the best of a trial's checkpoints by the task's first metric on the dev data."""
+        run, config = self.run, self.config
+        return BestCheckpoint(
+            trial.folder,
+            run_settings,
+            metric=f"eval_{run.task.metrics[0]}",
+            early_stopping=config.early_stopping,
+            evaluate=lambda: run.evaluate(self.dev[0], batch_size=config.eval_batch_size),
+            state=lambda step, settings: run.trainer.state(step, settings),
+            write_model_files=run.write_model_files,
+        )
 
 
 # ---------------------------------------------------------------------------- the best trial
@@ -292,7 +242,7 @@ def keep_best(run: Run, best: Trial) -> None:
 
 def _kept_trial(prefix: str | None) -> tuple[float | None, int | None]:
     """Learning rate and seed of the trial that a checkpoint is of."""
-    settings = _run_settings_of(prefix) if prefix else {}
+    settings = run_settings_of(prefix) if prefix else {}
     return settings.get("learning_rate"), settings.get("seed")
 
 
@@ -309,38 +259,3 @@ class TrialFile:
 
 def _read_trial(path: str) -> TrialFile:
     return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
-
-
-def _read_evaluations(path: str) -> dict[int, float]:
-    """The metric by step, from an evaluations.json."""
-    values = typed(dict[str, float], read_json(path, remedy=REMEDY), source=path)
-    for step in values:
-        if not re.fullmatch("[0-9]{1,18}", step):
-            received = f"{path} with {step!r:.80}"
-            raise InputError(received, 'a number for each step, {"100": 0.9}', REMEDY)
-    return {int(step): value for step, value in values.items()}
-
-
-def _run_settings_of(prefix: str) -> dict[str, Any]:
-    return tf1.CheckpointReader(prefix).run_settings()
-
-
-def refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
-    """Raises InputError if a trial was begun with other settings."""
-    if other := changed_settings(old, new):
-        raise InputError(
-            f"{folder}, a trial with another {', '.join(other)}",
-            "the trials of this command, or an empty folder",
-            "choose another --output_dir, or remove the folder to train again",
-        )
-
-
-def _refuse_best_of_others(folder: str, *, is_kept: bool) -> None:
-    """Refuses a best/ of another run, which this run might later load as its own."""
-    path = tf.io.gfile.join(folder, BEST)
-    if not is_kept and tf.io.gfile.exists(tf.io.gfile.join(path, "checkpoint")):
-        raise InputError(
-            f"{path}, the best checkpoint of a single run with --eval_steps",
-            "that run, going on with --eval_steps, or a folder without it",
-            f"choose another --output_dir, or remove {path}; for that run add --eval_steps",
-        )

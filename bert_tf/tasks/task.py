@@ -80,6 +80,11 @@ class Task:
         return len(self.layout.endings) if isinstance(self.layout, ChoiceColumns) else 1
 
     @property
+    def takes_windows(self) -> bool:
+        """Whether a text may be read in windows, whose logits have a mean."""
+        return self.head in ("classification", "regression", "multi_label")
+
+    @property
     def has_pairs(self) -> bool:
         """Whether an example may have a second text."""
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None

@@ -10,6 +10,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.data.records import untuned
+from bert_tf.files import path_errors
 from bert_tf.runtime import progress_line
 
 
@@ -59,6 +60,24 @@ class TrainingLog:
         logging.info("evaluation at step %d: %s", step, listed)
         _write_scalars(self._eval_writer, step, results)
         self._last_time = time.monotonic()
+
+
+def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> None:
+    """Writes the scores after training as summaries beside those of evaluations on the way.
+
+    Args:
+      output_dir: the folder of the run.
+      results: as in eval_results.txt, with the global_step at which they belong.
+
+    Raises:
+      InputError: the folder cannot be written to.
+    """
+    folder = tf.io.gfile.join(output_dir, "eval")
+    scores = {name: value for name, value in results.items() if name != "global_step"}
+    with path_errors(folder, "written"):
+        writer = _summary_writer(folder)
+        _write_scalars(writer, int(results["global_step"]), scores)
+        writer.close()
 
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:

@@ -39,6 +39,8 @@ ADDED = {  # since then, by today's script or verb
     "create_pretraining_data.py": {"num_shards"},
     "data": {"num_shards"},
     "run_pretraining.py": {"stop_at_step"},
+    "run_classifier.py": {"doc_stride"},
+    "run_squad.py": {"eval_steps", "early_stopping"},
     "plan": {"device", "price_per_hour"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]

@@ -17,6 +17,7 @@ from bert_tf.squad import data, files
 from bert_tf.tasks import sweep
 from bert_tf.tasks.examples import WordColumns
 from bert_tf.tasks.labels import Labels
+from bert_tf.training import best
 
 TEXT = st.text(max_size=12)
 FILLED = TEXT.filter(str.strip)
@@ -130,7 +131,7 @@ def test_trials(tmp_path_factory, results, evaluations):
     content = json.dumps({"facts": {"seed": 1}, "results": results})
     assert sweep._read_trial(written(tmp_path_factory, "t.json", content)).results == results
     path = written(tmp_path_factory, "e.json", json.dumps(evaluations))
-    assert sweep._read_evaluations(path) == evaluations
+    assert best.read_evaluations(path) == evaluations
 
 
 @FEW

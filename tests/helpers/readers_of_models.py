@@ -25,6 +25,7 @@ from bert_tf.modeling import models
 from bert_tf.serving import checksums, loading, rows
 from bert_tf.tasks import sweep
 from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.training import best
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
@@ -263,7 +264,7 @@ def run_settings(folder: pathlib.Path) -> Reader:
         found = sweep._read_trial(str(folder / "trial.json"))
         changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
-        for step, value in sweep._read_evaluations(str(folder / "evaluations.json")).items():
+        for step, value in best.read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)
             assert math.isfinite(value)
 

@@ -78,6 +78,9 @@ def test_scores_under_the_used_threshold_and_the_best():
     assert all_stand["exact"] == 25.0
     assert all_stand["f1"] == pytest.approx((1 + f1) * 25)
     assert all_stand["best_f1"] == 75.0
+    assert thresholds.main_scores(found) == {
+        "exact": 50.0, "f1": 50.0, "best_exact": 75.0, "best_f1": 75.0
+    }  # fmt: skip
 
 
 def test_the_search_takes_the_best_answers_whatever_the_threshold_in_use():

@@ -13,8 +13,10 @@ from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     Window,
     classifier_record,
+    join_texts,
     join_words,
     make_features,
+    text_windows,
     word_windows,
 )
 from bert_tf.tasks.labels import IGNORED, Labels
@@ -92,6 +94,55 @@ def test_pairs_are_cut_as_the_original_cuts_them(tokenizer):
     found = make_features(examples, TWO, tokenizer, max_seq_length=8)
     lengths = [(f.input_ids[0].count(IDS["a"]), f.input_ids[0].count(IDS["b"])) for f in found]
     assert lengths == [(4, 1), (1, 4), (3, 2), (3, 2)]
+
+
+def test_windows_of_long_texts(tokenizer):
+    """S = 6: four pieces of a text alone, or parts of the longer text beside the shorter one."""
+    examples = [
+        Example("7", "a b c d e a b", None, "good"),
+        Example("8", "a b c d", None, "bad"),
+        Example("9", "a b c d", "e", None),
+        Example("10", "e", "a b c d", None),
+        Example("11", "a b c", "c d e", None),  # room for one piece of the first: 3 // 2
+    ]
+    found = list(make_features(examples, TWO, tokenizer, max_seq_length=6, doc_stride=3))
+    assert [(f.guid, f.input_ids[0]) for f in found] == [
+        ("7", ids("[CLS] a b c d [SEP]")),
+        ("7", ids("[CLS] d e a b [SEP]")),
+        ("8", ids("[CLS] a b c d [SEP]")),
+        ("9", ids("[CLS] a b [SEP] e [SEP]")),
+        ("9", ids("[CLS] c d [SEP] e [SEP]")),  # parts have two pieces: the stride is no longer
+        ("10", ids("[CLS] e [SEP] a b [SEP]")),
+        ("10", ids("[CLS] e [SEP] c d [SEP]")),
+        ("11", ids("[CLS] a [SEP] c d [SEP]")),
+        ("11", ids("[CLS] a [SEP] e [SEP]")),
+    ]
+    assert [f.label_ids for f in found] == [[1], [1]] + [[0]] * 7
+    assert [f.is_cut for f in found] == [False] * 7 + [True, False]
+    assert found[5].segment_ids[0] == [0, 0, 0, 1, 1, 1]
+
+
+@given(st.integers(0, 23), st.integers(0, 23), st.integers(5, 11), st.integers(1, 9))
+def test_every_piece_of_the_longer_text_is_in_a_window(len_a, len_b, size, stride):
+    a, b = list(range(len_a)), list(range(100, 100 + len_b))
+    windows, is_cut = text_windows(a, b, size, stride)
+    pairs = [pair for (pair,) in windows]
+    assert all(len(x) + len(y) <= size - (3 if b else 2) for x, y in pairs)
+    longer = 0 if len_a > len_b else 1
+    parts, kept = [pair[longer] for pair in pairs], {tuple(pair[1 - longer]) for pair in pairs}
+    assert sorted({piece for part in parts for piece in part}) == (a, b)[longer]
+    assert len(kept) == 1
+    assert is_cut == (len(min(kept)) < len((a, b)[1 - longer]))
+    starts = [part[0] for part in parts if part]
+    assert all(0 < later - earlier <= stride for earlier, later in itertools.pairwise(starts))
+    assert len(parts) < 2 or parts[-2][-1] < parts[-1][-1]  # no window more than is needed
+
+
+def test_join_texts():
+    values = np.array([[1.0, 4.0], [3.0, 0.0], [2.0, 5.0], [9.0, 1.0]], np.float32)
+    found = join_texts(["a", "a", "b", "c"], values)
+    assert found.dtype == np.float32
+    assert found.tolist() == [[2.0, 2.0], [2.0, 5.0], [9.0, 1.0]]
 
 
 def test_choices(tokenizer):

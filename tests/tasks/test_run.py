@@ -189,6 +189,38 @@ def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, 
     assert results["eval_accuracy"] == pytest.approx(accuracy)
 
 
+def test_a_long_text_is_the_mean_of_its_windows(tokenizer, tmp_path):
+    """Texts of 3 to 28 words in windows of 11, every 4 words: a row and a score for each text."""
+    texts = sentences(36, seed=5)
+    whole = [" ".join(texts[i : i + 4][: 1 + i % 4]) for i in range(0, 36, 4)]
+    whole += [" ".join(texts[1:5]), " ".join(texts[9:13])]
+    task, _ = own_task()
+    examples = [Example(f"id{i}", text, None, "xyz"[i % 3]) for i, text in enumerate(whole)]
+    parts, owners = [], []
+    for number, text in enumerate(whole):
+        words = text.split()
+        for start in range(0, max(len(words) - 11, 0) + 4, 4):
+            if start == 0 or start < len(words) - 11 + 4:
+                parts.append(Example("", " ".join(words[start : start + 11]), None, "x"))
+                owners.append(number)
+    assert len(parts) > len(whole) + 4
+    run = restored_run(task, tokenizer, tmp_path)
+    alone, owners = np.stack(one_by_one(run, parts)), np.array(owners)
+    logits = np.stack([alone[owners == number].mean(0) for number in range(len(whole))])
+    run.doc_stride = 4
+    data = SplitData(task.split("dev"), examples)
+    results = run.evaluate(data, batch_size=3)
+    assert len(data.files) == len(parts)
+    assert run.predict(data, batch_size=5) == pytest.approx(logits, abs=1e-5)
+    exponentials = np.exp(logits.astype(float))
+    probabilities = exponentials / exponentials.sum(1, keepdims=True)
+    gold = np.arange(len(whole)) % 3
+    assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-5)
+    loss = -np.log(probabilities[np.arange(len(whole)), gold]).mean()
+    assert results["loss"] == pytest.approx(loss, rel=1e-5)
+    assert results["eval_accuracy"] == pytest.approx((probabilities.argmax(1) == gold).mean())
+
+
 @pytest.mark.parametrize(
     ("labels", "has"),
     [(("x", None), False), (("x", "y"), True), (((), ("x",)), True), (((), ()), False)],

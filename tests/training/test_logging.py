@@ -10,7 +10,7 @@ from frames import framed
 
 from bert_tf.errors import InputError
 from bert_tf.training import logging as progress
-from bert_tf.training.logging import TrainingLog, read_curves
+from bert_tf.training.logging import TrainingLog, read_curves, write_final_evaluation
 
 
 class Clock:
@@ -52,6 +52,24 @@ def test_means_over_steps_and_read_back(tmp_path, clock):
         "eval/loss": {19: 2.25},
         "eval/masked_lm_accuracy": {19: 0.5},
     }
+
+
+def test_the_final_evaluation_is_one_more_point(tmp_path):
+    """Of its own step; where that was evaluated on the way, the later value counts."""
+    run = TrainingLog(str(tmp_path), 8, 100, step=0)
+    run.write_evaluation(3, {"loss": 2.0, "accuracy": 0.25})
+    write_final_evaluation(str(tmp_path), {"global_step": 9, "loss": 1.5, "accuracy": 0.5})
+    write_final_evaluation(str(tmp_path), {"global_step": 3, "accuracy": 0.75})
+    assert read_curves(str(tmp_path)) == {
+        "eval/loss": {3: 2.0, 9: 1.5},
+        "eval/accuracy": {3: 0.75, 9: 0.5},
+    }
+
+
+def test_a_final_evaluation_that_cannot_be_written(tmp_path):
+    (tmp_path / "eval").write_text("a file")
+    with pytest.raises(InputError, match=f"{tmp_path}/eval, which cannot be written"):
+        write_final_evaluation(str(tmp_path), {"global_step": 9, "loss": 1.5})
 
 
 def test_the_line(tmp_path, clock, caplog):

@@ -136,7 +136,8 @@ def test_two_processes_are_one(one, two):
     names = [{n for n in contents(f) if "tfevents" not in n} for f in (two, one)]
     assert names[0] == names[1]
     events = [n for n in contents(two) if "tfevents" in n]
-    assert len(events) == 2  # of training and evaluation
+    assert len(events) == 3  # of training, evaluations on the way, and the final one
+    assert len({name.split(".")[-3] for name in events}) == 1  # the number of their process
     results = numbers_in(two / "eval_results.txt")
     assert results == pytest.approx(numbers_in(one / "eval_results.txt"), rel=1e-3)
 

@@ -29,6 +29,7 @@ from walking import (
 from bert_tf import BertConfig, bert_encoder
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
+from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 ROWS = {"train": 60, "dev": 21, "test": 13}
@@ -116,6 +117,8 @@ def test_it_learns_and_says_so(trained):
     assert len(rows) == ROWS["dev"]
     right = [row["prediction"] == row["label"] for row in rows]
     assert np.mean(right) == pytest.approx(results["eval_accuracy"])
+    drawn = read_curves(str(trained))["eval/eval_accuracy"]
+    assert drawn == {200: pytest.approx(results["eval_accuracy"])}
 
 
 def test_every_row_is_predicted_in_order(trained):
@@ -130,6 +133,28 @@ def test_every_row_is_predicted_in_order(trained):
     lines = (trained / "test_eval_results.txt").read_text().splitlines()  # these data have labels
     right = np.mean([row["prediction"] == row["label"] for row in rows])
     assert f"eval_accuracy = {right}" in lines
+
+
+def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
+    """Trained on windows, scored by texts; whoever cuts the texts instead is warned."""
+    out = tmp_path / "out"
+    given = flags(inputs, out, max_seq_length=8, doc_stride=4, strategy="one")
+    classify("--noxla", **given | {"num_train_epochs": 1}, do_train=True, do_eval=True)
+    with (inputs / "train.csv").open(newline="") as file:
+        sizes = [len(row["words"].split()) for row in csv.DictReader(file)]
+    windows = sum(1 + max(0, -(-(size - 6) // 4)) for size in sizes)  # of 6 words
+    assert windows > ROWS["train"] + 20
+    results = read_results(out)
+    assert results["global_step"] == windows // 6
+    rows = read_table(out / "dev_predictions.tsv")
+    assert len(rows) == ROWS["dev"]
+    right = [row["prediction"] == row["label"] for row in rows]
+    assert np.mean(right) == pytest.approx(results["eval_accuracy"])
+    with caplog.at_level("WARNING", logger="absl"):
+        export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
+        classify("--noxla", **given | export)
+    assert "was trained with --doc_stride=4; here it is 0" in caplog.text
+    assert "A served model cuts them to 8 tokens" in caplog.text
 
 
 def results_of(folder: pathlib.Path) -> dict[str, bytes]:
@@ -220,7 +245,7 @@ RECORDED = {  # the settings and data that decide a run, by which its folder is 
     *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
     *("eval_steps", "early_stopping", "init_checkpoint", "precision", "clip_per_replica"),
-    *("vocab_size", "max_seq_length", "bucket_by_length", "legacy_shuffle"),
+    *("vocab_size", "max_seq_length", "doc_stride", "bucket_by_length", "legacy_shuffle"),
     *BertConfig(vocab_size=5).to_dict(),
 }
 
@@ -565,6 +590,7 @@ def test_help_lists_every_flag():
     [
         {"task_name": "mrpc", "dev_file": "mine.tsv"},
         {"task_name": "mrpc", "label_kind": "multi_label"},
+        {"task_name": "swag", "doc_stride": 5},
         {"task_name": "csv", "xnli_language": "de"},
         {"task_name": "csv", "data_dir": None, "tfds_name": "own", "test_file": "test.csv"},
         {"task_name": "csv", "label_kind": "regression", "labels": "a,b"},

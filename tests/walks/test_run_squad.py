@@ -15,6 +15,7 @@ from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
 from bert_tf.squad.evaluation import evaluate
+from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 
@@ -110,6 +111,11 @@ def test_questions_are_answered_and_scored(inputs, tmp_path):
     assert results["best_exact"] >= results["exact"]
     assert results["best_f1"] >= results["f1"]
     assert results["null_score_diff_threshold"] == 0.0
+    curves = read_curves(str(tmp_path))
+    drawn = {name[5:]: curve for name, curve in curves.items() if name.startswith("eval/")}
+    assert drawn.keys() == {"exact", "f1", "best_exact", "best_f1"}
+    for name, curve in drawn.items():
+        assert curve == {10: pytest.approx(results[name])}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert all(f'"id":"{qas_id}"' in page for qas_id in ids)
     assert f"<dt>best_f1</dt><dd>{results['best_f1']:,.3f}</dd>" in page
@@ -232,6 +238,42 @@ def test_a_finished_run_keeps_its_threshold(inputs, squad, tmp_path, caplog):
     assert options["version_2_with_negative"] is False
 
 
+def test_the_best_checkpoint_answers(inputs, squad, tmp_path):
+    """It is that of the evaluation with the best score, has its own threshold, and is resumed."""
+    out = tmp_path / "out"
+    asking = SMALL | {
+        "output_dir": out, "predict_file": inputs / "dev.json", "do_predict": True,
+        "version_2_with_negative": True,
+    }  # fmt: skip
+    training = asking | {
+        "do_train": True, "do_eval": True, "train_file": inputs / "train.json",
+        "init_checkpoint": inputs, "train_batch_size": 8, "num_train_epochs": 2, "eval_steps": 4,
+        "learning_rate": 3e-3,
+    }  # fmt: skip
+    squad("--noxla", **training)
+    values = json.loads((out / "best/evaluations.json").read_text())
+    assert [*values] == ["4", "8", "10"]
+    results = read_results(out)
+    best_step = max(values, key=values.get)
+    assert results["global_step"] == int(best_step)
+    assert results["best_f1"] == pytest.approx(values[best_step])
+    curve = read_curves(str(out))["eval/best_f1"]
+    assert {0, 4, 8, int(best_step)} == curve.keys()
+    assert all(curve[int(s)] == pytest.approx(values[s]) for s in ("4", "8", best_step))
+    facts = json.loads((out / "best/model_facts.json").read_text())
+    assert facts["null_score_diff_threshold"] is not None
+    null_odds = read_files(out)[2]
+
+    squad("--noxla", **asking)  # the best one, by its own threshold
+    again = read_files(out)
+    assert list(again[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
+    assert again[0] == decided(again[1], again[2], facts["null_score_diff_threshold"])
+    with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
+        squad("--noxla", **training | {"eval_steps": 0})
+    with pytest.raises(InputError, match="dev_data"):
+        squad("--noxla", **training | {"n_best_size": 3})
+
+
 ORIGINAL_FLAGS = {  # and their defaults
     "do_lower_case": True,
     "max_seq_length": 384,
@@ -271,6 +313,7 @@ def test_every_flag_of_the_original_has_its_default(squad):
         ({"do_predict": True}, "--do_predict without --predict_file"),
         ({"do_train": True, "train_file": "x", "do_eval": True}, "--do_eval without --do_predict"),
         ({"do_train": True, "train_file": "x", "report": True}, "--report without --do_predict"),
+        ({"do_predict": True, "predict_file": "x", "eval_steps": 5}, "--eval_steps without"),
         ({"do_predict": True, "predict_file": "x", "n_best_size": 0}, "--n_best_size=0"),
         ({"do_predict": True, "predict_file": "x", "doc_stride": 0}, "--doc_stride=0"),
         ({"do_predict": True, "predict_file": "x", "tfds_name": "squad"}, "--tfds_name with"),
