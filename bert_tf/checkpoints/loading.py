@@ -30,6 +30,7 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
+from bert_tf.terminal.progress import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
@@ -135,7 +136,8 @@ def load_checkpoint(
         slots=weights.slots,
     )
     _check_report(report, variables, weights.shapes, required)
-    values = {name: weights.read(name) for name in report.matched}
+    names = counted(report.matched, "load the weights", len(report.matched), "variables")
+    values = {name: weights.read(name) for name in names}
     for name, value in values.items():
         if not tf.as_dtype(value.dtype).is_floating:
             raise InputError(

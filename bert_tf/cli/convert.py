@@ -76,6 +76,7 @@ from bert_tf.checkpoints.hugging_face import hugging_face_name
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.files import locked
+from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
 
@@ -102,12 +103,15 @@ def convert(verb: str) -> None:
     to_format = FLAGS.to_format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     inputs = editing.random_inputs(config_of(source), rows=rows)
-    before = editing.outputs_of(source, inputs)  # refuses what does not fit, before it writes
-    saved = save_weights(FLAGS.to, changed, to_format=to_format)
+    with Progress("compute with what was read"):
+        before = editing.outputs_of(source, inputs)  # refuses what does not fit
+    with Progress(f"write {FLAGS.to}"):
+        saved = save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
     if to_format == "hugging_face":
         report_left_out(changed)
-    after = editing.outputs_of(open_weights(saved), inputs)
+    with Progress("compute with what was written"):
+        after = editing.outputs_of(open_weights(saved), inputs)
     report_difference(editing.difference_of_outputs(before, after, rows=rows))
 
 

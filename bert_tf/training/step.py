@@ -116,12 +116,11 @@ class TrainingStep:
                     "give another --init_checkpoint, or an earlier checkpoint of the run",
                 )
 
-    def _run(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
-        """`num_steps` updates; the mean of each loss over them."""
-        totals = self.no_steps()
+    def _run(self, totals: tf.Tensor, iterator, first_step: tf.Tensor, num_steps: tf.Tensor):
+        """`num_steps` updates; `totals` with their losses added."""
         for i in tf.range(num_steps):
             totals = self._add_step(totals, next(iterator), first_step + i)
-        return self.means(totals)
+        return totals
 
     def no_steps(self) -> tf.Tensor:
         """Totals of no steps: a 0 for each loss, and for the number of steps."""
