@@ -164,6 +164,8 @@ def main(_: Sequence[str]) -> None:
             if FLAGS.report:
                 write_report(questions, predictions, threshold, scores)
         export(model)
+    newest = from_flags.newest_model(model)
+    from_flags.log_results("playground", newest, predictions="predictions.json")
 
 
 # ---------------------------------------------------------------------------- data

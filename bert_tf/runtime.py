@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -84,7 +84,13 @@ def command_line() -> str:
 
 
 def import_extra(
-    module: str, *, package: str, extra: str, needed_by: str, otherwise: str = ""
+    module: str,
+    *,
+    package: str,
+    extra: str,
+    needed_by: str,
+    otherwise: str = "",
+    loads: bool = True,
 ) -> Any:
     """The module of a package that need not be installed.
 
@@ -94,12 +100,16 @@ def import_extra(
       extra: of bert-tf, the one that brings the package.
       needed_by: what the user asked for, with which the message begins.
       otherwise: what the user can do in place of installing it.
+      loads: False only looks whether the package is there, and returns None.
 
     Raises:
       InputError: it is not there, or cannot be imported.
     """
     try:
-        return importlib.import_module(module)
+        if loads:
+            return importlib.import_module(module)
+        if importlib.util.find_spec(top := module.partition(".")[0]) is None:
+            raise ModuleNotFoundError(f"No module named {top!r}")
     except ImportError as error:
         raise InputError(
             received=f"{needed_by}, but {package} is not installed ({error})",
@@ -195,16 +205,35 @@ def check_memory_limits() -> None:
             )
 
 
-def load_tensorflow() -> None:
+def load_tensorflow(*, of_command: bool = False) -> None:
     """Imports TensorFlow, without its start-up notices.
+
+    Args:
+      of_command: Keras need not find the packages of its wrappers and pictures, which take a third
+        of the time: commands use none of these.
 
     Raises:
       InputError: a limit leaves it too little memory.
     """
     if "tensorflow" not in sys.modules:
         check_memory_limits()
-        with Progress("load TensorFlow"), without_notices():
+        hidden = (
+            without_modules("sklearn", "matplotlib") if of_command else contextlib.nullcontext()
+        )
+        with Progress("load TensorFlow"), without_notices(), hidden:
             importlib.import_module("tensorflow").config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def without_modules(*names: str) -> Iterator[None]:
+    """Within it these modules cannot be imported, if they are not there yet."""
+    absent = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 # ---------------------------------------------------------------------------- locks

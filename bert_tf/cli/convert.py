@@ -76,6 +76,7 @@ from bert_tf.checkpoints.hugging_face import hugging_face_name
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.files import locked
+from bert_tf.terminal.messages import log_end
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
@@ -113,6 +114,7 @@ def convert(verb: str) -> None:
     with Progress("compute with what was written"):
         after = editing.outputs_of(open_weights(saved), inputs)
     report_difference(editing.difference_of_outputs(before, after, rows=rows))
+    log_end(f"{FLAGS.to} computes the same", "convert", "inspect", **{"from": FLAGS.to})
 
 
 def complete(source: Weights) -> Weights:
@@ -147,11 +149,16 @@ def description(source: Weights) -> str:
         f"  {len(source.names)} weights, {parameters:,} parameters",
         f"  {len(source.slots)} slots of an optimizer, counters and settings",
         *(f"  copy or constant, not read: {name}" for name in source.ignored),
-        f"  configuration: {source.config or 'none beside it'}",
+        f"  configuration: {listed(source.config and source.config.to_dict())}",
         f"  vocabulary: {vocabulary}",
-        f"  {source.metadata}",
+        f"  known of its training: {listed(source.metadata.known())}",
     ]
     return "\n".join(lines)
+
+
+def listed(values: Mapping[str, object] | None) -> str:
+    """Names and values, with commas between."""
+    return ", ".join(f"{name} {value}" for name, value in (values or {}).items()) or "none"
 
 
 def report_left_out(changed: Weights) -> None:

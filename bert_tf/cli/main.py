@@ -48,7 +48,7 @@ def parse(
         _words[:] = app.parse_flags_with_usage(sys.argv)
         check_flags(_words[1:])
         if needs_tensorflow:
-            runtime.load_tensorflow()
+            runtime.load_tensorflow(of_command=True)
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -110,8 +110,8 @@ def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     """Runs `main` and reports what ended it. No process of several ends before all are done."""
     # Loaded by training, and by all that opens weights; other commands have no peers.
     cluster = sys.modules.get("bert_tf.cluster")
-    if cluster:  # not imported at the top: it loads TensorFlow, and `parse` must answer before
-        sys.modules["tensorflow"].get_logger().setLevel("ERROR")  # else collectives are logged
+    if tf := sys.modules.get("tensorflow"):  # neither is imported at the top: `parse` comes before
+        tf.get_logger().setLevel("ERROR")  # else collectives and retracing are logged
     with guard():
         main(argv)
         if cluster:

@@ -1,6 +1,7 @@
-"""Log lines with one short prefix, and tables of scores."""
+"""Log lines with one short prefix, tables of scores, and the line at the end."""
 
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -26,6 +27,22 @@ def format_log_lines() -> None:
     handler.stream = sys.stderr  # as it is now
 
 
+def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
+    """Logs the last line of a command: where its results are, and the command to type next."""
+    absl_logging.info("%s. Next: %s", results, command(verb, *words, **flags))
+
+
+def command(verb: str, *words: str, **flags: object) -> str:
+    """The words of a command, quoted for a shell; flags of None or False are left out.
+
+    >>> command("export", init_checkpoint="my model", do_train=True, labels=None)
+    "bert-tf export --init_checkpoint='my model' --do_train"
+    """
+    given = [(name, value) for name, value in flags.items() if value not in (None, False)]
+    listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
+    return " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+
+
 def scores_table(scores: Mapping[str, float]) -> list[str]:
     """Names and values in columns, points below each other; losses and counts last.
 
@@ -39,7 +56,8 @@ def scores_table(scores: Mapping[str, float]) -> list[str]:
     if scores.get("loss") == scores.get("eval_loss"):  # the original has both names
         scores = {name: value for name, value in scores.items() if name != "loss"}
     names = sorted(scores, key=_place)
-    values = [_score(scores[name]) for name in names]
+    in_percent = any(scores[name] >= 10 for name in names if not _place(name))
+    values = [_number(scores[name], 2 if in_percent and not _place(name) else 4) for name in names]
     width = max(map(len, names), default=0)
     before = max((len(value.partition(".")[0]) for value in values), default=0)
     lines = []
@@ -54,8 +72,7 @@ def _place(name: str) -> int:
     return 2 if name == "global_step" else 1 if name.endswith("loss") or "loss_" in name else 0
 
 
-def _score(value: float) -> str:
-    """A count as it is, a percentage with two decimals, all else with four."""
-    if isinstance(value, int) or (float(value).is_integer() and abs(value) >= 10):
-        return f"{int(value)}"
-    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
+def _number(value: float, decimals: int) -> str:
+    """A count as it is, all else with so many decimals."""
+    is_count = isinstance(value, int) or (float(value).is_integer() and abs(value) >= 10)
+    return f"{int(value)}" if is_count else f"{value:.{decimals}f}"
