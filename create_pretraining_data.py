@@ -39,6 +39,7 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+from bert_tf.terminal.messages import log_end
 from data_gen.instances import Settings
 from data_gen.pipeline import Job, create
 from data_gen.workers import prepare_script
@@ -48,6 +49,17 @@ def main(_: Sequence[str]) -> None:
     """Flags -> job -> records."""
     prepare_script()
     create(job_from_flags())
+    log_end(
+        f"Wrote {FLAGS.output_file}",
+        "pretrain",
+        input_file=f"{FLAGS.output_file}-*" if FLAGS.num_shards else FLAGS.output_file,
+        max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        vocab_file=FLAGS.vocab_file,
+        bert_config_file="bert_config.json",
+        output_dir="model",
+        do_train=True,
+    )
 
 
 def job_from_flags() -> Job:

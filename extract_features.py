@@ -63,6 +63,8 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.data.batches import MULTIPLE
 from bert_tf.serving import feature_extraction
+from bert_tf.serving.rows import num_lines
+from bert_tf.terminal.progress import counted
 
 
 def main(_: Sequence[str]) -> None:
@@ -91,8 +93,9 @@ def write_features() -> None:
     if FLAGS.input_format:
         is_jsonl = FLAGS.input_format == "jsonl"
     lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl)
+    vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
     write = feature_extraction.WRITERS[FLAGS.output_format]
-    count = write(FLAGS.output_file, extractor.extract(lines), layers)
+    count = write(FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
 
 

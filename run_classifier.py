@@ -177,6 +177,8 @@ def main(_: Sequence[str]) -> None:
         for data in test:
             predict(run, data)
         export(run)
+    newest = from_flags.newest_model(run.model)
+    from_flags.log_results("predict", predictions="test_results.tsv", model=newest)
 
 
 # ---------------------------------------------------------------------------- data

@@ -156,6 +156,10 @@ def main(_: Sequence[str]) -> None:
             evaluate(trainer, eval_batches, folder)
         if FLAGS.export_dir:
             export(config, tokenizer, folder)
+    if tokenizer:
+        from_flags.log_results("fill-mask", "A [MASK].", init_checkpoint=FLAGS.output_dir)
+    else:
+        from_flags.log_results("plot", output_dir=FLAGS.output_dir, picture="curves.png")
 
 
 # ---------------------------------------------------------------------------- config, tokenizer

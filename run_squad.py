@@ -160,6 +160,8 @@ def main(_: Sequence[str]) -> None:
         if FLAGS.do_predict:
             answer(trainer, asked, null_threshold(model.source), step)
         export(model)
+    newest = from_flags.newest_model(model)
+    from_flags.log_results("playground", newest, predictions="predictions.json")
 
 
 # ---------------------------------------------------------------------------- data

@@ -21,6 +21,7 @@ from absl import logging
 
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.runtime import NOT_SUPPORTED, load_tensorflow, take_lock
+from bert_tf.terminal.messages import scores_table
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
@@ -388,10 +389,8 @@ def write_text(path: str, text: str) -> None:
 def write_eval_results(
     output_dir: str, results: Mapping[str, float], *, name: str = EVAL_RESULTS
 ) -> None:
-    """eval_results.txt, also logged: lines `key = value`, sorted, as the original writes it."""
+    """eval_results.txt, lines `key = value` as the original writes it; a table of it is logged."""
     path = gfile().join(output_dir, name)
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
-    logging.info("%s:", path)
-    for line in lines:
-        logging.info("  %s", line)
+    logging.info("%s:\n%s", path, "\n".join(scores_table(results)))
     write_text(path, "".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""The process: settings made before TensorFlow loads, optional packages, progress, SIGTERM.
+"""The process: settings made before TensorFlow loads, optional packages, locks, SIGTERM.
 
 What is set in the environment already is left as it is. If TensorFlow was imported before
 `bert_tf`, everything works but some of the speed is lost.
@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -24,9 +24,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from absl import logging
-
 from bert_tf.errors import InputError
+from bert_tf.terminal.progress import Progress, duration
 
 
 def choose_cpu_kernels() -> None:
@@ -78,68 +77,20 @@ def without_notices() -> Iterator[None]:
             sys.stderr.write("".join(line for line in lines if not NOTICES.search(line)))
 
 
-SECONDS_BETWEEN_LINES = 10
-
-
 def command_line() -> str:
     """The command that runs in this process, as it can be typed again."""
     program = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
     return " ".join([program, *map(shlex.quote, sys.argv[1:])])
 
 
-class Progress:
-    """The progress line of everything that takes long: share done, rate, time left.
-
-    `update` logs a line every few seconds, `finish` the last one.
-    """
-
-    def __init__(self, label: str, total: float, unit: str):
-        self._label, self._total, self._unit = label, total, unit
-        self._start = self._last_line = time.monotonic()
-
-    def update(self, done: float, note: str = "") -> None:
-        """Call it as often as you like; `done` counts up to the total."""
-        now = time.monotonic()
-        if now - self._last_line < SECONDS_BETWEEN_LINES or not done:
-            return
-        self._last_line = now
-        rate = done / (now - self._start)
-        logging.info("%s%s", progress_line(self._label, done, self._total, self._unit, rate), note)
-
-    def finish(self, done: float) -> None:
-        """The last line."""
-        seconds = time.monotonic() - self._start
-        logging.info(
-            "%s: %.6g %s in %s", self._label, round(done, 1), self._unit, duration(seconds)
-        )
-
-
-def progress_line(label: str, done: float, total: float, unit: str, rate: float) -> str:
-    """What is done of how much, how fast, and the time that is left.
-
-    >>> progress_line("tokenize", 12, 59.04, "MB", 1.5)
-    'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
-    """
-    left = duration((total - done) / rate)
-    amounts = f"{round(done, 1):.10g} of {round(total, 1):.10g}"
-    return f"{label}: {amounts} {unit}, {rate:.3g} a second, {left} left"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(7.4), duration(200), duration(7500)
-    ('7 s', '3 min 20 s', '2 h 5 min')
-    """
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
-
-
 def import_extra(
-    module: str, *, package: str, extra: str, needed_by: str, otherwise: str = ""
+    module: str,
+    *,
+    package: str,
+    extra: str,
+    needed_by: str,
+    otherwise: str = "",
+    loads: bool = True,
 ) -> Any:
     """The module of a package that need not be installed.
 
@@ -149,12 +100,16 @@ def import_extra(
       extra: of bert-tf, the one that brings the package.
       needed_by: what the user asked for, with which the message begins.
       otherwise: what the user can do in place of installing it.
+      loads: False only looks whether the package is there, and returns None.
 
     Raises:
       InputError: it is not there, or cannot be imported.
     """
     try:
-        return importlib.import_module(module)
+        if loads:
+            return importlib.import_module(module)
+        if importlib.util.find_spec(top := module.partition(".")[0]) is None:
+            raise ModuleNotFoundError(f"No module named {top!r}")
     except ImportError as error:
         raise InputError(
             received=f"{needed_by}, but {package} is not installed ({error})",
@@ -250,16 +205,35 @@ def check_memory_limits() -> None:
             )
 
 
-def load_tensorflow() -> None:
+def load_tensorflow(*, of_command: bool = False) -> None:
     """Imports TensorFlow, without its start-up notices.
+
+    Args:
+      of_command: Keras need not find the packages of its wrappers and pictures, which take a third
+        of the time: commands use none of these.
 
     Raises:
       InputError: a limit leaves it too little memory.
     """
     if "tensorflow" not in sys.modules:
         check_memory_limits()
-        with without_notices():
+        hidden = (
+            without_modules("sklearn", "matplotlib") if of_command else contextlib.nullcontext()
+        )
+        with Progress("load TensorFlow"), without_notices(), hidden:
             importlib.import_module("tensorflow").config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def without_modules(*names: str) -> Iterator[None]:
+    """Within it these modules cannot be imported, if they are not there yet."""
+    absent = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 # ---------------------------------------------------------------------------- locks

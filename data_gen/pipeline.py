@@ -41,7 +41,7 @@ from bert_tf.files import (
     synced,
     write_text,
 )
-from bert_tf.runtime import Progress
+from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.case import choose_case
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 from data_gen.block_worker import (
@@ -203,15 +203,16 @@ def write_corpus(
     workers: Workers, plan: Plan, reader: DocumentReader, made_with: Mapping[str, Any]
 ) -> Text:
     """Tokenizes all text."""
-    progress = Progress("tokenize", reader.total_bytes / 1e6, "MB")
     text, folder = Text(Statistics(), []), plan.working_folder
     blocks = reader.blocks(plan.job.block_characters)
-    with CorpusWriter(folder / CORPUS_FOLDER) as corpus:
+    with (
+        CorpusWriter(folder / CORPUS_FOLDER) as corpus,
+        Progress("tokenize", reader.total_bytes / 1e6, "MB") as progress,
+    ):
         for tokenized, block_statistics in workers.map(BlockWorker.tokenize, blocks):
             text.statistics.update(block_statistics)
             text.block_documents.append(corpus.append(tokenized))
             progress.update(reader.bytes_read / 1e6)
-    progress.finish(reader.total_bytes / 1e6)
     text.statistics.counts.update(reader.counts)
     require_text(text.statistics.counts)
     if plan.job.num_shards:
@@ -231,7 +232,6 @@ def write_rows(
     Raises:
       InputError: the files of rows are not as they were written.
     """
-    progress = Progress("make instances", len(block_documents), "blocks")
     folder = plan.working_folder / ROWS_FOLDER
     folder.mkdir(exist_ok=True)
     tasks = []
@@ -242,11 +242,11 @@ def write_rows(
         else:
             tasks.append((index, documents, len(block_documents), num_buckets, path))
     done = len(block_documents) - len(tasks)
-    for block_counts in workers.map(BlockWorker.write_rows, tasks):
-        done += 1
-        counts.update(block_counts)
-        progress.update(done, note=f"; {counts['instances']} instances")
-    progress.finish(len(block_documents))
+    with Progress("make instances", len(block_documents), "blocks", done=done) as progress:
+        for block_counts in workers.map(BlockWorker.write_rows, tasks):
+            done += 1
+            counts.update(block_counts)
+            progress.update(done, note=f"; {counts['instances']} instances")
     if sum(path.stat().st_size for path in find_runs(folder)) != counts["bytes_of_rows"]:
         raise InputError(
             f"{folder}, in which files are missing or have changed",
@@ -257,14 +257,13 @@ def write_rows(
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
     """All records in their final order."""
-    progress = Progress("write the files", num_records, "instances")
     tasks = ((bucket, num_buckets) for bucket in range(num_buckets))
     done = 0
-    for records in workers.map(BlockWorker.records, tasks):
-        yield from records
-        done += len(records)
-        progress.update(done)
-    progress.finish(num_records)
+    with Progress("write the files", num_records, "instances") as progress:
+        for records in workers.map(BlockWorker.records, tasks):
+            yield from records
+            done += len(records)
+            progress.update(done)
 
 
 def write_shards(
@@ -276,14 +275,13 @@ def write_shards(
 ) -> dict[str, int]:
     """Writes the shards that are missing; returns the number of records of each shard."""
     paths = output_paths(plan.job.output_file, plan.job.num_shards)
-    progress = Progress("write the files", len(paths), "files")
     written = dict(finished)
     missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
     tasks = ((shard, path, num_buckets, made_with) for shard, path in missing)
-    for path, num_records in workers.map(BlockWorker.write_shard, tasks):
-        written[path] = num_records
-        progress.update(len(written))
-    progress.finish(len(paths))
+    with Progress("write the files", len(paths), "files", done=len(written)) as progress:
+        for path, num_records in workers.map(BlockWorker.write_shard, tasks):
+            written[path] = num_records
+            progress.update(len(written))
     return written
 
 

@@ -20,7 +20,8 @@ from absl import logging
 
 from bert_tf.errors import InputError
 from bert_tf.files import expand_patterns, gfile, path_errors, whole_file
-from bert_tf.runtime import Progress, import_extra
+from bert_tf.runtime import import_extra
+from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -65,12 +66,13 @@ def write_vocabulary(
     reader = DocumentReader(paths, input_format=input_format)
     with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
-        pieces = learn_vocabulary(
-            words,
-            vocab_size=vocab_size,
-            min_frequency=min_frequency,
-            character_coverage=character_coverage,
-        )
+        with Progress("merge the pieces"):
+            pieces = learn_vocabulary(
+                words,
+                vocab_size=vocab_size,
+                min_frequency=min_frequency,
+                character_coverage=character_coverage,
+            )
         with gfile().GFile(temporary, "w") as file:
             file.write("".join(f"{piece}\n" for piece in pieces))
         coverage = measure_coverage(FullTokenizer(temporary, do_lower_case), words)
@@ -115,16 +117,17 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
     Raises:
       InputError: there is no word.
     """
-    progress = Progress("count words", reader.total_bytes / 1e6, "MB")
     num_workers = choose_num_workers(num_workers, most=1 + reader.total_bytes // BLOCK_CHARACTERS)
     totals: collections.Counter[bytes] = collections.Counter()
-    with Workers(num_workers, WordCounter, do_lower_case) as workers:
+    with (
+        Workers(num_workers, WordCounter, do_lower_case) as workers,
+        Progress("count words", reader.total_bytes / 1e6, "MB") as progress,
+    ):
         for counts in workers.map(WordCounter.count, reader.blocks(BLOCK_CHARACTERS)):
             totals.update(counts)
             if len(totals) > MAX_WORDS:
                 totals = collections.Counter({w: n for w, n in totals.items() if n > 1})
             progress.update(reader.bytes_read / 1e6)
-    progress.finish(reader.total_bytes / 1e6)
     if not totals:
         raise InputError(
             "--input_file: files without a word", "text", "check the files and --input_format"

@@ -31,6 +31,7 @@ from bert_tf.checkpoints.model_weights import named_variables
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
+from bert_tf.terminal.progress import counted
 from bert_tf.tokenization.case import choose_case, refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
 
@@ -137,7 +138,8 @@ def load_checkpoint(
         slots=weights.slots,
     )
     _check_report(report, variables, weights.shapes, required)
-    values = {name: weights.read(name) for name in report.matched}
+    names = counted(report.matched, "load the weights", len(report.matched), "variables")
+    values = {name: weights.read(name) for name in names}
     for name, value in values.items():
         if not tf.as_dtype(value.dtype).is_floating:
             raise InputError(

@@ -74,7 +74,7 @@ from bert_tf.planning.compilers import Compiled, compile_program
 from bert_tf.planning.lowering import Programs
 from bert_tf.planning.tables import PUBLISHED, amount
 from bert_tf.planning.workload import Workload
-from bert_tf.runtime import duration
+from bert_tf.terminal.progress import Progress, duration
 
 COLUMNS = ("arguments", "temporary", "output", "code", "peak", "of", "FLOP", "compiled in")
 ROW = "  {:<6}{:<10}{:>6}" + "{:>13}" * len(COLUMNS)
@@ -150,11 +150,9 @@ def check(programs: Programs, device: str) -> Iterator[str]:
 def compiled(
     programs: Programs, device: str, step: str, batch: int, *, as_is: bool = False
 ) -> Compiled:
-    """Lowers and compiles a step; logs how long it took."""
-    logging.info("Compiling the step %s of batch %d for %s.", step, batch, device)
-    found = compile_program(DEVICES[device], programs.lowered(step, batch), as_is=as_is)
-    logging.info("That took %s.", duration(found.seconds))
-    return found
+    """Lowers and compiles a step."""
+    with Progress(f"compile the step {step} of batch {batch} for {device}"):
+        return compile_program(DEVICES[device], programs.lowered(step, batch), as_is=as_is)
 
 
 def largest_train_batch(programs: Programs, name: str, first: float) -> int:

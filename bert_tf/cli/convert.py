@@ -76,6 +76,8 @@ from bert_tf.checkpoints.hugging_face import hugging_face_name
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.files import locked
+from bert_tf.terminal.messages import log_end
+from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
 
@@ -102,13 +104,17 @@ def convert(verb: str) -> None:
     to_format = FLAGS.to_format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     inputs = editing.random_inputs(config_of(source), rows=rows)
-    before = editing.outputs_of(source, inputs)  # refuses what does not fit, before it writes
-    saved = save_weights(FLAGS.to, changed, to_format=to_format)
+    with Progress("compute with what was read"):
+        before = editing.outputs_of(source, inputs)  # refuses what does not fit
+    with Progress(f"write {FLAGS.to}"):
+        saved = save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
     if to_format == "hugging_face":
         report_left_out(changed)
-    after = editing.outputs_of(open_weights(saved), inputs)
+    with Progress("compute with what was written"):
+        after = editing.outputs_of(open_weights(saved), inputs)
     report_difference(editing.difference_of_outputs(before, after, rows=rows))
+    log_end(f"{FLAGS.to} computes the same", "convert", "inspect", **{"from": FLAGS.to})
 
 
 def complete(source: Weights) -> Weights:
@@ -143,11 +149,16 @@ def description(source: Weights) -> str:
         f"  {len(source.names)} weights, {parameters:,} parameters",
         f"  {len(source.slots)} slots of an optimizer, counters and settings",
         *(f"  copy or constant, not read: {name}" for name in source.ignored),
-        f"  configuration: {source.config or 'none beside it'}",
+        f"  configuration: {listed(source.config and source.config.to_dict())}",
         f"  vocabulary: {vocabulary}",
-        f"  {source.metadata}",
+        f"  known of its training: {listed(source.metadata.known())}",
     ]
     return "\n".join(lines)
+
+
+def listed(values: Mapping[str, object] | None) -> str:
+    """Names and values, with commas between."""
+    return ", ".join(f"{name} {value}" for name, value in (values or {}).items()) or "none"
 
 
 def report_left_out(changed: Weights) -> None:

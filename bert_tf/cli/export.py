@@ -80,6 +80,7 @@ from bert_tf.cli import from_flags
 from bert_tf.runtime import command_line
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.registry import check_options
+from bert_tf.terminal.messages import log_end
 
 
 def main(_: Sequence[str]) -> None:
@@ -97,7 +98,11 @@ def main(_: Sequence[str]) -> None:
         file_format=FLAGS.format,
         int8=FLAGS.int8,
     )
-    logging.info("Exported %s to %s", source.path, path)
+    results = f"Exported {source.path} to {path}"
+    if FLAGS.format == SAVED_MODEL:
+        log_end(results, "predict", model=FLAGS.export_dir)
+    else:
+        logging.info("%s", results)
 
 
 def serving_options() -> ServingOptions:

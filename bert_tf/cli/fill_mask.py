@@ -38,8 +38,13 @@ def main(argv: Sequence[str]) -> None:
         print(text)
         guesses = fill_mask(model, given.tokenizer, text, max_seq_length=length, top_k=FLAGS.top_k)
         for number, row in enumerate(guesses, 1):
-            listed = "  ".join(f"{guess.piece} {guess.probability:.1%}" for guess in row)
+            listed = "  ".join(f"{guess.piece} {percent(guess.probability)}" for guess in row)
             print(f"  [MASK] {number}: {listed}")
+
+
+def percent(probability: float) -> str:
+    """With one decimal; small ones with two digits."""
+    return f"{probability:.1%}" if probability >= 0.001 else f"{100 * probability:.2g}%"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.batches import MULTIPLE
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
+from bert_tf.terminal.messages import log_end
 from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
@@ -242,3 +243,23 @@ def export(model: PretrainedModel, **options: Any) -> None:
         FLAGS.export_dir,
         options=serving.ServingOptions(**options),
     )
+
+
+# ---------------------------------------------------------------------------- the last line
+
+
+def newest_model(model: PretrainedModel) -> str:
+    """The path of the model that a run leaves: its export, its own, or the one it began with."""
+    return FLAGS.export_dir or (FLAGS.output_dir if FLAGS.do_train else model.source.path)
+
+
+def log_results(verb: str, *words: str, predictions: str = "", **flags: Any) -> None:
+    """Logs what a run has written, and the command to type next; `flags` are of that."""
+    wanted = {
+        "do_train": "the model",
+        "do_predict": predictions,
+        "do_eval": "eval_results.txt",
+        "report": "report.html",
+    }
+    written = [what for name, what in wanted.items() if name in FLAGS and FLAGS[name].value]
+    log_end(f"Wrote {', '.join(written)} to {FLAGS.output_dir}", verb, *words, **flags)

@@ -14,8 +14,11 @@ from typing import Any
 from absl import app, flags, logging
 
 from bert_tf import runtime
+from bert_tf.cli.help import define_help_flags
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.runtime import Interrupted, sigterm_came
+from bert_tf.terminal import messages
+from bert_tf.terminal.progress import SCREEN
 
 LONGEST_NAME = 100  # of a flag
 _words: list[str] = []  # the command line without its flags
@@ -39,14 +42,13 @@ def parse(
     prepare()
     logging.set_verbosity(logging.INFO)  # before the flags, one of which is --verbosity
     define_flags()
-    list_shared_flags()
-    app.define_help_flags()
+    define_help_flags()
     with guard():
         check_words(sys.argv[1:])
         _words[:] = app.parse_flags_with_usage(sys.argv)
         check_flags(_words[1:])
         if needs_tensorflow:
-            runtime.load_tensorflow()
+            runtime.load_tensorflow(of_command=True)
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -76,6 +78,8 @@ def prepare() -> None:
     with guard():
         open_standard_streams()
         stop_on_signals()
+    messages.format_log_lines()
+    SCREEN.open()
 
 
 def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
@@ -102,20 +106,12 @@ def run(main: Callable[[list[str]], None]) -> None:
     app.run(lambda argv: main_or_message(main, argv), flags_parser=lambda _: _words)
 
 
-def list_shared_flags() -> None:
-    """Lets --help list the flags that other modules define for the command, which absl omits."""
-    for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if module.startswith("bert_tf."):
-            for flag in defined:
-                flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-
-
 def main_or_message(main: Callable[[list[str]], None], argv: list[str]) -> None:
     """Runs `main` and reports what ended it. No process of several ends before all are done."""
     # Loaded by training, and by all that opens weights; other commands have no peers.
     cluster = sys.modules.get("bert_tf.cluster")
-    if cluster:  # not imported at the top: it loads TensorFlow, and `parse` must answer before
-        sys.modules["tensorflow"].get_logger().setLevel("WARNING")  # else collectives are logged
+    if tf := sys.modules.get("tensorflow"):  # neither is imported at the top: `parse` comes before
+        tf.get_logger().setLevel("ERROR")  # else collectives and retracing are logged
     with guard():
         main(argv)
         if cluster:
@@ -218,7 +214,7 @@ def end(code: int, message: str = "") -> None:
     Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
     them for ever. Everything was cleaned up on the way here.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), SCREEN.line():
         sys.stdout.flush()
     if message:
         print(message, file=sys.stderr)
@@ -255,7 +251,7 @@ class _Messages(io.TextIOWrapper):
     """Standard error: a message that cannot be written is lost, and no error of the command."""
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), SCREEN.line():
             return super().write(text)
         return len(text)
 

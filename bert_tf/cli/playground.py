@@ -43,12 +43,14 @@ if __name__ == "__main__":
 
 from bert_tf.playground.api import Playground
 from bert_tf.playground.server import Server
+from bert_tf.terminal.progress import Progress
 
 
 def main(argv: Sequence[str]) -> None:
     """Model -> page -> server, until it is stopped."""
     playground = Playground(served_model.make_predictor(argv[1]))
-    playground.warm_up()
+    with Progress("compile"):
+        playground.warm_up()
     with Server(playground, host=FLAGS.host, port=FLAGS.port) as server:
         print(f"{argv[1]} is shown at {server.url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
         try:

@@ -57,13 +57,19 @@ import tensorflow as tf
 from bert_tf import files
 from bert_tf.serving import rows
 from bert_tf.serving.predictor import Predictor
+from bert_tf.serving.rows import num_lines
+from bert_tf.terminal.progress import counted
 
 
 def main(_: Sequence[str]) -> None:
     """Flags -> model -> lines -> answers -> lines."""
     with open_output() as file:  # before the model is loaded: it may be refused
         predictor = served_model.make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
-        count = write_lines(file, answer(predictor, read_input(predictor)))
+        answers = answer(predictor, read_input(predictor))
+        if FLAGS.output_file:  # otherwise the answers themselves show how far it is
+            total = num_lines(FLAGS.input_file) if FLAGS.input_file else None
+            answers = counted(answers, "answer", total, "lines")
+        count = write_lines(file, answers)
     if FLAGS.output_file:
         logging.info("Wrote %d answers to %s", count, FLAGS.output_file)
 

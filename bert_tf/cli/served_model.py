@@ -7,6 +7,7 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.serving.options import TASKS
+from bert_tf.terminal.progress import Progress
 
 FLAGS = flags.FLAGS
 _OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
@@ -34,4 +35,5 @@ def make_predictor(path: str, **arguments: Any) -> Any:
     given["labels"] = tuple(FLAGS.labels) or None
     options = {name: value for name, value in given.items() if value is not None}
     predictor = importlib.import_module("bert_tf.serving.predictor").Predictor
-    return predictor(path, version=FLAGS.version, **arguments, **options)
+    with Progress(f"load {path}"):
+        return predictor(path, version=FLAGS.version, **arguments, **options)

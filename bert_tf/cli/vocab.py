@@ -41,6 +41,7 @@ def define_flags() -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, shared_flags.refuse_words)
 
+from bert_tf.terminal.messages import log_end
 from data_gen.vocabulary import write_vocabulary
 from data_gen.workers import prepare_script
 
@@ -53,6 +54,15 @@ def main(_: Sequence[str]) -> None:
     prepare_script()
     values = {name: FLAGS[name].value for name in NAMES}
     write_vocabulary(FLAGS.input_file, FLAGS.output_file, **values)
+    log_end(
+        f"Wrote {FLAGS.output_file}",
+        "data",
+        input_file=FLAGS.input_file,
+        input_format=None if FLAGS.input_format == "text" else FLAGS.input_format,
+        vocab_file=FLAGS.output_file,
+        nodo_lower_case=not FLAGS.do_lower_case,
+        output_file="train.tfrecord",
+    )
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from bert_tf.data.shards import (
 )
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, is_remote, path_errors, read_json, write_text
+from bert_tf.terminal.progress import announced
 
 # Below so many bytes the records are found faster than a process starts.
 FEW_BYTES = 1 << 28
@@ -229,17 +230,15 @@ def make_indexes(paths: Sequence[str]) -> dict[str, BlockIndex]:
     """
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         total = sum(pool.map(_size_of, paths))
-    if total > FEW_BYTES:
-        logging.info(
-            "Finding the records of %d files, %.1f GB, which have no index; once, as it is kept.",
-            *(len(paths), total / 1e9),
-        )
     local = [path for path in paths if not is_remote(path)]
-    find = find_in_processes if len(local) > 1 and total > FEW_BYTES else find_in_turn
-    found = dict(zip(local, find(local), strict=True))
     remote = [path for path in paths if is_remote(path)]
-    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        found |= zip(remote, pool.map(_find_remote_blocks, remote), strict=True)
+    find = find_in_processes if len(local) > 1 and total > FEW_BYTES else find_in_turn
+    size = f"{len(paths)} files, {total / 1e9:.1f} GB"
+    label = f"find the records of {size}, which have no index; once, as it is kept"
+    with announced(label, when=total > FEW_BYTES):
+        found = dict(zip(local, find(local), strict=True))
+        with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            found |= zip(remote, pool.map(_find_remote_blocks, remote), strict=True)
     for path, blocks in found.items():
         if blocks is None:
             _refuse_damaged(path)

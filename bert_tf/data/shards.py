@@ -28,6 +28,7 @@ from bert_tf.files import (
     read_json,
     whole_file,
 )
+from bert_tf.terminal.progress import counted
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
@@ -253,13 +254,16 @@ def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
 # ---------------------------------------------------------------------------- writing
 
 
-def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
+def write_records(
+    path: str, record: Record, rows: Iterable[Mapping], *, total: int | None = None
+) -> int:
     """Writes a TFRecord file that appears when it is whole; returns the number of records.
 
     Args:
       path: local or remote.
       record: the declaration.
       rows: for each record the values of its features.
+      total: about how many there are, for the progress.
 
     Raises:
       InputError: the file cannot be written, or other processes of the run have other rows.
@@ -270,6 +274,7 @@ def write_records(path: str, record: Record, rows: Iterable[Mapping]) -> int:
         whole_file(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,
     ):
+        rows = counted(rows, f"write {os.path.basename(path)}", total, "records")
         for count, row in enumerate(rows, 1):  # noqa: B007
             serialized = record.serialize(row)
             checksum = zlib.crc32(serialized, checksum)

@@ -36,6 +36,7 @@ from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.registry import make_task
 from bert_tf.serving.signatures import ServingTask, refuse_not_finite
+from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
@@ -166,7 +167,7 @@ def _write_model(
         _write_saved_model(task, folder, export_dir.rpartition("/")[2] or task.name)
         return None
     _write_vocabulary(task, folder)
-    with without_chatter():
+    with Progress(f"convert to {file_format}"), without_chatter():
         return portable.write_portable(task, folder, name=file_format, int8=int8)
 
 
@@ -219,7 +220,7 @@ def versions(export_dir: str) -> dict[int, str]:
 
 
 def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
-    with without_chatter():
+    with Progress("trace the signatures"), without_chatter():
         functions = concrete_functions(task)
     requests = warm_up_requests(task)
     for signature, arrays in requests[: len(task.samples())]:
@@ -230,7 +231,7 @@ def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
         vocab_file = _write_vocabulary(task, local)
         try:
-            with without_chatter():
+            with Progress("write the SavedModel"), without_chatter():
                 tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
         except ValueError as error:  # TensorFlow's, of the file that it reads back at the end
             if "fingerprint" not in str(error):

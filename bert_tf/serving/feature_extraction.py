@@ -29,6 +29,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS
+from bert_tf.terminal.progress import announced
 from bert_tf.tokenization.packing import Packer
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -227,7 +228,9 @@ class Extractor:
             ids[row, : len(example.ids)] = example.ids
             segments[row, : len(example.ids)] = example.segments
             mask[row, : len(example.ids)] = 1
-        return self._run(ids, segments, mask).numpy()[: len(examples)]
+        is_new = not self._run.experimental_get_tracing_count()
+        with announced("compile: extract", when=is_new):
+            return self._run(ids, segments, mask).numpy()[: len(examples)]
 
 
 def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Callable[..., tf.Tensor]:

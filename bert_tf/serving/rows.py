@@ -15,6 +15,7 @@ Shapes: B rows, C texts of a list.
 
 import codecs
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -223,6 +224,17 @@ def read_items(
                 _expected(input_format, metadata),
                 "correct the line, or give another --input_format",
             ) from None
+
+
+def num_lines(path: str) -> int | None:
+    """How many lines a local file has; None for a pipe, which is read once, or a remote file."""
+    if not os.path.isfile(path):
+        return None
+    count, last = 0, b"\n"
+    with files.path_errors(path), open(path, "rb") as file:
+        while block := file.read(files.READ_BYTES):
+            count, last = count + block.count(b"\n"), block[-1:]
+    return count + (last != b"\n")
 
 
 def place(name: str, number: int) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from bert_tf.squad.alignment import Alignment, context_characters
 from bert_tf.squad.data import SquadExample
 from bert_tf.squad.windows import Window
+from bert_tf.terminal.progress import counted
 
 NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possible
 # Null odds where no span is possible, so that "" is the answer under any threshold. (The original
@@ -292,7 +293,7 @@ def rank_answers(
         for index, group in itertools.groupby(rows, key=lambda row: row[0].example_index)
     }
     predictions = []
-    for index, example in enumerate(examples):
+    for index, example in enumerate(counted(examples, "rank", len(examples), "questions")):
         of_example = by_example.get(index, [])
         found = [
             window_candidates(window, *logits, number=number, **dataclasses.asdict(sizes))

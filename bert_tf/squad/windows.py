@@ -26,6 +26,7 @@ from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
+from bert_tf.terminal.progress import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
@@ -98,7 +99,8 @@ def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict
     the tokenizer does, and no rule of the tokenizer looks beyond white space.
     """
     texts, documents = list(dict.fromkeys(contexts)), {}
-    for first in range(0, len(texts), CONTEXTS_AT_ONCE):
+    firsts = range(0, len(texts), CONTEXTS_AT_ONCE)
+    for first in counted(firsts, "tokenize the contexts", len(firsts), "batches"):
         batch = texts[first : first + CONTEXTS_AT_ONCE]
         columns = [_rows(ragged) for ragged in tokenizer.tokenize_with_offsets(batch)]
         for text, ids, starts, ends in zip(batch, *columns, strict=True):
@@ -309,7 +311,8 @@ def prediction_windows(
     documents = tokenize_contexts((example.context for example in examples), tokenizer)
     questions = _tokenize([example.question_text for example in examples], tokenizer)
     windows = []
-    for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
+    pairs = zip(counted(examples, "cut", len(examples), "questions"), questions, strict=True)
+    for index, (example, question) in enumerate(pairs):
         document, query = documents[example.context], question[: sizes.max_query_length]
         layout = _layout(len(document.ids), sizes.room(len(query)), sizes.doc_stride)
         for number, (span, is_max_context) in enumerate(layout):
@@ -384,7 +387,7 @@ def record_values(
 
 
 def write_windows(
-    path: str, windows: Iterable[Window], *, config: BertConfig, **kind: Any
+    path: str, windows: Sequence[Window], *, config: BertConfig, **kind: Any
 ) -> RecordFiles:
     """Writes a file of records, whole or not at all: train.tf_record or eval.tf_record.
 
@@ -394,6 +397,6 @@ def write_windows(
       InputError: it cannot be written there.
     """
     sizes = {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
-    record = squad_record(**kind, **sizes)
-    write_records(path, record, (record_values(window, **kind) for window in windows))
+    record, rows = squad_record(**kind, **sizes), (record_values(w, **kind) for w in windows)
+    write_records(path, record, rows, total=len(windows))
     return RecordFiles(path, record)

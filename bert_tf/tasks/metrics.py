@@ -15,9 +15,10 @@ from bert_tf.runtime import import_extra
 from bert_tf.tasks.labels import Labels, normal_tags
 
 
-def _library(name: str = "sklearn.metrics") -> Any:
+def _library(name: str = "sklearn.metrics", *, loads: bool = True) -> Any:
     package = name.split(".")[0].replace("sklearn", "scikit-learn")
-    return import_extra(name, package=package, extra="tasks", needed_by="an evaluation")
+    options = {"extra": "tasks", "needed_by": "an evaluation", "loads": loads}
+    return import_extra(name, package=package, **options)
 
 
 def _accuracy(gold, predicted) -> float:
@@ -151,4 +152,4 @@ def evaluate(
 def check_libraries(names: Sequence[str]) -> None:
     """Raises InputError before any training if a metric's library is not installed."""
     for name in names:
-        _library(METRICS[name].library)
+        _library(METRICS[name].library, loads=False)  # loading takes a second

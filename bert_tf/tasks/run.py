@@ -164,7 +164,8 @@ class Run:
                 yield features.values(length)
 
         data.guids, data.label_ids = [], []
-        count, total = write_records(path, self.record, rows()), len(data.examples)
+        total = len(data.examples)
+        count = write_records(path, self.record, rows(), total=total)
         logging.info("%s: %d records of %d examples", path, count, total)
         if num_cut:
             logging.warning(

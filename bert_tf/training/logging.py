@@ -1,5 +1,6 @@
 """How training goes: log lines, and TensorBoard summaries, which can be read back."""
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from bert_tf import cluster
 from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.data.records import untuned
 from bert_tf.files import path_errors
-from bert_tf.runtime import progress_line
+from bert_tf.terminal.progress import announced, progress_line
 
 
 class TrainingLog:
@@ -78,6 +79,28 @@ def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> Non
         writer = _summary_writer(folder)
         _write_scalars(writer, int(results["global_step"]), scores)
         writer.close()
+
+
+class Pace:
+    """How many steps to make in a call of the compiled loop, for progress every second.
+
+    The first call makes one, as it compiles; later ones as many as took a second before. Processes
+    of one run must all make the same calls: collective operations are numbered within a call.
+    """
+
+    def __init__(self):
+        self._num_steps, self._is_new = 1, True
+
+    @contextlib.contextmanager
+    def call(self, most: int, *, whole: bool) -> Iterator[int]:
+        """Gives the number of steps to make in this context: at most `most`; all if `whole`."""
+        start, number = time.monotonic(), most if whole else min(self._num_steps, most)
+        with announced("compile: train", when=self._is_new):
+            yield number
+        seconds = max(time.monotonic() - start, 1e-6)
+        if not self._is_new and not whole:
+            self._num_steps = max(1, min(int(number / seconds), 4 * number))
+        self._is_new = False
 
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:

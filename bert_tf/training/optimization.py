@@ -99,11 +99,13 @@ class AdamWeightDecay:
         decays: bool,
         scale: float = 1.0,
         skipped: tf.Tensor | int = 0,
+        rate: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The new (p, m, v) of one variable after step t, at `scale` times the learning rate.
 
         All tensors are of the variable's shape. The `skipped` steps before t, which have left the
-        moments as they were, do not count in the bias correction.
+        moments as they were, do not count in the bias correction. `rate` is that of the schedule,
+        if it is known already.
         """
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
@@ -113,7 +115,7 @@ class AdamWeightDecay:
             m_hat = m / (1.0 - tf.pow(self.beta_1, count))
             v_hat = v / (1.0 - tf.pow(self.beta_2, count))
         update = m_hat / (tf.sqrt(v_hat) + self.epsilon)
-        rate = self.schedule(step)
+        rate = self.schedule(step) if rate is None else rate
         if decays:
             update += self.weight_decay_rate * p
             rate *= self.trust_ratio(p, update)

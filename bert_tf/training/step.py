@@ -82,6 +82,8 @@ class TrainingStep:
             [tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False) for w in self.weights]
             for _ in range(2)
         )
+        # Traced once for variables of one shape, of which a model has many.
+        self._updated = tf.function(optimizer.updated, autograph=False)
         self.loss_scale = LossScale() if config.precision == "float16" else None
         for layer in model.layers:
             if isinstance(layer, EncoderBlock):
@@ -116,12 +118,11 @@ class TrainingStep:
                     "give another --init_checkpoint, or an earlier checkpoint of the run",
                 )
 
-    def _run(self, iterator, first_step: tf.Tensor, num_steps: tf.Tensor) -> Sums:
-        """`num_steps` updates; the mean of each loss over them."""
-        totals = self.no_steps()
+    def _run(self, totals: tf.Tensor, iterator, first_step: tf.Tensor, num_steps: tf.Tensor):
+        """`num_steps` updates; `totals` with their losses added."""
         for i in tf.range(num_steps):
             totals = self._add_step(totals, next(iterator), first_step + i)
-        return self.means(totals)
+        return totals
 
     def no_steps(self) -> tf.Tensor:
         """Totals of no steps: a 0 for each loss, and for the number of steps."""
@@ -238,20 +239,20 @@ class TrainingStep:
         """Updates every weight and its moments, on every device; cross-replica context."""
         skips = self.loss_scale is not None  # otherwise NaN or infinity ends the run
         skipped = self.loss_scale.skipped_steps if skips else 0
+        rate = self.optimizer.schedule(step)
         for name, weight, m, v in self.named_variables():
             if name not in gradients:
                 continue
             options = {"decays": self.optimizer.decays(name), "scale": self._scales[name]}
 
-            def update(weight, m, v, gradient, step, is_finite, skipped, options=options):
+            def update(weight, m, v, gradient, step, rate, is_finite, skipped, options=options):
                 variables, skipped = (weight, m, v), tf.cast(skipped, tf.int32)
-                new = self.optimizer.updated(
-                    *variables, gradient, step=step, skipped=skipped, **options
-                )
+                values = map(tf.convert_to_tensor, (*variables, gradient))
+                new = self._updated(*values, step=step, rate=rate, skipped=skipped, **options)
                 for variable, value in zip(variables, new, strict=True):
                     variable.assign(tf.where(is_finite, value, variable) if skips else value)
 
-            args = (m, v, gradients[name], step, is_finite, skipped)
+            args = (m, v, gradients[name], step, rate, is_finite, skipped)
             strategy.extended.update(weight, update, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)

@@ -24,7 +24,8 @@ from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.runtime import Progress, noticing_sigterm
+from bert_tf.runtime import noticing_sigterm
+from bert_tf.terminal.progress import Progress, announced
 from bert_tf.training.distribution import (
     check_same_step,
     distributed_batches,
@@ -32,7 +33,7 @@ from bert_tf.training.distribution import (
     on_this_host,
     remote_hosts,
 )
-from bert_tf.training.logging import TrainingLog
+from bert_tf.training.logging import Pace, TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.step import (
@@ -83,6 +84,7 @@ class Trainer:
         self._eval_part = with_xla(self._sums_of_part, config.xla)
         self._eval_step = tf.function(self._eval_step_fn)
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
+        self._pace = Pace()
 
     # ------------------------------------------------------------------ training
 
@@ -132,15 +134,22 @@ class Trainer:
         stops = Stops(folder, log, intervals, num_train_steps, state=state, evaluate=evaluate)
         stops.evaluate(step)  # also after a resume: the run may have been killed meanwhile
         iterator = distributed_batches(self.strategy, batches, start=step)
-        with noticing_sigterm() as sigterm_came, folder.whole_at_end():
+        with (
+            noticing_sigterm() as sigterm_came,
+            Progress("train", num_train_steps, "steps", done=step) as progress,
+            folder.whole_at_end(),
+        ):
             while step < num_train_steps and not stops.is_last:
                 first, step = step, intervals.next_stop(step, num_train_steps)
-                losses, kept_steps = self._checked_steps(iterator, first, step, batches, folder)
+                losses, kept_steps = self._checked_steps(
+                    iterator, first, step, batches, folder, progress
+                )
                 log.add(losses, kept_steps)
                 if on_stop:
                     on_stop(step, losses)
                 if stops.is_due(step, intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1))
+                    progress.said()
                 stops.at(step, sigterm_came)
 
     def _check_beginning(self) -> None:
@@ -151,38 +160,48 @@ class Trainer:
         trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
         logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
 
-    def run_steps(self, iterator: Iterator, step: int, stop: int) -> dict[str, float]:
+    def run_steps(
+        self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
+    ) -> dict[str, float]:
         """Makes the updates of steps `step` to `stop` - 1.
 
         Args:
           iterator: of `distributed_batches`, at the batch of `step`.
           step: number of updates made before.
           stop: number of updates made afterwards.
+          progress: is updated about every second, after calls that hand on their totals.
 
         Returns:
           The mean of each loss over the steps that were not skipped, and their number, kept_steps.
         """
-        if remote_hosts(self.strategy):
-            losses = self._run_remote_steps(iterator, step, stop)
-        else:
-            losses = self.training_step.run(iterator, tf.constant(step), tf.constant(stop - step))
-        return {name: float(value) for name, value in losses.items()}
-
-    def _run_remote_steps(self, iterator: Iterator, step: int, stop: int) -> Sums:
-        """As `TrainingStep.run`, with a call for each batch, which is made in this process."""
         with on_remote_host(self.strategy):
             totals = self.training_step.no_steps()
-        for number in range(step, stop):
+        while step < stop:
+            whole = progress is None or cluster.has_peers()
+            with self._pace.call(stop - step, whole=whole) as number:
+                totals = self._add_steps(totals, iterator, step, number)
+                loss, *_, kept_steps = totals.numpy()  # waits for the device
+            step += number
+            if progress:
+                progress.update(step, f", loss {loss / max(1.0, kept_steps):.4f}")
+        with on_remote_host(self.strategy):
+            losses = self.training_step.means(totals)
+        return {name: float(value) for name, value in losses.items()}
+
+    def _add_steps(self, totals: tf.Tensor, iterator: Iterator, step: int, number: int):
+        """`totals` with the losses of `number` updates from `step` on."""
+        if not remote_hosts(self.strategy):
+            return self.training_step.run(totals, iterator, tf.constant(step), tf.constant(number))
+        for one in range(step, step + number):  # batches are made in this process
             batch = next(iterator)
             with on_remote_host(self.strategy):
-                totals = self.training_step.add_step(totals, batch, tf.constant(number))
-        with on_remote_host(self.strategy):
-            return self.training_step.means(totals)
+                totals = self.training_step.add_step(totals, batch, tf.constant(one))
+        return totals
 
-    def _checked_steps(self, iterator, step: int, stop: int, batches, folder):
+    def _checked_steps(self, iterator, step: int, stop: int, batches, folder, progress):
         """The mean losses of the steps that were not skipped, and how many those are."""
         with batches.record_errors():
-            losses = self.run_steps(iterator, step, stop)
+            losses = self.run_steps(iterator, step, stop, progress)
         kept_steps = round(losses.pop("kept_steps"))
         if not kept_steps and not self.training_step.loss_scale.is_least:
             losses = {}
@@ -323,14 +342,16 @@ class Trainer:
             same = {"batches": batches.num_batches, "records": batches.fingerprint()}
             cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
         iterator = distributed_batches(self.strategy, batches)
-        progress = Progress(label, batches.num_batches, "batches")
-        for number in range(batches.num_batches):
-            with batches.record_errors():
-                batch = next(iterator)
-                with on_remote_host(self.strategy):
-                    result = step_fn(batch)
-            yield result
-            progress.update(number + 1)
+        compiles = not step_fn.experimental_get_tracing_count()
+        with Progress(label, batches.num_batches, "batches") as progress:
+            for number in range(batches.num_batches):
+                with batches.record_errors(), announced(f"compile: {label}", when=compiles):
+                    batch = next(iterator)
+                    with on_remote_host(self.strategy):
+                        result = step_fn(batch)
+                compiles = False
+                yield result
+                progress.update(number + 1)
 
     # ------------------------------------------------------------------ checkpoints
 

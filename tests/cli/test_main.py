@@ -208,7 +208,7 @@ ENDINGS = {  # after the command: its exit code, and what it says
     "'take memory'": (1, "To do: for memory: smaller batches"),
     "--help >/dev/full": (1, "No space left on device"),
     "'end late'": (0, ""),
-    "'clean up' | wc -c": (0, "] [Errno 2] No such file"),
+    "'clean up' | wc -c": (0, "WARNING: [Errno 2] No such file"),
     "--help | head -0": (0, ""),
 }
 

@@ -580,7 +580,7 @@ def test_every_flag_of_the_original_has_its_default(classify):
 def test_help_lists_every_flag():
     """Also those that the scripts share, which belong to another module."""
     ended = attempt("run_classifier.py", "--help")
-    listed = set(re.findall(r"^  --(?:\[no\])?(\w+):", ended.stdout, re.MULTILINE))
+    listed = set(re.findall(r"^  --(?:\[no\])?(\w+)", ended.stdout, re.MULTILINE))
     assert listed >= {*ORIGINAL_FLAGS, "precision", "freeze", "export_dir", "dev_file", "strategy"}
     assert "Likewise" not in ended.stdout
 

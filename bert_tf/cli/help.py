@@ -1,0 +1,144 @@
+"""What --help prints: the flags in groups, those that a command is seldom without on top."""
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+# By verb, or by the original's script. What is not listed here is in one of the groups.
+ESSENTIAL = {
+    "data": "input_file output_file vocab_file do_lower_case max_seq_length"
+    " max_predictions_per_seq dupe_factor num_workers",
+    "vocab": "input_file output_file vocab_size do_lower_case num_workers",
+    "pretrain": "input_file bert_config_file vocab_file output_dir do_train do_eval"
+    " eval_input_file learning_rate train_batch_size num_train_steps num_warmup_steps"
+    " max_seq_length max_predictions_per_seq",
+    "classify": "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict"
+    " learning_rate train_batch_size num_train_epochs max_seq_length",
+    "squad": "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval"
+    " version_2_with_negative learning_rate train_batch_size num_train_epochs max_seq_length",
+    "features": "input_file output_file init_checkpoint layers pooling output_format"
+    " max_seq_length batch_size",
+    "fill-mask": "init_checkpoint top_k",
+    "predict": "model input_file output_file batch_size",
+    "export": "init_checkpoint export_dir format task labels max_seq_length",
+    "convert": "from to to_format",
+    "plan": "bert_config_file device train_batch_size max_seq_length num_train_steps precision"
+    " fits",
+}
+ESSENTIAL |= {
+    "beam-data": ESSENTIAL["data"],
+    "create_pretraining_data.py": ESSENTIAL["data"],
+    "run_pretraining.py": ESSENTIAL["pretrain"],
+    "run_classifier.py": ESSENTIAL["classify"],
+    "run_squad.py": ESSENTIAL["squad"],
+    "extract_features.py": ESSENTIAL["features"],
+}
+GROUPS = {
+    "Model": "init_checkpoint bert_config_file vocab_file do_lower_case version task head"
+    " num_classes masked_lm_only",
+    "Texts and labels": "input_format language train_file dev_file test_file text_a_column"
+    " text_b_column label_column id_column has_header label_kind labels label_separator pairs"
+    " num_choices xnli_language tfds_name tfds_data_dir",
+    "Questions and answers": "doc_stride max_query_length n_best_size max_answer_length"
+    " version_2_with_negative null_score_diff_threshold legacy_alignment verbose_logging report",
+    "Masking and sequences": "masked_lm_prob do_whole_word_mask short_seq_prob max_seq_length"
+    " max_predictions_per_seq random_seed",
+    "Training": "optimizer num_warmup_steps warmup_proportion end_learning_rate bias_correction"
+    " layerwise_lr_decay freeze num_trials seed stop_at_step bucket_by_length legacy_shuffle"
+    " clip_per_replica gradient_accumulation_steps recompute",
+    "Evaluation and prediction": "eval_steps early_stopping eval_batch_size max_eval_steps"
+    " predict_batch_size batch_size top_k interactive",
+    "Log, checkpoints, export": "log_steps save_checkpoints_steps keep_checkpoint_max"
+    " iterations_per_loop export_dir int8",
+    "Files and processes": "num_shards temp_dir num_workers",
+    "Devices": "precision xla strategy use_tpu tpu tpu_name tpu_zone gcp_project num_cpu_devices"
+    " max_restarts",
+    "Accepted for the original's commands, without effect": "master num_tpu_cores use_tpu"
+    " use_one_hot_embeddings",
+}
+NAME_WIDTH = 32
+WIDTHS = (60, 100)  # of a page
+
+
+class Help(app.HelpFlag):
+    """--help: prints the page and ends the process."""
+
+    def parse(self, arg: str) -> None:
+        """Called where the flag is found."""
+        if self._parse(arg):
+            print(page())
+            sys.exit(0)
+
+
+class HelpShort(Help):
+    """--helpshort, the same."""
+
+    NAME, SHORT_NAME = "helpshort", None
+
+
+def define_help_flags() -> None:
+    """Defines absl's flags for help, of which --help prints `page`."""
+    app.define_help_flags()
+    for flag in (Help(), HelpShort()):
+        flag.allow_override = True  # absl has its own
+        FLAGS[flag.name] = flag
+
+
+def page() -> str:
+    """The command's documentation, and all flags that are its own."""
+    least, most = WIDTHS
+    width = min(most, max(least, shutil.get_terminal_size((most, 24)).columns))
+    parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+    for title, names in grouped(own_flags()).items():
+        lines = [line for name in names for line in entry(FLAGS[name], width)]
+        parts.append("\n".join([f"{title}:", *lines]))
+    parts.append("Further flags, for logging and debugging: --helpfull lists them.")
+    return "\n\n".join(parts)
+
+
+def own_flags() -> list[str]:
+    """The names of the flags that our modules define."""
+    modules = FLAGS.flags_by_module_dict().items()
+    ours = [defined for name, defined in modules if name == sys.argv[0] or "bert_tf." in name]
+    return sorted({flag.name for defined in ours for flag in defined} - {"help", "helpshort"})
+
+
+def grouped(names: list[str]) -> dict[str, list[str]]:
+    """The names under the titles of their groups."""
+    command = os.path.basename(sys.argv[0]).removeprefix("bert-tf ")
+    known = command in ESSENTIAL
+    first = {"Most used": ESSENTIAL[command]} if known else {"Flags": " ".join(names)}
+    left, found = set(names), {}
+    for title, listed in (first | GROUPS).items():
+        found[title] = [name for name in listed.split() if name in left]
+        left -= set(found[title])
+    found["Others"] = sorted(left)
+    return {title: members for title, members in found.items() if members}
+
+
+def entry(flag: flags.Flag, width: int) -> list[str]:
+    """The lines of a flag: its name and default, and what it does; a long list below them."""
+    default = flag.default
+    if flag.boolean:
+        name, text = f"--[no]{flag.name}", flag.help + " (default: yes)" * bool(default)
+    else:
+        shown = ",".join(default) if isinstance(default, list) else default
+        name, text = f"--{flag.name}={'' if shown is None else shown}", flag.help
+    first, *listed = re.sub("^<(.*?)>:", _spaced, text).splitlines()
+    lines = textwrap.wrap(first, width - NAME_WIDTH - 4)
+    if len(name) > NAME_WIDTH:
+        lines.insert(0, "")
+    names = [name, *[""] * (len(lines) - 1)]
+    pairs = zip(names, lines, strict=True)
+    lines = [f"  {name:<{NAME_WIDTH}}  {line}".rstrip() for name, line in pairs]
+    return lines + [f"      {line}" for line in listed]
+
+
+def _spaced(choices: re.Match) -> str:
+    """absl's <a|b> before the help of a flag, so that it can be wrapped."""
+    return f"{choices[1].replace('|', ' | ')}."

@@ -1,0 +1,78 @@
+"""Log lines with one short prefix, tables of scores, and the line at the end."""
+
+import logging
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+
+from absl import logging as absl_logging
+
+
+class LineFormatter(logging.Formatter):
+    """`11-23 08:38:12 text`, with the level before the text where it is a warning or worse."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        prefix = time.strftime("%m-%d %H:%M:%S ", time.localtime(record.created))
+        level = f"{record.levelname}: " if record.levelno >= logging.WARNING else ""
+        return prefix + level + super().format(record)
+
+
+def format_log_lines() -> None:
+    """Lets all that is logged in this process, by TensorFlow too, go by `LineFormatter`."""
+    absl_logging.use_absl_handler()
+    handler = absl_logging.get_absl_handler().python_handler
+    handler.setFormatter(LineFormatter())
+    handler.stream = sys.stderr  # as it is now
+
+
+def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
+    """Logs the last line of a command: where its results are, and the command to type next."""
+    absl_logging.info("%s. Next: %s", results, command(verb, *words, **flags))
+
+
+def command(verb: str, *words: str, **flags: object) -> str:
+    """The words of a command, quoted for a shell; flags of None or False are left out.
+
+    >>> command("export", init_checkpoint="my model", do_train=True, labels=None)
+    "bert-tf export --init_checkpoint='my model' --do_train"
+    """
+    given = [(name, value) for name, value in flags.items() if value not in (None, False)]
+    listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
+    return " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+
+
+def scores_table(scores: Mapping[str, float]) -> list[str]:
+    """Names and values in columns, points below each other; losses and counts last.
+
+    >>> print(*scores_table({"global_step": 343, "loss": 0.44121, "eval_loss": 0.44121,
+    ...                      "eval_accuracy": 0.86764, "eval_f1": 0.9}), sep="\\n")
+      eval_accuracy    0.8676
+      eval_f1          0.9000
+      eval_loss        0.4412
+      global_step    343
+    """
+    if scores.get("loss") == scores.get("eval_loss"):  # the original has both names
+        scores = {name: value for name, value in scores.items() if name != "loss"}
+    names = sorted(scores, key=_place)
+    in_percent = any(scores[name] >= 10 for name in names if not _place(name))
+    values = [_number(scores[name], 2 if in_percent and not _place(name) else 4) for name in names]
+    width = max(map(len, names), default=0)
+    before = max((len(value.partition(".")[0]) for value in values), default=0)
+    lines = []
+    for name, value in zip(names, values, strict=True):
+        indent = " " * (before - len(value.partition(".")[0]))
+        lines.append(f"  {name:<{width}}  {indent}{value}")
+    return lines
+
+
+def _place(name: str) -> int:
+    """Sorts scores before losses before counts; within each they keep their order."""
+    return 2 if name == "global_step" else 1 if name.endswith("loss") or "loss_" in name else 0
+
+
+def _number(value: float, decimals: int) -> str:
+    """A count as it is, all else with so many decimals."""
+    is_count = isinstance(value, int) or (float(value).is_integer() and abs(value) >= 10)
+    return f"{int(value)}" if is_count else f"{value:.{decimals}f}"
