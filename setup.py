@@ -64,6 +64,7 @@ setup(
             "squad/*.html",
             "playground/page.*",
             "planning/gpus/*.txtpb",
+            "py.typed",
         ],
         "data_gen": ["sample_text/*.txt"],
     },
