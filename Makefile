@@ -1,6 +1,31 @@
-# Every target makes what it needs: a virtual environment in .venv, from Python 3.11 and pip.
-PYTHON ?= python3.11
+# Every target makes what it needs: a virtual environment in .venv, from Python and pip.
 BIN := .venv/bin
+
+# The first of these that runs and has a supported version; make PYTHON=PATH takes another.
+SUPPORTED := 3.11 3.12 3.13
+PYENV_ROOT ?= $(HOME)/.pyenv
+PYTHONS = $(SUPPORTED:%=python%) python3 python \
+	$(foreach version,$(SUPPORTED),$(wildcard $(PYENV_ROOT)/versions/$(version).*/bin/python))
+CHECK := -c 'import ensurepip, sys; \
+	sys.exit("%d.%d" % sys.version_info[:2] not in "$(SUPPORTED)".split())' 2> /dev/null
+PYTHON ?= $(shell for python in $(PYTHONS); do \
+	$$python $(CHECK) && echo $$python && break; done)
+
+# An environment in the folder of the target; one of another Python is made anew.
+define environment
+	@$(or $(PYTHON),false) $(CHECK) || { printf '%s\n' \
+		"Received: $(if $(PYTHON),$(PYTHON) ($$($(PYTHON) -V 2>&1 | head -n 1)),no such Python)" \
+		"Expected: Python $(firstword $(SUPPORTED)) to $(lastword $(SUPPORTED)) with venv and pip" \
+		"To do: install one, or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
+	@test "$$($(@D)/bin/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" || $(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade pip
+endef
+
+# "again" if PYTHON is given and the environment in a folder has another one.
+other = $(if $(filter command environment,$(origin PYTHON)),$(shell \
+	test "$$($(1)/bin/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" || echo again))
+.PHONY: again
+again:
 
 .PHONY: demo test test-2.20 test-tpu lint audit clean
 
@@ -33,30 +58,27 @@ audit: .venv-audit/ready
 	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt \
 		$(ACKNOWLEDGED:%=--ignore-vuln=%)
 
-.venv-audit/ready:
-	$(PYTHON) -m venv .venv-audit
+.venv-audit/ready: $(call other,.venv-audit)
+	$(environment)
 	.venv-audit/bin/python -m pip install --quiet "pip-audit>=2.9,<3"
 	touch $@
 
 # Made again when the declared or pinned dependencies change.
-.venv/ready: setup.py constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
+.venv/ready: setup.py constraints.txt $(call other,.venv)
+	$(environment)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-.venv-2.20/ready: setup.py constraints.txt
-	$(PYTHON) -m venv .venv-2.20
-	.venv-2.20/bin/python -m pip install --quiet --upgrade pip
+.venv-2.20/ready: setup.py constraints.txt $(call other,.venv-2.20)
+	$(environment)
 	sed -E 's/^(tensorflow|tensorflow-serving-api)==.*/\1==2.20.0/; s/^(tensorflow-text)==.*/\1==2.20.1/' \
 		constraints.txt > .venv-2.20/constraints.txt
 	.venv-2.20/bin/python -m pip install --quiet --constraint .venv-2.20/constraints.txt \
 		--editable ".[dev]"
 	touch $@
 
-.venv-tpu/ready: setup.py constraints.txt requirements-tpu.txt
-	$(PYTHON) -m venv .venv-tpu
-	.venv-tpu/bin/python -m pip install --quiet --upgrade pip
+.venv-tpu/ready: setup.py constraints.txt requirements-tpu.txt $(call other,.venv-tpu)
+	$(environment)
 	.venv-tpu/bin/python -m pip install --quiet --requirement requirements-tpu.txt \
 		"hypothesis>=6.100,<7" "psutil>=6,<8" "pytest>=8,<10" "pytest-xdist>=3.6,<4" \
 		"scikit-learn>=1.5,<2" "scipy>=1.13,<2" "seqeval>=1.2.2,<2"

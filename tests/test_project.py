@@ -1,0 +1,263 @@
+"""What surrounds the code: Makefile, Dockerfiles, CONTRIBUTING.md, issue templates, citation."""
+
+import ast
+import contextlib
+import io
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import types
+
+import model_files
+import pytest
+import served_models
+import yaml
+
+from bert_tf import BertConfig
+from bert_tf.checkpoints import loading, saving
+from bert_tf.errors import InputError
+from bert_tf.serving.export import export_checkpoint
+from bert_tf.tasks import registry
+from bert_tf.tasks.examples import Example
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def assert_three_parts(message: str) -> None:
+    assert [line.split(":")[0] for line in message.splitlines()[:3]] == [
+        "Received",
+        "Expected",
+        "To do",
+    ]
+
+
+# ---------------------------------------------------------------------------- the Makefile
+
+
+def write_python(path: pathlib.Path, version: str, *, exit_code: int = 0) -> pathlib.Path:
+    """A program that answers -V, and whether it is a supported Python by its exit code."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\n[ "$1" = -V ] && echo Python {version}\nexit {exit_code}\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Runs make in a copy of the project's root, where no Python is but those of the test."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in ("Makefile", "setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "show.mk").write_text("include Makefile\nshow:\n\t@echo '$(PYTHON)'\n")
+    for tool in ("sh", "make", "test", "printf", "head", "echo"):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+
+    def run(*words: str) -> subprocess.CompletedProcess:
+        variables = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path), "LC_ALL": "C"}
+        return subprocess.run(
+            ["make", *words], cwd=folder, env=variables, capture_output=True, text=True
+        )
+
+    return run
+
+
+def test_make_takes_the_first_python_that_is_supported(make, tmp_path):
+    assert make("-f", "show.mk", "show").stdout == "\n"
+    other = write_python(tmp_path / ".pyenv/versions/3.12.5/bin/python", "3.12.5")
+    write_python(tmp_path / ".pyenv/versions/3.10.9/bin/python", "3.10.9")
+    assert make("-f", "show.mk", "show").stdout == f"{other}\n"
+    write_python(tmp_path / "bin/python3", "3.13.0")
+    assert make("-f", "show.mk", "show").stdout == "python3\n"
+    write_python(tmp_path / "bin/python3.11", "", exit_code=127)  # of pyenv, where none is chosen
+    write_python(tmp_path / "bin/python3.12", "3.12.1")
+    assert make("-f", "show.mk", "show").stdout == "python3.12\n"
+    assert make("-f", "show.mk", "show", "PYTHON=mine").stdout == "mine\n"
+
+
+@pytest.mark.parametrize("is_supported", [True, False])
+def test_make_asks_the_python_itself(make, tmp_path, is_supported):
+    (tmp_path / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin/python3").chmod(0o755)
+    supported = "{}.{}".format(*sys.version_info) if is_supported else "3.4"
+    shown = make("-f", "show.mk", "show", f"SUPPORTED={supported}").stdout
+    assert shown == "python3\n" * is_supported + "\n" * (not is_supported)
+
+
+@pytest.mark.parametrize("words", [["demo"], ["demo", "PYTHON=old"], ["demo", "PYTHON=none"]])
+def test_make_says_which_pythons_it_needs(make, tmp_path, words):
+    write_python(tmp_path / "bin/old", "3.10.2", exit_code=1)
+    ended = make(*words)
+    assert ended.returncode == 2
+    assert_three_parts(ended.stderr)
+    assert ("(Python 3.10.2)" in ended.stderr) == ("PYTHON=old" in words)
+    assert "Python 3.11 to 3.13" in ended.stderr
+    assert not (tmp_path / "project/.venv").exists()
+
+
+def test_an_environment_of_another_python_is_made_again(make, tmp_path):
+    write_python(tmp_path / "project/.venv/bin/python", "3.11.4")
+    (tmp_path / "project/.venv/ready").write_text("")
+    for name, version in (("python3.11", "3.11.4"), ("python3.12", "3.12.8")):
+        write_python(tmp_path / "bin" / name, version)
+    assert "up to date" in make("-n", ".venv/ready").stdout
+    assert "up to date" in make("-n", ".venv/ready", "PYTHON=python3.11").stdout
+    assert "python3.12 -m venv --clear" in make("-n", ".venv/ready", "PYTHON=python3.12").stdout
+
+
+def test_make_and_setup_py_agree_on_the_versions():
+    supported = re.search(r"^SUPPORTED := (.*)$", read("Makefile"), re.M)[1].split()
+    low, high = re.search(r'python_requires=">=3\.(\d+),<3\.(\d+)"', read("setup.py")).groups()
+    assert supported == [f"3.{minor}" for minor in range(int(low), int(high))]
+    assert f"python3.{low}" in f"python{supported[0]}"
+
+
+# ---------------------------------------------------------------------------- Dockerfiles
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    """A Dockerfile's instructions: word and arguments, continued lines joined."""
+    text = re.sub(r"^#.*\n", "", read(name), flags=re.M).replace("\\\n", "")
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line]
+
+
+def test_the_image_for_training_gets_what_setup_py_needs():
+    words = dict(instructions("Dockerfile"))
+    assert words["COPY"] == ". ."
+    kept = {path for line in read(".dockerignore").splitlines() if line[0] == "!"
+            for path in ROOT.glob(line[1:])}  # fmt: skip
+    modules = ast.literal_eval(re.search(r"py_modules=(\[.*?\])", read("setup.py"), re.S)[1])
+    needed = {f"{name}.py" for name in modules} | {"bert_tf", "data_gen", "README.md"}
+    needed |= {"setup.py", "pyproject.toml", "constraints.txt", "LICENSE"}
+    assert {path.name for path in kept} == needed
+    default = next(rest for word, rest in instructions("Dockerfile") if rest.startswith("EXTRAS="))
+    asked = default.removeprefix("EXTRAS=").split(",")
+    assert set(asked) <= set(re.findall(r'"([\w-]+)"(?:\]|:)', read("setup.py")))
+    assert words["ENTRYPOINT"] == '["bert-tf"]'
+
+
+def test_the_image_for_serving_holds_a_whole_export(tmp_path):
+    weights = served_models.write_folder("regression", tmp_path / "trained")
+    options = served_models.options("regression")
+    served = tmp_path / "models" / "my-model"
+    for _ in range(2):
+        export_checkpoint(
+            weights, weights.config, served_models.TOKENIZER, str(served), options=options
+        )
+    words = dict(instructions("serve/Dockerfile"))
+    assert words["COPY"] == ". /models/${MODEL_NAME}"
+    command = words["RUN"].replace("/models/", f"{tmp_path}/models/")
+
+    def build() -> int:
+        shell = ["sh", "-c", command]
+        return subprocess.run(shell, env={"MODEL_NAME": "my-model"}, capture_output=True).returncode
+
+    assert build() == 0
+    for version in ("1", "2"):
+        file = served / version / "saved_model.pb"
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1])
+        assert build() == 1
+        file.write_bytes(whole)
+    assert build() == 0
+    (served / "3").mkdir()  # not an export
+    assert build() == 1
+
+
+# ---------------------------------------------------------------------------- CONTRIBUTING.md
+
+
+GUIDE = read("CONTRIBUTING.md")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.M | re.S)
+
+
+def test_the_files_and_names_of_the_guide_exist():
+    spans = {*re.findall(r"`([^`\n]+)`", GUIDE)}
+    paths = {span for span in spans if re.fullmatch(r"[\w/]+/(\w+\.py)?|\w+\.py", span)}
+    paths -= {"run_classifier.py --task_name=snli"}
+    assert {"bert_tf/tasks/registry.py", "tests/walks/"} <= paths
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    code = "\n".join(read(path) for path in sorted(paths) if path.endswith(".py"))
+    names = {span for span in spans if re.fullmatch(r"[A-Z]\w+|_?[a-zA-Z]+_\w+|_[A-Z]+", span)}
+    names -= {"BERT_TF_DATA", "BERT_TF_GOLDENS"}
+    assert {"_TASKS", "ServingTask", "write_tensors", "METRICS"} <= names
+    missing = [n for n in sorted(names) if not re.search(rf"(def|class) {n}\b|^{n}\b", code, re.M)]
+    assert missing == []
+    for link in re.findall(r"\]\(([^)]+)\)", GUIDE):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_task_of_the_guide_reads_its_data(tmp_path):
+    task = eval(BLOCKS[0], vars(registry))
+    rows = ["gold_label\tsentence1\tsentence2", "neutral\tIt rains.\tIt is May."]
+    (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
+    (example,) = task.read(str(tmp_path), "train")
+    assert isinstance(example, Example)
+    assert (example.text_a, example.text_b, example.label) == ("It rains.", "It is May.", "neutral")
+    in_docstring = re.sub(r"^    ", "", registry.__doc__, flags=re.M)
+    assert BLOCKS[0] in in_docstring
+
+
+def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
+    module = types.ModuleType("npz_of_the_guide")
+    exec(BLOCKS[1], vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    entry = (module.is_format, module.__name__)
+    monkeypatch.setattr(loading, "READERS", {"npz": entry, **loading.READERS})
+    monkeypatch.setitem(saving.WRITERS, "npz", (module.__name__, module.NAME))
+    tensors = model_files.tensors_of("classifier")
+    folder = str(tmp_path / "archive")
+    saving.save_weights(folder, model_files.weights_of(tensors), to_format="npz")
+    found = loading.open_weights(folder)
+    model_files.assert_same(model_files.all_tensors(found), tensors)
+    assert isinstance(found.config, BertConfig)
+    assert found.pieces == model_files.PIECES
+    (tmp_path / "archive" / module.NAME).write_bytes(b"PK\3\4 and no more")
+    with pytest.raises(InputError, match="whole archive of NumPy"):
+        loading.open_weights(folder)
+
+
+# ---------------------------------------------------------------------------- forms and citation
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob(".github/ISSUE_TEMPLATE/[!c]*.yml")), ids=str)
+def test_issue_forms_are_forms(path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= form.keys()
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert {field["type"] for field in fields} <= {"textarea", "input"}
+    assert len({field["id"] for field in fields}) == len(fields) > 1
+    assert all(field["attributes"]["label"] for field in fields)
+    assert any(field.get("validations", {}).get("required") for field in fields)
+
+
+def test_the_form_s_command_prints_the_versions():
+    text = read(".github/ISSUE_TEMPLATE/bug.yml")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(re.search(r'`python -c "(.*)"`', text)[1], {})
+    assert re.match(r"\d+\.\d+\.\d+ 2\.2\d\.\d 3\.\d+\.\d+ 3\.1\d\.\d+ .*CPU", printed.getvalue())
+
+
+def test_the_citation_can_be_cited():
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert f'license="{citation["license"]}"' in read("setup.py")
+    (paper,) = citation["references"]
+    assert (paper["year"], paper["doi"]) == (2019, "10.18653/v1/N19-1423")
+
+
+def test_the_version_is_in_one_place():
+    assert "version" not in yaml.safe_load(read("CITATION.cff"))
+    paths = [*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), ROOT / "pyproject.toml"]
+    assigned = [p.name for p in paths if re.search(r'^(__)?version(__)? = "', p.read_text(), re.M)]
+    assert assigned == ["__init__.py"]
