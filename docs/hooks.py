@@ -10,7 +10,7 @@ import html
 import itertools
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -27,7 +27,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Adds the pages that lie elsewhere, and the page of errors."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "errors.md", content=page_of_errors()))
+    files.append(File.generated(config, "errors.md", content=page_of_errors(messages())))
     for source, page in ELSEWHERE.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     return files
@@ -124,10 +124,10 @@ def text_of(node: ast.AST) -> str:
     return "…"
 
 
-def page_of_errors() -> str:
+def page_of_errors(messages: Iterable[Message]) -> str:
     """Markdown: a table of messages for each folder of the sources."""
     parts = ["# Every error", INTRODUCTION]
-    for folder, rows in itertools.groupby(messages(), lambda m: m.path.rpartition("/")[0]):
+    for folder, rows in itertools.groupby(messages, lambda m: m.path.rpartition("/")[0]):
         parts += [
             f"## {folder or 'The five scripts'}",
             "| received | expected | to do |\n|---|---|---|",
