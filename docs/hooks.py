@@ -1,8 +1,8 @@
 """What `mkdocs` does with the pages before it renders them.
 
 Pages that lie elsewhere in the repository become pages of the site, links to other files become
-text, `file.py:name` gets the line on which the name is defined, and errors.md is made from the
-sources.
+text, `file.py:name` gets the line on which the name is defined; the public names of api.md and all
+of errors.md come from the sources.
 """
 
 import ast
@@ -37,6 +37,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with its links and lines."""
     if page.file.src_uri == "errors.md":
         return markdown
+    if page.file.src_uri == "api.md":
+        return markdown + page_part_of_names()
     sources = {name: source for source, name in ELSEWHERE.items()}
     source = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return SYMBOL.sub(with_line, LINK.sub(lambda link: link_of_site(link, source.parent), markdown))
@@ -82,6 +84,26 @@ def names_of(node: ast.AST) -> list[str]:
         return [node.name]
     targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+# ---------------------------------------------------------------------------- the API
+
+
+def public_names() -> dict[str, str]:
+    """The names of `bert_tf`, each with its module."""
+    body = ast.parse((ROOT / "bert_tf/__init__.py").read_text(encoding="utf-8")).body
+    (homes,) = (node for node in body if "_HOMES" in names_of(node))
+    return ast.literal_eval(homes.value)
+
+
+def page_part_of_names() -> str:
+    """Markdown: the public names, by folder, for mkdocstrings."""
+    parts, before = [], ""
+    for name, home in sorted(public_names().items(), key=lambda item: (item[1], item[0])):
+        folder = home.split(".")[1]
+        parts += [f"## {folder}"] * (folder != before) + [f"::: {home}.{name}"]
+        before = folder
+    return "\n\n" + "\n\n".join(parts) + "\n"
 
 
 # ---------------------------------------------------------------------------- errors
