@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: demo test test-2.20 test-tpu lint audit docs clean
+.PHONY: demo test test-2.20 test-tpu lint audit clean
 
 demo: .venv/ready
 	$(BIN)/bert-tf demo --output_dir=demo
@@ -28,6 +28,7 @@ lint: .venv/ready
 
 # The pages of docs/ as a site in build/site; a broken link or anchor is an error. The API is read from
 # the sources, so the package and TensorFlow are not installed for it.
+.PHONY: docs
 docs: .venv-docs/ready
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 

@@ -112,7 +112,7 @@ def page_part_of_names() -> str:
 class Message(NamedTuple):
     """An `InputError` of the sources; what differs from case to case is "…"."""
 
-    path: str
+    folder: str
     received: str
     expected: str
     remedy: str
@@ -126,15 +126,12 @@ def messages() -> Iterator[Message]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InputError"
             if called and len(node.args) == len(Message._fields) - 1:
-                yield Message(path.relative_to(ROOT).as_posix(), *map(text_of, node.args))
+                folder = path.parent.relative_to(ROOT).as_posix()
+                yield Message(folder, *map(text_of, node.args))
 
 
 def text_of(node: ast.AST) -> str:
-    """The text of an expression, with "…" for what is known only when it runs.
-
-    >>> text_of(ast.parse('f"--{name}={value}" + ("" if x else ".")').body[0].value)
-    '--…=….'
-    """
+    """The text of an expression, with "…" for what is known only when it runs."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -149,9 +146,10 @@ def text_of(node: ast.AST) -> str:
 def page_of_errors(messages: Iterable[Message]) -> str:
     """Markdown: a table of messages for each folder of the sources."""
     parts = ["# Every error", INTRODUCTION]
-    for folder, rows in itertools.groupby(messages, lambda m: m.path.rpartition("/")[0]):
+    in_order = sorted(messages, key=lambda message: message.folder)
+    for folder, rows in itertools.groupby(in_order, lambda message: message.folder):
         parts += [
-            f"## {folder or 'The five scripts'}",
+            f"## {folder if folder != '.' else 'The five scripts'}",
             "| received | expected | to do |\n|---|---|---|",
         ]
         parts[-1] += "".join(f"\n| {' | '.join(map(in_cell, row[1:]))} |" for row in rows)

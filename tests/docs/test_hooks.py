@@ -1,5 +1,6 @@
 """docs/hooks.py, and the pages that are made or checked with it."""
 
+import ast
 import importlib.util
 import pathlib
 import re
@@ -62,6 +63,23 @@ def test_the_page_of_errors():
     assert len(MESSAGES) >= calls > 100
     assert page.count("\n| ") == len(MESSAGES) + page.count("\n## ")  # a heading for each table
     assert "| …, which already exists | a new folder | choose another path, or remove it |" in page
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("'a|b'", "a|b"),
+        ("f'--{name}={value}, say'", "--…=…, say"),
+        ("f'a {x}' + ('' if x else ' b')", "a … b"),
+        ("remedy", "…"),
+    ],
+)
+def test_the_text_of_a_message(code, text):
+    assert hooks.text_of(ast.parse(code, mode="eval").body) == text
+
+
+def test_a_message_in_a_cell_is_shown_as_it_is():
+    assert hooks.in_cell("a|b  <c> --d_e *") == r"a\|b &lt;c&gt; --d\_e \*"
 
 
 def test_messages_of_troubleshooting_are_raised():

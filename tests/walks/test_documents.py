@@ -1,5 +1,6 @@
 """The recipes of the README, the first steps and the snippets, run as they stand on small data."""
 
+import functools
 import io
 import json
 import pathlib
@@ -8,6 +9,7 @@ import string
 import sys
 import types
 
+import keras
 import pytest
 import reference
 from documents import command_of, commands_of_blocks, read, snippets
@@ -99,6 +101,9 @@ def test_the_recipes_and_the_first_steps_run(folder, monkeypatch):
 @pytest.mark.parametrize("document", ["README.md", "docs/library.md", "docs/serve.md"])
 def test_the_snippets_run(folder, document, monkeypatch):
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(  # these few steps take less time than XLA's compilation
+        keras.Model, "compile", functools.partialmethod(keras.Model.compile, jit_compile=False)
+    )
     program = snippets(read(document))
     missing = {
         name for name in re.findall(r"bert_tf\.(\w+)", program) if not hasattr(bert_tf, name)
