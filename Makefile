@@ -51,6 +51,17 @@ test-tpu: .venv-tpu/ready
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+# The pages of docs/ as a site in build/site; a broken link or anchor is an error. The API is read from
+# the sources, so the package and TensorFlow are not installed for it.
+.PHONY: docs
+docs: .venv-docs/ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
+.venv-docs/ready: docs/requirements.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
+	touch $@
+
 # Known vulnerabilities in the pinned packages; needs the network. Fails on a finding whose id is not
 # in ACKNOWLEDGED (SECURITY.md says why it does not matter), and on a package it cannot look up.
 ACKNOWLEDGED :=
@@ -86,4 +97,4 @@ audit: .venv-audit/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit demo
+	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit .venv-docs build demo

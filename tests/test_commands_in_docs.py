@@ -1,49 +1,18 @@
 """Documents: their commands, flags and files exist, and their links lead somewhere."""
 
 import json
-import pathlib
 import re
-import shlex
+import unittest.mock
 
 import pytest
 from absl import flags as absl_flags
+from documents import DOCUMENTS, ROOT, command_of, commands, commands_of_blocks, read
 from walking import in_process
 
 from bert_tf.__main__ import VERBS
 
-ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md", "data_gen/sample_text/README.md"]
-DOCUMENTS += [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
 PASSES_ON = {"benchmarks/beam_data.py": "beam-data"}  # flags of another command
-MODULES = {"bert_tf.squad_evaluate": "evaluate-squad", "bert_tf.playground": "playground"}
 BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
-
-
-def read(name: str) -> str:
-    """A document."""
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-def commands(text: str) -> list[list[str]]:
-    """The calls of Python and of bert-tf in a document's blocks and `code spans`, in words."""
-    block = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    lines = "\n".join(block.findall(text)).replace("\\\n", " ").splitlines()
-    spans = re.findall(r"`([^`]+)`", block.sub("", text))
-    lines += [" ".join(span.split()) for span in spans if span.startswith(("python ", "bert-tf "))]
-    calls = (re.search(r"(?:^|[ |])((?:python|bert-tf) .*)", line) for line in lines)
-    return [shlex.split(call[1], comments=True) for call in calls if call]
-
-
-def command_of(words: list[str]) -> tuple[str, list[str]]:
-    """The script or verb of a call, and what follows it."""
-    match words:
-        case ["python", "-m", "bert_tf", verb, *rest] | ["bert-tf", verb, *rest]:
-            return verb, rest
-        case ["python", "-m", module, *rest]:
-            return MODULES.get(module, module), rest
-        case ["python", script, *rest]:
-            return script, rest
-    raise AssertionError(f"no command: {words}")
 
 
 def written_down() -> dict[str, set[str]]:
@@ -68,12 +37,12 @@ def known_flags(command: str) -> set[str]:
         return set(re.findall(r'"--(\w+)"', read(command)))
     with in_process(command):
         names = {*absl_flags.FLAGS}
-    return names | {f"no{name}" for name in names}
+    return names | {f"no{name}" for name in names} | {"help"}
 
 
 def test_commands_are_found():
     assert {"run_classifier.py", "run_pretraining.py", "export", "convert"} <= WRITTEN.keys()
-    assert "version_2_with_negative" in WRITTEN["run_squad.py"]
+    assert "version_2_with_negative" in WRITTEN["squad"]
     text = "`bert-tf vocab\n  --c=2`\n```\na.txt | python x.py --a=1 \\\n    --b  # c\n```\n"
     assert [command_of(words) for words in commands(text)] == [
         ("x.py", ["--a=1", "--b"]),
@@ -90,6 +59,22 @@ def test_command_and_flags_exist(command):
     if command in PASSES_ON:
         known |= known_flags(PASSES_ON[command])
     assert WRITTEN[command] <= known, f"unknown: {WRITTEN[command] - known}"
+
+
+@pytest.mark.parametrize("command", sorted(WRITTEN))
+def test_commands_in_blocks_are_accepted(command):
+    """Values are of the flags' kinds, required flags are there, and none excludes another."""
+    if command not in VERBS and "define_flags" not in read(command):
+        pytest.skip("it declares its flags to argparse")
+    if command == "compile-check":
+        pytest.importorskip("jax")
+    calls = [call for name in DOCUMENTS for call in map(command_of, commands_of_blocks(read(name)))]
+    module = VERBS[command][0] if command in VERBS else command.removesuffix(".py")
+    with in_process(command) as run, unittest.mock.patch(f"{module}.main") as main:
+        for words in (rest for name, rest in calls if name == command):
+            run(*(word.replace("PRECISION", "float16") for word in words))  # a table of all
+            main.assert_called_once()
+            main.reset_mock()
 
 
 def test_every_verb_that_is_mentioned_exists():
@@ -136,8 +121,8 @@ def test_links_lead_to_files_and_headings(document):
 
 
 def test_files_that_are_named_exist():
-    """In the README's table of folders, its walk of a batch, and the tests of the results."""
-    readme = read("README.md")
+    """In the README's table of folders, the path of a batch, and the tests of the results."""
+    readme = read("README.md") + read("docs/paper.md")
     rows = re.findall(r"^\| `([\w/]+/)`.*\|(.*)\|$", readme, re.M)
     named = {folder + file for folder, cell in rows for file in re.findall(r"`(\w+\.py)`", cell)}
     named -= {"bert_tf/planning/server.py"}  # the one row of two folders

@@ -1,0 +1,100 @@
+"""docs/hooks.py, and the pages that are made or checked with it."""
+
+import ast
+import importlib.util
+import pathlib
+import re
+
+import pytest
+from documents import ROOT, read
+
+import bert_tf
+
+SPEC = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
+hooks = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(hooks)
+MESSAGES = list(hooks.messages())
+SYMBOLS = hooks.SYMBOL.findall(read("docs/paper.md"))
+
+
+def test_the_paper_has_its_symbols():
+    assert len(SYMBOLS) > 50
+    assert ("bert_tf/modeling/layers.py", "SelfAttention.call") in SYMBOLS
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(SYMBOLS)))
+def test_a_symbol_of_the_paper_is_defined_on_its_line(path, name):
+    line = (ROOT / path).read_text(encoding="utf-8").splitlines()[hooks.line_of(path, name) - 1]
+    last = name.rpartition(".")[2]
+    assert re.match(rf"\s*((async )?def|class) {last}\b|{last}\b[^=]*=", line), line
+
+
+@pytest.mark.parametrize("name", ["Nothing", "SelfAttention.nothing", "keras", "Nothing.call"])
+def test_what_a_file_does_not_define_is_refused(name):
+    with pytest.raises(LookupError, match="does not define"):
+        hooks.line_of("bert_tf/modeling/layers.py", name)
+
+
+def test_links_to_other_files_of_the_repository():
+    def link(text: str, folder: str = "docs") -> str:
+        return hooks.link_of_site(hooks.LINK.fullmatch(text), ROOT / folder)
+
+    assert link("[a](results.md#served)") == "[a](results.md#served)"
+    assert link("[a](../serve/README.md#threads)") == "[a](tensorflow_serving.md#threads)"
+    assert link("[a](docs/results.md)", ".") == "[a](results.md)"
+    assert link("[constraints.txt](constraints.txt)", ".") == "constraints.txt"
+    assert link("[the pins](constraints.txt)", ".") == "the pins (`constraints.txt`)"
+    assert link("![a](curve.png)") == "![a](curve.png)"
+    assert link("[a](https://b.org/c)") == "[a](https://b.org/c)"
+
+
+def test_every_page_is_in_the_navigation_once():
+    listed = re.findall(r": (\w+\.md)$", read("mkdocs.yml"), re.M)
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert sorted(listed) == sorted(pages | {"errors.md"} | set(hooks.ELSEWHERE.values()))
+
+
+def test_the_page_of_errors():
+    page = hooks.page_of_errors(MESSAGES)
+    calls = 0
+    for folder in ("bert_tf", "data_gen", "."):
+        paths = pathlib.Path(ROOT, folder).glob("*.py" if folder == "." else "**/*.py")
+        calls += sum(path.read_text(encoding="utf-8").count(" InputError(\n") for path in paths)
+    assert len(MESSAGES) >= calls > 100
+    assert page.count("\n| ") == len(MESSAGES) + page.count("\n## ")  # a heading for each table
+    assert "| …, which already exists | a new folder | choose another path, or remove it |" in page
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("'a|b'", "a|b"),
+        ("f'--{name}={value}, say'", "--…=…, say"),
+        ("f'a {x}' + ('' if x else ' b')", "a … b"),
+        ("remedy", "…"),
+    ],
+)
+def test_the_text_of_a_message(code, text):
+    assert hooks.text_of(ast.parse(code, mode="eval").body) == text
+
+
+def test_a_message_in_a_cell_is_shown_as_it_is():
+    assert hooks.in_cell("a|b  <c> --d_e *") == r"a\|b &lt;c&gt; --d\_e \*"
+
+
+def test_messages_of_troubleshooting_are_raised():
+    raised = "\n".join(" ".join(row[1:]) for row in MESSAGES) + read("bert_tf/errors.py")
+    cells = re.findall(
+        r"^\| (`.*?`.*?) \|", read("docs/troubleshooting.md").partition("\n## Messages")[2], re.M
+    )
+    fragments = re.findall(r"`([^`]+)`", " ".join(cells))
+    assert len(fragments) > 30
+    assert [fragment for fragment in fragments if fragment not in raised] == []
+
+
+def test_the_api_has_every_public_name():
+    part = hooks.page_part_of_names()
+    assert sorted(hooks.public_names()) == sorted(bert_tf.__all__)
+    assert part.count("\n::: ") == len(bert_tf.__all__)
+    assert part.count("\n## modeling\n") == 1
+    assert "\n::: bert_tf.serving.predictor.Predictor\n" in part
