@@ -59,6 +59,12 @@ def define_flags() -> None:
             "of which is an example in training. 0: cut long texts, as the original does.",
             least=0,
         )
+        flags.DEFINE_bool(
+            "document_context",
+            False,
+            "ner: fill each sequence with the words around its sentence in the document, as in the "
+            "paper; documents begin with -DOCSTART-.",
+        )
     for name, default, text in (
         ("text_a_column", "text_a", "the text"),
         ("text_b_column", None, "a second text"),
@@ -113,6 +119,7 @@ def check_task_flags(task_name: str) -> None:
     others += ["has_header"] if task_name == "jsonl" else []
     if task_name not in FORMATS and not registry.get_task(task_name).takes_windows:
         others.append("doc_stride")
+    others += [] if task_name == "ner" else ["document_context"]
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
     source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
     for name in others:
@@ -166,6 +173,7 @@ def main(_: Sequence[str]) -> None:
             output_dir=FLAGS.output_dir,
             step_config=from_flags.step_config(),
             doc_stride=FLAGS.doc_stride,
+            document_context=FLAGS.document_context,
         )
         tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
         if FLAGS.do_train:
@@ -208,8 +216,16 @@ def make_task() -> Task:
 def read(task: Task, split: Split) -> list:
     """The examples of a split, from files or a dataset."""
     if FLAGS.tfds_name:
-        return task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
-    return task.read(FLAGS.data_dir, split.name)
+        examples = task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
+    else:
+        examples = task.read(FLAGS.data_dir, split.name)
+    if FLAGS.document_context and not all(example.document for example in examples):
+        raise InputError(
+            f"--document_context, and {split.name} data with sentences of no document",
+            "a line with -DOCSTART- before the sentences of each document",
+            "give the files of CoNLL-2003 as published, or leave the flag out",
+        )
+    return examples
 
 
 def read_dev(task: Task, split: Split) -> SplitData:

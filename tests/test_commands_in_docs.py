@@ -79,7 +79,16 @@ def test_commands_in_blocks_are_accepted(command):
 
 def test_every_verb_that_is_mentioned_exists():
     """In documents, docstrings, messages, configurations; not in tests, which misspell some."""
-    kinds = ("*.md", "*.py", "benchmarks/*.py", "docs/*.md", "examples/*", "serve/*", "Makefile")
+    kinds = (
+        "*.md",
+        "*.py",
+        "benchmarks/*.py",
+        "docs/*.md",
+        "examples/*.py",
+        "examples/*/*.ipynb",
+        "serve/*",
+        "Makefile",
+    )
     paths = [path for kind in kinds for path in ROOT.glob(kind)]
     paths += [path for top in ("bert_tf", "data_gen") for path in (ROOT / top).rglob("*.py")]
     mentioned = {

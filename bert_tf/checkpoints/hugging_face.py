@@ -48,8 +48,8 @@ NULL_THRESHOLD = "null_score_diff_threshold"
 # transformers keeps what it does not know, so metadata that it has no name for are in a config.json
 # under this key.
 OWN_KEY = "bert_tf"
-OWN_METADATA = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
-                "version_2_with_negative")  # fmt: skip
+OWN_METADATA = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "document_context",
+                "max_query_length", "version_2_with_negative")  # fmt: skip
 MODEL_KEY = "of"  # under it: the architecture and problem type that the metadata belong to
 # Heads for one label, a score and any number of labels have one class, and this beside it.
 PROBLEM_TYPE = "problem_type"

@@ -47,6 +47,7 @@ class ModelMetadata:
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
+    document_context: bool | None = None  # sentences in words among the others of their document
     max_query_length: int | None = declared(None, low=0, high=2**31 - 1)  # pieces of a question
     version_2_with_negative: bool | None = None  # on questions that may have no answer
 

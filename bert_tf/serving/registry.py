@@ -73,6 +73,12 @@ def make_task(
             "cuts them to %d tokens: its answers to longer texts are others.",
             *(source.path, source.metadata.doc_stride, options.max_seq_length),
         )
+    if source.metadata.document_context:
+        logging.warning(
+            "%s was trained with --document_context. A served model sees each sentence by itself: "
+            "give it the text around a sentence, too, for answers as good.",
+            source.path,
+        )
     model = make_model(task.name, config, num_classes=num_classes)
     load_checkpoint(model, source, required=task.required)
     tensors = {n: v for n, v in inference.tensors_of(model).items() if n in source.shapes}

@@ -50,10 +50,11 @@ class ChoiceExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WordsExample:
-    """A sentence in words, with a tag for each."""
+    """A sentence in words, a tag for each; `document` is the number of its text, 0: unknown."""
 
     guid: str
     words: tuple[str, ...]
+    document: int = 0
     label: tuple[str, ...] | None = None
 
 
@@ -271,7 +272,7 @@ class WordColumns(Layout):
                     "a list with a tag for each word",
                     "correct the data",
                 )
-            yield row, (tuple(words),)
+            yield row, (tuple(words), row.cells.get("document", 0))
         if num_empty:
             logging.warning("%s: %d sentences without a word", source, num_empty)
 

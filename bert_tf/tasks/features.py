@@ -5,6 +5,7 @@
     four endings  four such pairs, one after the other in the record
     long text     [CLS] a part of it [SEP], several times, with a doc_stride
     words         [CLS] pieces of the words [SEP]; the first piece of a word carries its label
+    in a document [CLS] words before, the words, words after [SEP]; only the words have labels
 
 S positions of a sequence, C sequences of an example (1 but for multiple choice), L labels.
 """
@@ -101,6 +102,7 @@ def make_features(
     *,
     max_seq_length: int,
     doc_stride: int = 0,
+    document_context: bool = False,
 ) -> Iterator[Features]:
     """The features of examples, in their order, while they are tokenized.
 
@@ -111,6 +113,7 @@ def make_features(
       max_seq_length: S.
       doc_stride: of texts too long for S, tokens from the start of a window to the start of the
         next; 0: they are cut, as in the original.
+      document_context: whether sentences in words stand among the other words of their document.
 
     Yields:
       One for each example; for a long sentence in words, and with doc_stride for a long text, one
@@ -125,7 +128,11 @@ def make_features(
             f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
         )
     if examples and isinstance(examples[0], WordsExample):
-        yield from _words(examples, labels, tokenizer, max_seq_length)
+        documents = ([e] for e in examples)
+        if document_context:
+            groups = itertools.groupby(examples, lambda e: e.document)
+            documents = (list(members) for _, members in groups)
+        yield from _words(documents, examples, labels, tokenizer, max_seq_length)
     else:
         yield from _texts(examples, labels, tokenizer, max_seq_length, doc_stride)
 
@@ -203,26 +210,35 @@ def first_windows(guids: Sequence[str]) -> list[int]:
 
 
 def _words(
-    examples: Sequence[WordsExample], labels: Labels, tokenizer: FullTokenizer, max_seq_length: int
+    documents: Iterable[list[WordsExample]],
+    examples: Sequence[WordsExample],
+    labels: Labels,
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
 ) -> Iterator[Features]:
+    """The features of all examples; the sentences of a document stand in its words."""
     cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unknown = tokenizer.convert_tokens_to_ids(["[UNK]"])
     room = max_seq_length - 2
     ids = tokenizer.iter_ids(word for e in examples for word in e.words)
-    for e in examples:
+    for document in documents:
         # A word of dropped characters has no piece, but is scored like any other.
-        pieces = [(next(ids) or unknown)[:room] for _ in e.words]
-        numbers = [0] * len(pieces) if e.label is None else labels.ids(e.label)
-        for window in word_windows([len(p) for p in pieces], room=room):
-            input_ids, label_ids = [cls], [IGNORED]
-            for word in range(window.start, window.stop):
-                is_scored = window.first <= word < window.last
-                label_ids.append(numbers[word] if is_scored else IGNORED)
-                label_ids += [IGNORED] * (len(pieces[word]) - 1)
-                input_ids += pieces[word]
-            input_ids.append(sep)
-            label_ids.append(IGNORED)
-            yield Features(e.guid, (input_ids,), ([0] * len(input_ids),), label_ids, True)
+        pieces = [(next(ids) or unknown)[:room] for e in document for _ in e.words]
+        sizes, start = [len(p) for p in pieces], 0
+        for e in document:
+            stop = start + len(e.words)
+            numbers = [0] * len(e.words) if e.label is None else labels.ids(e.label)
+            for window in sentence_windows(sizes, start, stop, room=room):
+                input_ids, label_ids = [cls], [IGNORED]
+                for word in range(window.start, window.stop):
+                    is_scored = window.first <= word < window.last
+                    label_ids.append(numbers[word - start] if is_scored else IGNORED)
+                    label_ids += [IGNORED] * (len(pieces[word]) - 1)
+                    input_ids += pieces[word]
+                input_ids.append(sep)
+                label_ids.append(IGNORED)
+                yield Features(e.guid, (input_ids,), ([0] * len(input_ids),), label_ids, True)
+            start = stop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,6 +249,35 @@ class Window:
     stop: int
     first: int
     last: int
+
+
+def sentence_windows(sizes: Sequence[int], first: int, last: int, *, room: int) -> list[Window]:
+    """Windows over words `first` to `last` - 1 of a document, with the words around them.
+
+    A sentence that fits has one window, filled with as many whole words as it holds, half of the
+    spare room before the sentence and half after; what one side leaves, the other one takes. A
+    longer sentence has the windows of `word_windows`, without the others' words.
+
+    Args:
+      sizes: pieces of each word of the document, from 1 to `room`.
+      first, last: of the sentence.
+      room: pieces that a window holds.
+    """
+    spare = room - sum(sizes[first:last])
+    if spare <= 0:
+        within = word_windows(sizes[first:last], room=room)
+        return [Window(*(word + first for word in dataclasses.astuple(w))) for w in within]
+    start, left = _words_that_fit(sizes[:first][::-1], spare // 2)
+    stop, right = _words_that_fit(sizes[last:], spare - left)
+    start, _ = _words_that_fit(sizes[:first][::-1], spare - right)
+    return [Window(first - start, last + stop, first, last)]
+
+
+def _words_that_fit(sizes: Sequence[int], room: int) -> tuple[int, int]:
+    """How many words from the first one on fit into so many pieces, and their pieces."""
+    before = list(itertools.accumulate(sizes[:room], initial=0))
+    count = _stop(before, 0, room)
+    return count, before[count]
 
 
 def word_windows(sizes: Sequence[int], *, room: int) -> list[Window]:

@@ -112,6 +112,7 @@ class Run:
         output_dir: str,
         step_config: StepConfig | None = None,
         doc_stride: int = 0,
+        document_context: bool = False,
     ):
         """Has no trainer yet: `make_trainer` or `restore` makes one.
 
@@ -123,8 +124,9 @@ class Run:
           output_dir: the folder of the run.
           step_config: how steps are computed, as for `Trainer`.
           doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
+          document_context: whether sentences in words stand in their document.
         """
-        self.doc_stride = doc_stride
+        self.doc_stride, self.document_context = doc_stride, document_context
         self.step_config = step_config or StepConfig()
         self.task, self.model, self.strategy, self.batching = task, model, strategy, batching
         self.output_dir = output_dir
@@ -156,6 +158,7 @@ class Run:
                 self.model.tokenizer,
                 max_seq_length=length,
                 doc_stride=self.doc_stride,
+                document_context=self.document_context,
             ):
                 num_cut += features.is_cut
                 if kind != "train":  # only predictions are compared with them
@@ -222,6 +225,11 @@ class Run:
                 "%s was trained with --doc_stride=%d; here it is %d (0: long texts are cut).",
                 *(source.path, stride, self.doc_stride),
             )
+        if bool(source.metadata.document_context) != self.document_context:
+            logging.warning(
+                "%s was trained with%s --document_context; here it is the other way round.",
+                *(source.path, "" if source.metadata.document_context else "out"),
+            )
         schedule = Schedule(learning_rate=0.0, num_train_steps=1)
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         encoder = ENCODER if self.task.head == "token_labels" else "bert/"
@@ -276,6 +284,7 @@ class Run:
             num_choices=self.task.num_choices,
             max_seq_length=self.batching.max_seq_length,
             doc_stride=self.doc_stride or None,
+            document_context=self.document_context or None,
         )
 
     def write_model_files(self, folder: str) -> None:

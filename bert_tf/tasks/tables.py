@@ -281,14 +281,15 @@ def read_conll(path: str) -> Iterator[Row]:
     The first column is the word, the last one its tag; in a file with one column there are none.
 
     Yields:
-      Rows of words and label, the tags or None. The place is that of the first word.
+      Rows of words, label, the tags or None, and document: how many lines with -DOCSTART- were
+      before, 0 for none. The place is that of the first word.
 
     Raises:
       InputError: a line has another number of columns than the lines before.
     """
     words: list[list[str]] = []
     places: list[str] = []
-    width = 0
+    width = document = 0
     for place, line in itertools.chain(_lines(path), [("", "")]):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))
         if columns[0] and columns[0] != DOCUMENT_MARK:
@@ -304,8 +305,9 @@ def read_conll(path: str) -> Iterator[Row]:
         elif words:
             tags = [columns[-1] for columns in words] if width > 1 else None
             cells = {"words": [columns[0] for columns in words], "label": tags}
-            yield Row(places[0], cells, tuple(places))
+            yield Row(places[0], cells | {"document": document}, tuple(places))
             words, places = [], []
+        document += columns[0] == DOCUMENT_MARK
 
 
 def _preview(cells: list[str]) -> str:

@@ -16,6 +16,7 @@ from bert_tf.tasks.features import (
     join_texts,
     join_words,
     make_features,
+    sentence_windows,
     text_windows,
     word_windows,
 )
@@ -179,7 +180,7 @@ def test_several_labels_are_a_vector(tokenizer):
 
 
 def test_words(tokenizer):
-    example = WordsExample("3", ("ax", "b", "\u200b", "cyx"), ("B-P", "I-P", "O", "B-P"))
+    example = WordsExample("3", ("ax", "b", "\u200b", "cyx"), label=("B-P", "I-P", "O", "B-P"))
     (found,) = make_features([example], TAGS, tokenizer, max_seq_length=11)
     assert found.input_ids == (ids("[CLS] a ##x b [UNK] c ##y ##x [SEP]"),)
     n = IGNORED
@@ -199,6 +200,29 @@ def test_windows_drawn():
     assert word_windows([1] * 6, room=6) == [Window(0, 6, 0, 6)]
     assert word_windows([1] * 9, room=6) == [Window(0, 6, 0, 5), Window(3, 9, 5, 9)]
     assert word_windows([6, 6], room=6) == [Window(0, 1, 0, 1), Window(1, 2, 1, 2)]
+
+
+def test_sentences_in_their_document(tokenizer):
+    words = ("a",), ("b", "c"), ("ax",), ("d",)
+    examples = [
+        WordsExample(str(i), of, 1 + (i == 3), ("B-P",) * len(of)) for i, of in enumerate(words)
+    ]
+    found = make_features(examples, TAGS, tokenizer, max_seq_length=6, document_context=True)
+    n = IGNORED
+    assert [(f.input_ids[0], f.label_ids) for f in found] == [
+        (ids("[CLS] a b c [SEP]"), [n, 1, n, n, n]),  # a word is not cut
+        (ids("[CLS] a b c [SEP]"), [n, n, 1, 1, n]),
+        (ids("[CLS] b c a ##x [SEP]"), [n, n, n, 1, n, n]),
+        (ids("[CLS] d [SEP]"), [n, 1, n]),
+    ]
+
+
+def test_context_drawn():
+    assert sentence_windows([1] * 9, 4, 5, room=5) == [Window(2, 7, 4, 5)]
+    assert sentence_windows([1] * 9, 1, 2, room=6) == [Window(0, 6, 1, 2)]
+    assert sentence_windows([1] * 9, 7, 9, room=6) == [Window(3, 9, 7, 9)]
+    assert sentence_windows([1, 3, 1, 3, 1], 2, 3, room=6) == [Window(2, 5, 2, 3)]
+    assert sentence_windows([1] * 12, 1, 10, room=6) == [Window(1, 7, 1, 6), Window(4, 10, 6, 10)]
 
 
 SIZES = st.integers(1, 7).flatmap(

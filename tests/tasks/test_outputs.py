@@ -85,7 +85,10 @@ def test_labeled_sets(path):
 
 def test_labeled_words(path):
     labels = Labels(head="token_labels", names=("O", "B-P"))
-    examples = [WordsExample("0", ("a", "b"), ("O", "O")), WordsExample("1", ("c",), ("B-P",))]
+    examples = [
+        WordsExample("0", ("a", "b"), label=("O", "O")),
+        WordsExample("1", ("c",), label=("B-P",)),
+    ]
     outputs.write_labeled(str(path), labels, examples, [ROWS, ROWS[1:]], with_gold=True)
     assert path.read_text() == (
         "id\tword\tprediction\tlabel\tO\tB-P\n"

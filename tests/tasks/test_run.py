@@ -80,7 +80,7 @@ def words_task():
     for i, text in enumerate(sentences(ROWS, seed=3)):
         words = tuple(text.split() + ["unheard", "w7"] * (i % 4))
         tags = tuple(("B-P", "I-P", "O")[min(j % 4, 2)] for j in range(len(words)))
-        examples.append(WordsExample(str(i), words, tags))
+        examples.append(WordsExample(str(i), words, label=tags))
     return task.with_labels_of(examples), examples
 
 

@@ -131,8 +131,8 @@ York NNP NP I-LOC
 def test_conll(write, end):
     path = write("\ufeff" + CONLL.replace("\n", end), "train.txt")
     assert WordColumns().read(path, TAGS) == [
-        WordsExample("0", ("EU", "rejects"), ("B-PER", "O")),
-        WordsExample("1", ("New", "York"), ("B-LOC", "I-LOC")),
+        WordsExample("0", ("EU", "rejects"), 1, ("B-PER", "O")),
+        WordsExample("1", ("New", "York"), 2, ("B-LOC", "I-LOC")),
     ]
 
 

@@ -245,7 +245,14 @@ RECORDED = {  # the settings and data that decide a run, by which its folder is 
     *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
     *("eval_steps", "early_stopping", "init_checkpoint", "precision", "clip_per_replica"),
-    *("vocab_size", "max_seq_length", "doc_stride", "bucket_by_length", "legacy_shuffle"),
+    *(
+        "vocab_size",
+        "max_seq_length",
+        "doc_stride",
+        "document_context",
+        "bucket_by_length",
+        "legacy_shuffle",
+    ),
     *BertConfig(vocab_size=5).to_dict(),
 }
 
@@ -445,7 +452,7 @@ TASKS = {
     "ner": (
         {"eng.train": conll_sentences(6), "eng.testa": conll_sentences(4),
          "eng.testb": conll_sentences(3)},
-        {}, {"entity_f1", "entity_precision", "entity_recall", "accuracy"},
+        {"document_context": True}, {"entity_f1", "entity_precision", "entity_recall", "accuracy"},
         ["id", "word", "prediction", "label", "O", "B-PER", "I-PER"], 33,
     ),
     "jsonl": (
