@@ -31,6 +31,7 @@ EXTRAS["compile-check"] = ["jax[tpu]==0.10.2"]
 EXTRAS["compile-check-gpu"] = ["jax[cuda12]==0.10.2"]
 # Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.
 EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
+EXTRAS["tensorboard"] = ["tensorboard>=2.20,<3"]  # tensorboard --logdir=OUTPUT_DIR
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
 EXTRAS["notebooks"] = [*EXTRAS["plot"], "jupyterlab>=4.2,<5"]  # examples/notebooks
 EXTRAS["dev"] = [
