@@ -32,7 +32,7 @@ def test_what_belongs_to_a_model_is_beside_it(exports):
         metadata | {"metrics": metrics, "options": every}, ""
     )
     card = (folder / "README.md").read_text()
-    for part in ("python train.py", "null_odds", f"{THRESHOLD}", "tensorflow 2.21"):
+    for part in ("python train.py", "null_odds", f"{THRESHOLD}", f"tensorflow {tf.__version__}"):
         assert part in card
 
 
