@@ -300,7 +300,8 @@ def tokenizer_of(
         raise _not_beside(weights, VOCAB_FILE, "vocabulary", "--vocab_file")
     config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
     lower = _case_of(weights, vocab_file, pieces, do_lower_case)
-    tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces)
+    never_split = [piece for piece in weights.never_split if piece in set(pieces)]
+    tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces, never_split=never_split)
     check_spare_rows(tokenizer, config)
     return tokenizer
 

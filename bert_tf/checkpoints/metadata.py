@@ -91,6 +91,7 @@ class Weights:
       pieces: the vocabulary in order, if there is one beside the weights.
       vocab_file: where that is, for messages.
       metadata: what else is known.
+      never_split: pieces that the tokenizer in a .keras file keeps whole; no other format has them.
       ignored: names in the file that are no weights, or are copies of others.
     """
 
@@ -102,6 +103,7 @@ class Weights:
     pieces: tuple[str, ...] | None = None
     vocab_file: str | None = None
     metadata: ModelMetadata = ModelMetadata()
+    never_split: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
     @property

@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
-from absl import logging
 
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
 from bert_tf.modeling.layers import Embeddings
-from bert_tf.tokenization.wordpiece import FullTokenizer
 
 _ARCHITECTURES = {  # by the model's name, where no name of a weight shows it
     "bert_choice": HEADS["multiple_choice"],
@@ -42,9 +40,9 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
 
     Args:
       model: one of `bert_tf.modeling.models`, or any whose layers are named alike. What its
-        attributes `tokenizer` and `labels` say, if it has them, belongs to the weights.
+        attributes `tokenizer`, `labels` and `metadata` say, if it has them, belongs to the weights.
       path: the file it is from, for messages.
-      **found: what is beside that, as fields of `Weights`; it takes precedence.
+      **found: what is beside that, as fields of `Weights`; what the model carries takes precedence.
 
     Raises:
       InputError: it is no model of this package, or is quantized.
@@ -90,28 +88,19 @@ def _value(variable: keras.Variable) -> Any:
 def _belongings(
     model: keras.Model, path: str, found: Mapping[str, Any], *, longest: int
 ) -> dict[str, Any]:
-    """Vocabulary and metadata: what is found beside a model, else what it carries itself."""
+    """Vocabulary and metadata: what a model carries itself, else what is found beside it."""
     found = {name: value for name, value in found.items() if value is not None}
-    metadata, tokenizer = found.get("metadata", ModelMetadata()), getattr(model, "tokenizer", None)
-    labels = getattr(model, "labels", None)
-    own = {"architecture": _ARCHITECTURES.get(model.name), "labels": labels and tuple(labels)}
+    labels, tokenizer = getattr(model, "labels", None), getattr(model, "tokenizer", None)
+    own = dict(getattr(model, "metadata", {}))
+    own |= {"architecture": _ARCHITECTURES.get(model.name), "labels": labels and tuple(labels)}
     if tokenizer is not None:
         own["do_lower_case"] = tokenizer.do_lower_case
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
-        if "pieces" not in found:
-            pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
-            found |= {"pieces": pieces, "vocab_file": path}
-            _report_never_split(tokenizer, path)
-    return {**found, "metadata": dataclasses.replace(metadata, **own | metadata.known())}
-
-
-def _report_never_split(tokenizer: FullTokenizer, path: str) -> None:
-    if tokenizer.never_split:
-        logging.warning(
-            "%s: that %s are never split is known to this tokenizer alone; give them to the "
-            "tokenizers that the model is used with.",
-            *(path, ", ".join(tokenizer.never_split)),
-        )
+        pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
+        found |= {"pieces": pieces, "vocab_file": path, "never_split": tokenizer.never_split}
+    own = {name: value for name, value in own.items() if value is not None}
+    beside = found.get("metadata", ModelMetadata())
+    return {**found, "metadata": dataclasses.replace(beside, **own)}
 
 
 def _layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:

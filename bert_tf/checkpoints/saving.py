@@ -8,6 +8,7 @@ import os
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import config_of
@@ -43,7 +44,7 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     Args:
       path: a folder that is not there yet.
       weights: what `open_weights` gave, or a model, whose LoRA is merged; what its attributes
-        `tokenizer` and `labels` say is written too.
+        `tokenizer`, `labels` and `metadata` say is written too.
       to_format: tf1, which the original reads; bert_tf, the same with configurations that it does
         not know; or hugging_face.
 
@@ -62,6 +63,12 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     if taken:
         raise InputError(
             f"{path}, which already exists", "a new folder", "choose another path, or remove it"
+        )
+    if weights.never_split:
+        logging.warning(
+            "%s: that %s are never split is not written; give them to the tokenizers that the "
+            "model is used with.",
+            *(path, ", ".join(weights.never_split)),
         )
     config = config_of(weights)
     if to_format == "tf1":

@@ -60,6 +60,10 @@ def make_dataset(
     if not rows:
         raise InputError("data without rows", "one row or more", "check the data")
     y = None if label is None else _label_values(_column(data, label), labels, label)
+    if y is not None and len(y) != len(rows):
+        raise InputError(
+            f"{len(rows)} texts and {len(y)} labels", "a label for each text", "correct the columns"
+        )
     ids, segments = map(_ragged, zip(*rows, strict=True))
     widths = _widths(max(len(row) for row, _ in rows), most)
 
@@ -107,6 +111,8 @@ def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.T
         if found.dtype.kind == "f" and np.isfinite(found).all():
             return tf.constant(found, tf.float32)
         if found.dtype.kind in "biu":
+            if found.size and not -(2**31) <= found.min() <= found.max() < 2**31:
+                raise _wrong(name, values, "whole numbers of 32 bits", "make them floats")
             return tf.constant(found, tf.int32)
         raise _wrong(name, values, "numbers", "name the classes with labels=")
     numbers = {label: number for number, label in enumerate(labels)}

@@ -41,6 +41,12 @@ _WEIGHTS_OF_HEAD = {
     "question_answering": "cls/squad/",
     "embeddings": ENCODER,
 }
+# Metadata that the model's own parts say, or that are of the weights before they are trained.
+_OF_OTHERS = (
+    *("labels", "architecture", "do_lower_case", "max_seq_length", "null_score_diff_threshold"),
+    *("doc_stride", "document_context"),  # of commands that read texts otherwise
+)
+_ALIKE = ("classification", "multi_label", "regression")  # heads of the same weights
 _MUST_HAVE = ("pretraining", "fill_mask")
 
 
@@ -95,6 +101,7 @@ def load(
     )
     _put_weights(model, weights, head, is_kept)
     model.labels, model.tokenizer = labels, tokenizer
+    model.metadata = _metadata(weights, head, same=head == found)
     return model, tokenizer
 
 
@@ -114,10 +121,23 @@ def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any
       InputError: as `load`.
     """
     model, tokenizer = load(path, head="classification", labels=labels, **options)
-    names = model.labels
+    names, metadata = model.labels, model.metadata
     model = BertModel(model.input, model.output["logits"], name=model.name)
-    model.labels, model.tokenizer = names, tokenizer
+    model.labels, model.tokenizer, model.metadata = names, tokenizer, metadata
     return model
+
+
+def _metadata(weights: Weights, head: str, *, same: bool) -> dict[str, Any]:
+    """What belongs to the model besides labels and tokenizer; `same`: with the head it had."""
+    metadata = weights.metadata
+    if head != "question_answering" and (metadata.doc_stride or metadata.document_context):
+        logging.warning(
+            "%s was trained with windows of long texts (--doc_stride) or sentences in their "
+            "document (--document_context); here a text is cut, and stands by itself.",
+            weights.path,
+        )
+    known = {n: v for n, v in metadata.known().items() if n not in _OF_OTHERS} if same else {}
+    return known | ({"task": head} if head in _ALIKE else {})
 
 
 def _put_weights(model: BertModel, weights: Weights, head: str, is_kept: bool) -> None:

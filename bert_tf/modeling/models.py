@@ -11,6 +11,7 @@ make_model          one of them, by the name of its head
 """
 
 import importlib
+import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +58,15 @@ class BertModel(keras.Model):
 
     Attributes:
       labels: the names of the classes in the order of the logits; None if they have none.
-      tokenizer: the `FullTokenizer` of the model's vocabulary; None if it is unknown. Both are
-        saved in a .keras file.
+      tokenizer: the `FullTokenizer` of the model's vocabulary; None if it is unknown.
+      metadata: what else belongs to the model, by the names in its model_facts.json.
+
+    All three are saved in a .keras file.
     """
 
     labels: tuple[str, ...] | None = None
     tokenizer: "FullTokenizer | None" = None
+    metadata: Mapping[str, Any] = types.MappingProxyType({})
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The outputs for a dict of inputs, or for input_ids alone."""
@@ -70,7 +74,7 @@ class BertModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` makes the model of, weights aside."""
-        own = {"labels": self.labels and list(self.labels)}
+        own = {"labels": self.labels and list(self.labels), "metadata": dict(self.metadata)}
         own["tokenizer"] = self.tokenizer and self.tokenizer.get_config()
         return super().get_config() | own
 
@@ -79,7 +83,9 @@ class BertModel(keras.Model):
         """The model of what `get_config` gave."""
         config = dict(config)
         labels, tokenizer = config.pop("labels", None), config.pop("tokenizer", None)
+        metadata = config.pop("metadata", None)
         model = super().from_config(config, custom_objects)
+        model.metadata = metadata or {}
         model.labels = labels and tuple(labels)
         if tokenizer:  # imported here: the model itself needs no TensorFlow
             wordpiece = importlib.import_module("bert_tf.tokenization.wordpiece")

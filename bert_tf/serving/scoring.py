@@ -86,7 +86,7 @@ class Scorer:
             for first in range(0, len(ids), self.batch_size)
             for loss in self._of_copies(ids, range(len(ids))[first : first + self.batch_size])
         ]
-        return Score(-math.fsum(losses), len(ids))
+        return Score(0.0 - math.fsum(losses), len(ids))  # 0, not -0, of no token
 
     def _of_copies(self, ids: list[int], places: range) -> list[float]:
         """-log P of the tokens at these places."""

@@ -7,6 +7,7 @@ import small
 
 from bert_tf import FullTokenizer
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -46,12 +47,24 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
     assert weights.config == small.CONFIG
 
 
-def test_pieces_that_are_never_split_are_not_written(caplog):
+def test_pieces_that_are_never_split(tmp_path, caplog):
+    """A .keras file has them, other formats have not."""
     model = token_model()
     model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
+    model.save(str(tmp_path / "model.keras"))
+    assert open_weights(f"{tmp_path}/model.keras").never_split == ("[MASK]", "w7")
     caplog.set_level("WARNING")
-    assert weights_of(model).pieces == model_files.PIECES
+    assert open_weights(save_weights(f"{tmp_path}/a", model, to_format="tf1")).never_split == ()
     assert r"that [MASK], w7 are never split" in caplog.text
+
+
+def test_what_a_model_carries_comes_before_what_is_beside_it():
+    model = token_model()
+    model.labels, model.metadata = ("O", "B-PER", "I-PER"), {"task": "token_labels"}
+    beside = ModelMetadata(labels=("x", "y", "z"), num_choices=2)
+    metadata = weights_of(model, metadata=beside).metadata
+    assert metadata.labels == ("O", "B-PER", "I-PER")
+    assert (metadata.task, metadata.num_choices) == ("token_labels", 2)
 
 
 def test_a_model_without():

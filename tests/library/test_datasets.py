@@ -115,6 +115,8 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"label": [1.0, 0.0, 1.0]}, {"labels": ["x", "y"]}, "the column 'label' with"),
         ({"label": [1.0, float("nan"), 0]}, {}, "the column 'label' with"),
         ({"label": [[1], [1, 0], []]}, {}, "the column 'label' with"),
+        ({"label": [0, 1]}, {"labels": ["x", "y"]}, "3 texts and 2 labels"),
+        ({"label": [1, 2, 2**31]}, {}, "the column 'label' with"),
         ({}, {"batch_size": 0}, "batch_size 0"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
         ({"text": []}, {"label": None}, "without rows"),

@@ -1,5 +1,6 @@
 """`load` and `classifier`: models with weights, labels and tokenizer, in everything Keras does."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -106,6 +107,27 @@ def test_a_head_for_the_same_labels_is_kept_in_the_order_asked_for(folders):
     np.testing.assert_allclose(np.array(other(batch)), logits[:, [2, 0, 1]], atol=1e-6)
     nameless = bert_tf.classifier(folders["nameless"], labels=["x", "y", "z"])
     np.testing.assert_array_equal(nameless(batch), logits)
+
+
+def test_a_saved_model_keeps_its_task(folders, tmp_path):
+    model, _ = bert_tf.load(folders["pretraining"], head="multi_label", labels=LABELS)
+    model.save(str(tmp_path / "several.keras"))
+    for name, one in {"a": model, "b": bert_tf.load(tmp_path / "several.keras")[0]}.items():
+        path = bert_tf.save_weights(tmp_path / name, one, to_format="hugging_face")
+        assert bert_tf.open_weights(path).metadata.task == "multi_label"
+    again, tokenizer = bert_tf.load(path)
+    assert again(tokenizer(TEXTS))["logits"].shape == (2, 3)
+    assert (again.labels, dict(again.metadata)) == (tuple(LABELS), {"task": "multi_label"})
+
+
+def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
+    weights = bert_tf.open_weights(folders["classifier"])
+    metadata = dataclasses.replace(weights.metadata, doc_stride=5)
+    weights = dataclasses.replace(weights, metadata=metadata)
+    path = bert_tf.save_weights(tmp_path / "windows", weights, to_format="bert_tf")
+    caplog.set_level("WARNING")
+    assert "doc_stride" not in bert_tf.load(path)[0].metadata
+    assert "was trained with windows of long texts" in caplog.text
 
 
 @pytest.mark.parametrize("labels", [["bad", "good"], ["bad", "so so", "fine"]])
