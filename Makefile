@@ -92,6 +92,7 @@ audit: .venv-audit/ready
 	$(environment)
 	.venv-tpu/bin/python -m pip install --quiet --requirement requirements-tpu.txt \
 		"hypothesis>=6.100,<7" "psutil>=6,<8" "pytest>=8,<10" "pytest-xdist>=3.6,<4" \
+		"tokenizers>=0.22,<0.24" "sentencex>=1.0.32,<2" \
 		"scikit-learn>=1.5,<2" "scipy>=1.13,<2" "seqeval>=1.2.2,<2"
 	.venv-tpu/bin/python -m pip install --quiet --no-deps tensorflow-text==2.20.1 --editable .
 	touch $@

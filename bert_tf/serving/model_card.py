@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import json
 import os
 import re
@@ -10,17 +9,24 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
-from bert_tf import files
+from bert_tf import __version__, files
 from bert_tf.checkpoints import tf1
 from bert_tf.config import BertConfig, declared, size
 from bert_tf.errors import printable
 from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, TASKS, ServingOptions
 from bert_tf.serving.signatures import ServingTask
 
-VERSIONS_OF = ("bert-tf", "tensorflow", "tensorflow-text", "keras")
+VERSIONS = {
+    "bert-tf": __version__,
+    "tensorflow": tf.__version__,
+    "tensorflow-text": tf_text.__version__,
+    "keras": keras.__version__,
+}
 THRESHOLD = "null_score_diff_threshold"
 # Who gets a model need not learn where it was made.
 _PATHS = ("_checkpoint", "_dir", "_file")  # end the names of flags whose values are paths
@@ -122,7 +128,7 @@ def metadata_of(
         "source": os.path.basename(source.rstrip("/")),
         "commands": [without_places(command) for command in commands],
         "metrics": metrics_of(source),
-        "versions": {name: _version(name) for name in VERSIONS_OF},
+        "versions": VERSIONS,
     }
 
 
@@ -157,13 +163,6 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
 def spec_of(spec: tf.TensorSpec | tf.Tensor) -> dict[str, Any]:
     """The type and shape of a tensor, for JSON."""
     return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # run from a copy that was not installed
-        return "not installed"
 
 
 # ---------------------------------------------------------------------------- README.md

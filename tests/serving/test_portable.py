@@ -6,16 +6,16 @@ import pathlib
 import sys
 
 import numpy as np
-import onnxruntime
 import pytest
 import served_models
-from ai_edge_litert.interpreter import Interpreter
 from served_models import CONFIG, LENGTH, TOKENIZER
 
 from bert_tf.errors import InputError
 from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
 
+onnxruntime = pytest.importorskip("onnxruntime", reason="installed with the extra onnx")
+Interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
 BY_PIECE = ("token_labels", "no_answer")  # an answer for each piece
 NUM_CHOICES = 3
 NUMBERS = {  # answers that are no strings
