@@ -98,6 +98,7 @@ def test_the_recipes_and_the_first_steps_run(folder, monkeypatch):
     assert (folder / "topics_for_transformers/model.safetensors").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 @pytest.mark.filterwarnings("ignore:.compile... was not called as part")  # as it is patched
 @pytest.mark.parametrize("document", ["README.md", "docs/library.md", "docs/serve.md"])
 def test_the_snippets_run(folder, document, monkeypatch):
