@@ -346,7 +346,8 @@ def test_eval_results(tmp_path, caplog):
     lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
     said = [record.getMessage().strip() for record in caplog.records]
-    assert said == [f"{tmp_path}/eval_results.txt:", *lines]
+    table = ["  eval_accuracy  0.8456", "  b              2", "  loss           0.5000"]
+    assert said == ["\n".join([f"{tmp_path}/eval_results.txt:", *table])]
 
 
 def test_remote_paths_too():

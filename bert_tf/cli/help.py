@@ -43,7 +43,7 @@ GROUPS = {
     " num_classes masked_lm_only",
     "Texts and labels": "input_format language train_file dev_file test_file text_a_column"
     " text_b_column label_column id_column has_header label_kind labels label_separator pairs"
-    " num_choices xnli_language tfds_name tfds_data_dir",
+    " num_choices document_context xnli_language tfds_name tfds_data_dir",
     "Questions and answers": "doc_stride max_query_length n_best_size max_answer_length"
     " version_2_with_negative null_score_diff_threshold legacy_alignment verbose_logging report",
     "Masking and sequences": "masked_lm_prob do_whole_word_mask short_seq_prob max_seq_length"

@@ -39,7 +39,7 @@ ADDED = {  # since then, by today's script or verb
     "create_pretraining_data.py": {"num_shards"},
     "data": {"num_shards"},
     "run_pretraining.py": {"stop_at_step"},
-    "run_classifier.py": {"doc_stride"},
+    "run_classifier.py": {"doc_stride", "document_context"},
     "run_squad.py": {"eval_steps", "early_stopping"},
     "plan": {"device", "price_per_hour"},
 }

@@ -17,6 +17,7 @@ from served_models import (
     open_kind,
 )
 
+from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 from bert_tf.playground import api
 from bert_tf.playground.api import Playground
@@ -72,7 +73,7 @@ def test_an_export_shows_its_attention(exported, folders):
     # The same of the checkpoint, whose variables are not read back from an export.
     model = make_model("no_answer")
     for variable in model.trainable_variables:
-        name = inference.checkpoint_name(variable)
+        name = checkpoint_name(variable)
         variable.assign(folders("no_answer").read(name))
     own = inference.InferenceModel(inference.tensors_of(model), CONFIG, head="question_answering")
     _, (wanted,) = inference.encode(own, CONFIG, features_of(told["ids"], told["segments"]))
