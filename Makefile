@@ -27,7 +27,7 @@ other = $(if $(filter command environment,$(origin PYTHON)),$(shell \
 .PHONY: again
 again:
 
-.PHONY: demo test test-2.20 test-tpu lint audit clean
+.PHONY: demo test test-2.20 test-tpu lint docs audit clean
 
 demo: .venv/ready
 	$(BIN)/bert-tf demo --output_dir=demo
@@ -53,12 +53,11 @@ lint: .venv/ready
 
 # The pages of docs/ as a site in build/site; a broken link or anchor is an error. The API is read from
 # the sources, so the package and TensorFlow are not installed for it.
-.PHONY: docs
 docs: .venv-docs/ready
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
-.venv-docs/ready: docs/requirements.txt
-	$(PYTHON) -m venv .venv-docs
+.venv-docs/ready: docs/requirements.txt $(call other,.venv-docs)
+	$(environment)
 	.venv-docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
 	touch $@
 

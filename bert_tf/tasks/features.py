@@ -128,11 +128,7 @@ def make_features(
             f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
         )
     if examples and isinstance(examples[0], WordsExample):
-        documents = ([e] for e in examples)
-        if document_context:
-            groups = itertools.groupby(examples, lambda e: e.document)
-            documents = (list(members) for _, members in groups)
-        yield from _words(documents, examples, labels, tokenizer, max_seq_length)
+        yield from _words(examples, labels, tokenizer, max_seq_length, document_context)
     else:
         yield from _texts(examples, labels, tokenizer, max_seq_length, doc_stride)
 
@@ -210,18 +206,18 @@ def first_windows(guids: Sequence[str]) -> list[int]:
 
 
 def _words(
-    documents: Iterable[list[WordsExample]],
     examples: Sequence[WordsExample],
     labels: Labels,
     tokenizer: FullTokenizer,
     max_seq_length: int,
+    document_context: bool,
 ) -> Iterator[Features]:
-    """The features of all examples; the sentences of a document stand in its words."""
     cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unknown = tokenizer.convert_tokens_to_ids(["[UNK]"])
     room = max_seq_length - 2
     ids = tokenizer.iter_ids(word for e in examples for word in e.words)
-    for document in documents:
+    key = (lambda e: e.document) if document_context else (lambda e: e.guid)
+    for document in (list(members) for _, members in itertools.groupby(examples, key)):
         # A word of dropped characters has no piece, but is scored like any other.
         pieces = [(next(ids) or unknown)[:room] for e in document for _ in e.words]
         sizes, start = [len(p) for p in pieces], 0
@@ -267,15 +263,16 @@ def sentence_windows(sizes: Sequence[int], first: int, last: int, *, room: int) 
     if spare <= 0:
         within = word_windows(sizes[first:last], room=room)
         return [Window(*(word + first for word in dataclasses.astuple(w))) for w in within]
-    start, left = _words_that_fit(sizes[:first][::-1], spare // 2)
-    stop, right = _words_that_fit(sizes[last:], spare - left)
-    start, _ = _words_that_fit(sizes[:first][::-1], spare - right)
-    return [Window(first - start, last + stop, first, last)]
+    left, right = sizes[max(0, first - spare) : first][::-1], sizes[last : last + spare]
+    _, used = _words_that_fit(left, spare // 2)
+    after, used = _words_that_fit(right, spare - used)
+    before, _ = _words_that_fit(left, spare - used)
+    return [Window(first - before, last + after, first, last)]
 
 
 def _words_that_fit(sizes: Sequence[int], room: int) -> tuple[int, int]:
     """How many words from the first one on fit into so many pieces, and their pieces."""
-    before = list(itertools.accumulate(sizes[:room], initial=0))
+    before = list(itertools.accumulate(sizes, initial=0))
     count = _stop(before, 0, room)
     return count, before[count]
 
