@@ -4,7 +4,7 @@ frame = pandas.read_csv("train.csv")            datasets.load_dataset("csv", ...
 {"text": [...], "label": [...]}                 [{"text": "...", "label": "..."}, ...]
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,18 @@ def make_dataset(
         raise InputError(
             f"{len(rows)} texts and {len(y)} labels", "a label for each text", "correct the columns"
         )
+    numbers = tf.data.Dataset.range(len(rows))
+    if seed is not None:
+        numbers = numbers.shuffle(len(rows), seed=seed)
+    return numbers.batch(batch_size).map(_gathering(rows, y, most)).prefetch(2)
+
+
+def _gathering(rows: list, y: tf.Tensor | None, most: int) -> Callable[[tf.Tensor], Any]:
+    """From the numbers of a batch's rows, [B], to the batch."""
     ids, segments = map(_ragged, zip(*rows, strict=True))
     widths = _widths(max(len(row) for row, _ in rows), most)
 
-    def batch_of(numbers: tf.Tensor) -> Any:
+    def gather(numbers: tf.Tensor) -> Any:
         of_batch = tf.gather(ids, numbers)
         lengths = of_batch.row_lengths()  # [B]
         width = tf.gather(widths, tf.searchsorted(widths, [tf.reduce_max(lengths)]))[0]
@@ -79,10 +87,7 @@ def make_dataset(
         }
         return inputs if y is None else (inputs, tf.gather(y, numbers))
 
-    numbers = tf.data.Dataset.range(len(rows))
-    if seed is not None:
-        numbers = numbers.shuffle(len(rows), seed=seed)
-    return numbers.batch(batch_size).map(batch_of).prefetch(2)
+    return gather
 
 
 def _column(data: Any, name: str) -> list:

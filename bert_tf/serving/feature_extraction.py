@@ -30,7 +30,7 @@ from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS
 from bert_tf.terminal.progress import announced
-from bert_tf.tokenization.packing import Packer
+from bert_tf.tokenization.packing import Packer, padded
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # S of a batch
@@ -222,29 +222,25 @@ class Extractor:
         length = min(
             next((n for n in LENGTHS if n >= longest), longest), max(self._max_seq_length, longest)
         )
-        ids, segments, mask = (np.zeros([self._batch_size, length], np.int32) for _ in range(3))
-        mask[len(examples) :, 0] = 1  # of rows without an example: a mean over nothing is NaN
-        for row, example in enumerate(examples):
-            ids[row, : len(example.ids)] = example.ids
-            segments[row, : len(example.ids)] = example.segments
-            mask[row, : len(example.ids)] = 1
+        rows = [(example.ids, example.segments) for example in examples]
+        # One piece in rows without an example: a mean over nothing is NaN.
+        rows += [([0], [0])] * (self._batch_size - len(rows))
         is_new = not self._run.experimental_get_tracing_count()
         with announced("compile: extract", when=is_new):
-            return self._run(ids, segments, mask).numpy()[: len(examples)]
+            return self._run(padded(rows, length)).numpy()[: len(examples)]  # [B, L, (S,) D]
 
 
 def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Callable[..., tf.Tensor]:
-    """ids, segments and mask [B, S] -> the named outputs [B, L, S, D], or [B, L, D]."""
+    """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
 
     @tf.function(jit_compile=True)
-    def run(ids, segments, mask):
-        inputs = {"input_ids": ids, "segment_ids": segments, "input_mask": mask}
+    def run(inputs):
         outputs = model(inputs, training=False)
         chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
         if pooling == "cls":
             return chosen[:, :, 0]  # [B, L, D]
         if pooling == "mean":
-            weights = tf.cast(mask, chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
+            weights = tf.cast(inputs["input_mask"], chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
             return tf.reduce_sum(chosen * weights, 2) / tf.reduce_sum(weights, 2)  # [B, L, D]
         return chosen
 

@@ -42,7 +42,9 @@ class Progress:
         """
         self._label, self._total, self._unit = label, total, unit
         self._done, self._note = done, ""
-        self._first: tuple[float, float] | None = None
+        self._updated: float | None = None
+        # What the rate is made of. The first item does not count: something may be compiled for it.
+        self._seconds, self._items, self._counts = 0.0, 0.0, False
 
     def __enter__(self) -> Self:
         self._start = self._last_line = time.monotonic()
@@ -52,18 +54,22 @@ class Progress:
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
-        SCREEN.remove(self)
         seconds = time.monotonic() - self._start
+        around = SCREEN.remove(self)
+        if around and not self._unit:
+            around._counts = False  # a compilation within it, for example
         if kind is None and seconds >= SECONDS_TO_REPORT:
             what = f"{_amount(self._done)} {self._unit} in " * bool(self._unit)
             logging.info("%s: %s%s", self._label, what, duration(seconds))
 
     def update(self, done: float, note: str = "") -> None:
         """Call it as often as you like; `done` counts up to the total."""
-        self._updated = now = time.monotonic()
+        now = time.monotonic()
+        if self._counts:
+            self._seconds += now - self._updated
+            self._items += done - self._done
+        self._updated, self._counts = now, True
         self._done, self._note = done, note
-        if self._first is None:
-            self._first = now, done
         least, most = SECONDS_BETWEEN_LINES
         pause = min(most, max(least, (self._last_line - self._start) / 2))
         if not SCREEN.is_open and done and now - self._last_line >= pause:
@@ -76,7 +82,7 @@ class Progress:
 
     def text(self) -> str:
         """What is to be said now."""
-        if self._first is None:
+        if self._updated is None:
             return f"{self._label}, {duration(time.monotonic() - self._start)}"
         rate, done = self._rate(), f"{self._label}: {_amount(self._done)}"
         if self._total is None:
@@ -87,7 +93,7 @@ class Progress:
 
     def bar(self) -> str:
         """The share that is done, as a picture; nothing where it is unknown."""
-        if not self._total or self._first is None:
+        if not self._total or self._updated is None:
             return ""
         full = int(BAR_WIDTH * min(1.0, self._done / self._total))
         return "━" * full + "─" * (BAR_WIDTH - full) + "  "
@@ -98,9 +104,8 @@ class Progress:
         return time.monotonic() - self._start >= SECONDS_TO_BAR
 
     def _rate(self) -> float:
-        """A second; 0 until a second item is done: for the first one something may be compiled."""
-        since, before = self._first
-        return (self._done - before) / max(self._updated - since, 1e-9)
+        """A second; 0 until an item counts."""
+        return self._items / max(self._seconds, 1e-9)
 
 
 def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextManager:
@@ -142,10 +147,11 @@ class Screen:
         with self._lock:
             self._shown.append(progress)
 
-    def remove(self, progress: Progress) -> None:
-        """Its bar goes."""
+    def remove(self, progress: Progress) -> Progress | None:
+        """Its bar goes; returns the one around it."""
         with self.line():
             self._shown.remove(progress)
+            return self._shown[-1] if self._shown else None
 
     @contextlib.contextmanager
     def line(self) -> Iterator[None]:

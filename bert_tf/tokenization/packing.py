@@ -78,9 +78,12 @@ def _texts(texts: Iterable[Any], what: str) -> list[str | bytes]:
     return texts
 
 
-def padded(rows: Sequence[tuple[list[int], list[int]]]) -> dict[str, np.ndarray]:
-    """Rows of ids and segments as the inputs of a model, int32 [B, S]; padded to the longest."""
-    shape = len(rows), max((len(ids) for ids, _ in rows), default=0)
+def padded(
+    rows: Sequence[tuple[list[int], list[int]]], length: int | None = None
+) -> dict[str, np.ndarray]:
+    """Rows of ids and segments as a model's inputs, int32 [B, S]; S is `length`, or the longest."""
+    longest = max((len(ids) for ids, _ in rows), default=0)
+    shape = len(rows), longest if length is None else length
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     for number, (ids, segments) in enumerate(rows):
         batch["input_ids"][number, : len(ids)] = ids

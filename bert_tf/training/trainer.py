@@ -84,6 +84,7 @@ class Trainer:
         self._eval_part = with_xla(self._sums_of_part, config.xla)
         self._eval_step = tf.function(self._eval_step_fn)
         self._predict_steps: dict[tuple[str, ...], Callable] = {}
+        self._compiled: set[tuple[Callable, tf.TensorShape]] = set()  # steps for shapes of batches
         self._pace = Pace()
 
     # ------------------------------------------------------------------ training
@@ -342,14 +343,15 @@ class Trainer:
             same = {"batches": batches.num_batches, "records": batches.fingerprint()}
             cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
         iterator = distributed_batches(self.strategy, batches)
-        compiles = not step_fn.experimental_get_tracing_count()
         with Progress(label, batches.num_batches, "batches") as progress:
             for number in range(batches.num_batches):
-                with batches.record_errors(), announced(f"compile: {label}", when=compiles):
+                with batches.record_errors():
                     batch = next(iterator)
-                    with on_remote_host(self.strategy):
-                        result = step_fn(batch)
-                compiles = False
+                shape = first_replica(self.strategy, batch["input_ids"]).shape
+                is_new = (step_fn, shape) not in self._compiled
+                self._compiled.add((step_fn, shape))
+                with announced(f"compile: {label}", when=is_new), on_remote_host(self.strategy):
+                    result = step_fn(batch)
                 yield result
                 progress.update(number + 1)
 

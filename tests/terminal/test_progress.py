@@ -129,6 +129,23 @@ def test_a_line_says_how_long_it_will_take(said, clock):
     ]
 
 
+def test_a_compilation_within_it_does_not_count(said, clock):
+    with progress.Progress("predict", 5, "batches") as predicting:
+        for number, seconds in ((1, 9), (2, 4), (3, 30), (4, 4)):
+            with progress.announced("compile: predict", when=seconds > 4):
+                clock.now += seconds
+            predicting.update(number)
+    assert said == [
+        "compile: predict ...",
+        "compile: predict: 9 s",
+        "predict: 1 of 5 batches",
+        "compile: predict ...",
+        "compile: predict: 30 s",
+        "predict: 3 of 5 batches, 0.25 a second, 8 s left",
+        "predict: 4 batches in 47 s",
+    ]
+
+
 def test_lines_become_rare(said, clock):
     with progress.Progress("read", 10**6, "MB") as reading:
         for done in range(1, 3600):
