@@ -12,7 +12,7 @@ VERSION = re.search('__version__ = "(.+)"', (HERE / "bert_tf/__init__.py").read_
 EXTRAS = {
     "vocab": ["tokenizers>=0.22,<0.24"],  # bert-tf vocab trains with it
     "wiki": ["sentencex>=1.0.32,<2"],  # sentence splitting for --input_format=wikiextractor
-    "torch": ["torch>=2.6"],  # reads pytorch_model.bin without running what is in it
+    "torch": ["torch>=2.10"],  # reads pytorch_model.bin without running what is in it
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
 }
 EXTRAS |= {

@@ -15,7 +15,7 @@ from bert_tf.files import check_regular, is_remote, read_json
 from bert_tf.runtime import import_extra
 
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")  # what they hold is computed with in float32
-SAFE_TORCH = (2, 6)  # earlier ones run code with weights_only=True as well (CVE-2025-32434)
+SAFE_TORCH = (2, 10)  # earlier: code with weights_only=True, CVE-2025-32434, CVE-2026-24747
 
 Tensors = tuple[Mapping[str, tuple[int, ...]], Callable[[str], np.ndarray]]
 
