@@ -122,6 +122,7 @@ from bert_tf.data.shards import common_description, record_paths, refuse_other_v
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.terminal.messages import number_of
 from bert_tf.tokenization.case import refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
 from bert_tf.training import optimization
@@ -264,7 +265,8 @@ def open_files(patterns: str, config: BertConfig) -> BlockFiles:
         type_vocab_size=config.type_vocab_size,
     )
     files = BlockFiles(patterns, record)
-    logging.info("%s: %d files, %d records", patterns, len(files.paths), len(files))
+    num_files = number_of(len(files.paths), "files")
+    logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files
 
 

@@ -55,6 +55,7 @@ class _RegisterLayers(importlib.abc.MetaPathFinder):
 
         def load_and_register(module: Any) -> None:
             sys.meta_path.remove(self)
+            runtime.load_tensorflow()
             load(module)
             _register()
 

@@ -41,6 +41,7 @@ from bert_tf.files import (
     synced,
     write_text,
 )
+from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.case import choose_case
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
@@ -142,7 +143,8 @@ def make_files(
     job = plan.job
     most = 1 + reader.total_bytes // job.block_characters
     num_workers = choose_num_workers(job.num_workers, most=most)
-    logging.info("%.1f MB of text, %d workers", reader.total_bytes / 1e6, num_workers)
+    size = reader.total_bytes / 1e6
+    logging.info("%.1f MB of text, %s", size, number_of(num_workers, "workers"))
     in_turn = [] if job.num_shards else output_paths(job.output_file, 0)
     with record_files(in_turn) as files, Workers(num_workers, BlockWorker, plan) as workers:
         text = read_text(plan, made_with) or write_corpus(workers, plan, reader, made_with)

@@ -13,6 +13,7 @@ from absl import logging
 from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, read_json, write_text
+from bert_tf.terminal.messages import number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 from data_gen.documents import Counts
 
@@ -85,7 +86,7 @@ def write_report(
     write_text(path, json.dumps(report, indent=2) + "\n")
     log_examples(output_files, pieces)
     log_report(report)
-    logging.info("wrote %d files of records and %s", len(output_files), path)
+    logging.info("wrote %s of records and %s", number_of(len(output_files), "files"), path)
     return report
 
 

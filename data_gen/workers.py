@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import gc
 import glob
+import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -16,7 +17,7 @@ from multiprocessing import forkserver
 from typing import Any
 
 from bert_tf.errors import InputError
-from bert_tf.runtime import memory_bytes
+from bert_tf.runtime import memory_bytes, without_notices
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
@@ -151,7 +152,7 @@ def _process_context() -> multiprocessing.context.BaseContext:
     if not sys.platform.startswith("linux"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["data_gen.pipeline"])
+    context.set_forkserver_preload(["data_gen.worker_process"])
     return context
 
 
@@ -169,6 +170,8 @@ def _start(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     try:
+        with without_notices():  # TensorFlow looks for GPUs when it computes for the first time
+            importlib.import_module("tensorflow").config.list_physical_devices()
         _state = prepare(*arguments)
     except Exception as error:  # raised by the tasks: here it would only break the pool
         _state = error

@@ -255,14 +255,32 @@ def _message(content: bytes) -> str:
 # ---------------------------------------------------------------------------- gRPC
 
 
+@contextlib.contextmanager
+def _without_messages() -> Iterator[None]:
+    """Within it nothing is written to the error stream."""
+    try:
+        stream = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stream, 2)
+        os.close(stream)
+        os.close(nothing)
+
+
 def by_grpc(args: argparse.Namespace) -> Ask:
     """Asks the PredictionService."""
     try:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        import grpc
-        import numpy as np
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+        with _without_messages():  # of TensorFlow, of this machine's devices
+            import grpc
+            import numpy as np
+            import tensorflow as tf
+            from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
     except ImportError as error:
         raise Failed(
             str(error), "the package", "pip install tensorflow-serving-api, or use --protocol=rest"

@@ -12,6 +12,7 @@ bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Fac
 import contextlib
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from absl import flags
@@ -23,13 +24,14 @@ from bert_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
+FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pt)/*$")
 VERBS = ("convert", "inspect", "strip", "average")
 
 
 def define_flags() -> None:
     """The flags of this command."""
     flags.DEFINE_string("from", None, "The weights to read; several with commas for average.")
-    flags.DEFINE_string("to", None, "The folder to make.")
+    flags.DEFINE_string("to", None, "The folder to make, not a file.")
     flags.DEFINE_enum(
         "to_format",
         None,
@@ -61,6 +63,12 @@ def check_flags(words: Sequence[str]) -> None:
         )
     if verb != "inspect" and not FLAGS.to:
         raise InputError(f"{verb} without --to", "the folder to make", "add --to=FOLDER")
+    if ending := FILE_ENDING.search(FLAGS.to or ""):
+        raise InputError(
+            f"--to={FLAGS.to}, the name of a file",
+            "the folder to make; --to_format says what kind of files it gets",
+            f"--to={re.sub('/(bert_)?model$', '', FLAGS.to.removesuffix(ending[0]))}",
+        )
     num_sources = FLAGS["from"].value.count(",") + 1
     if num_sources > 1 and verb not in ("average", "inspect"):
         raise InputError(

@@ -93,7 +93,10 @@ def page() -> str:
     """The command's documentation, and all flags that are its own."""
     least, most = WIDTHS
     width = min(most, max(least, shutil.get_terminal_size((most, 24)).columns))
-    parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+    about = (sys.modules["__main__"].__doc__ or "").strip()
+    if sys.argv[0].startswith("bert-tf "):  # there need not be a script
+        about = re.sub(r"^( *)python \w+\.py", rf"\1{sys.argv[0]}", about, flags=re.M)
+    parts = [about]
     for title, names in grouped(own_flags()).items():
         lines = [line for name in names for line in entry(FLAGS[name], width)]
         parts.append("\n".join([f"{title}:", *lines]))

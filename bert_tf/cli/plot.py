@@ -79,7 +79,8 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
         for line in lines:
             steps = sorted(line.curve)
             values = [line.curve[step] for step in steps]
-            axes.plot(steps, values, line.style, label=line.label, markersize=4)
+            style = line.style if len(steps) > 1 else "o"  # a line needs two points
+            axes.plot(steps, values, style, label=line.label, markersize=4)
         axes.set(xlabel="step", title=title)
         if title == "Loss":
             axes.set(ylabel="nats", ylim=(0, None))

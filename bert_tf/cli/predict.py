@@ -58,6 +58,7 @@ from bert_tf import files
 from bert_tf.serving import rows
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import num_lines
+from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import counted
 
 
@@ -71,7 +72,7 @@ def main(_: Sequence[str]) -> None:
             answers = counted(answers, "answer", total, "lines")
         count = write_lines(file, answers)
     if FLAGS.output_file:
-        logging.info("Wrote %d answers to %s", count, FLAGS.output_file)
+        logging.info("Wrote %s to %s", number_of(count, "answers"), FLAGS.output_file)
 
 
 def read_input(predictor: Predictor) -> Iterator[Any]:

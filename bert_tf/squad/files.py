@@ -110,7 +110,7 @@ def store_threshold(output_dir: str, threshold: float) -> None:
         return
     metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
     write_text(path, metadata.to_json_string())
-    logging.info("Stored null_score_diff_threshold %s in %s", threshold, path)
+    logging.info("Stored null_score_diff_threshold %.4g in %s", threshold, path)
 
 
 # ---------------------------------------------------------------------------- back

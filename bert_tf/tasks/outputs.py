@@ -24,6 +24,7 @@ from bert_tf.files import whole_file, write_text
 from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.metrics import METRICS
+from bert_tf.terminal.messages import aligned
 
 SPREAD = 0.3  # of a strip: the distance of its outermost points from its middle; strips are 1 apart
 
@@ -139,9 +140,8 @@ def write_sweep(
     for rate, values in scores.items():
         numbers = (statistics.fmean(values), _deviation(values), max(values))
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
-    summary = [*map(_row, rows)]
-    _write(tf.io.gfile.join(output_dir, "trials_summary.tsv"), summary)
-    logging.info("eval_%s over the trials:\n%s", metric, "\n".join(summary).expandtabs(12))
+    _write(tf.io.gfile.join(output_dir, "trials_summary.tsv"), [*map(_row, rows)])
+    logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
     try:
         picture = draw_sweep(scores, task=task, metric=metric)
     except ImportError:

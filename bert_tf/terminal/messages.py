@@ -1,10 +1,11 @@
 """Log lines with one short prefix, tables of scores, and the line at the end."""
 
 import logging
+import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from absl import logging as absl_logging
 
@@ -41,6 +42,28 @@ def command(verb: str, *words: str, **flags: object) -> str:
     given = [(name, value) for name, value in flags.items() if value not in (None, False)]
     listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
     return " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+
+
+def number_of(number: float, things: str) -> str:
+    """A number and what is counted, which is given in the plural.
+
+    >>> number_of(1, "batches"), number_of(1, "workers"), number_of(2, "files")
+    ('1 batch', '1 worker', '2 files')
+    """
+    if number == 1:
+        things = re.sub("(?<=ch)es$|s$", "", things)
+    return f"{round(number, 1):.10g} {things}"
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines of the rows, their cells below each other.
+
+    >>> aligned([["rate", "best"], ["5e-05", 0.5]])
+    ['rate   best', '5e-05  0.5']
+    """
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
 
 
 def scores_table(scores: Mapping[str, float]) -> list[str]:

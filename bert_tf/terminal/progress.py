@@ -20,6 +20,8 @@ from typing import Any, Self
 
 from absl import logging
 
+from bert_tf.terminal.messages import number_of
+
 SECONDS_TO_BAR = 1  # what is over sooner gets none
 SECONDS_TO_REPORT = 2  # what took longer leaves a line
 SECONDS_BETWEEN_BARS = 0.25
@@ -59,7 +61,7 @@ class Progress:
         if around and not self._unit:
             around._counts = False  # a compilation within it, for example
         if kind is None and seconds >= SECONDS_TO_REPORT:
-            what = f"{_amount(self._done)} {self._unit} in " * bool(self._unit)
+            what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
             logging.info("%s: %s%s", self._label, what, duration(seconds))
 
     def update(self, done: float, note: str = "") -> None:

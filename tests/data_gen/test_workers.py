@@ -1,9 +1,12 @@
 """data_gen/workers.py: results in order, few tasks at a time."""
 
 import gc
+import importlib
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +16,8 @@ from data_gen.workers import (
     Workers,
     choose_num_workers,
 )
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 # ------------------------------------------------------------------------- processes
 
@@ -50,6 +55,25 @@ def fail(state: tuple[int, int], task: int) -> None:
 
 def cannot_prepare() -> None:
     raise InputError("a vocabulary that has vanished", "a file", "restore it")
+
+
+def test_processes_say_nothing_of_the_machine():
+    """What TensorFlow says when it starts, and when it computes for the first time."""
+    program = (
+        "import test_workers\n"
+        "with test_workers.Workers(2, test_workers.prepare, 3) as workers:\n"
+        "    print(sum(number for number, _ in workers.map(test_workers.computed, [1, 2])))\n"
+    )
+    paths = (pathlib.Path(__file__).parent, ROOT)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    env.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+    assert (ended.stdout, ended.stderr) == ("9\n", "")
+
+
+def computed(state: tuple[int, int], task: int) -> tuple[int, int]:
+    tensorflow = importlib.import_module("tensorflow")
+    return int(tensorflow.constant(state[0]) + task), state[1]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

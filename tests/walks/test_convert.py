@@ -281,6 +281,8 @@ def pickle_of(folder: pathlib.Path) -> pathlib.Path:
         (["strip", "average"], {"to": "x"}, "'strip average'"),
         ([], {}, "convert without --to"),
         (["strip"], {"from": "a,b", "to": "x"}, "2 checkpoints"),
+        ([], {"to": "x/bert_model.ckpt"}, r"bert_model.ckpt, the name of a file(?s:.*)--to=.*x$"),
+        ([], {"to": "x.keras"}, r"x.keras, the name of a file(?s:.*)--to=.*x$"),
     ],
 )
 def test_bad_commands(model, tmp_path, convert, words, flags, says):
@@ -288,7 +290,7 @@ def test_bad_commands(model, tmp_path, convert, words, flags, says):
     flags = {"from": source} | flags
     flags["from"] = ",".join([source] * len(flags["from"].split(",")))
     if "to" in flags:
-        flags["to"] = str(tmp_path / "x")
+        flags["to"] = str(tmp_path / flags["to"])
     else:
         flags["to"] = ""
     with pytest.raises(InputError, match=says):
