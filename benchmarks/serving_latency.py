@@ -32,6 +32,9 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 CASES = ((20, 1), (200, 1), (20, 32))  # words of a text, texts of a request
+MAX_LENGTH = 512  # ids of a text at most
+CUT = {"truncation": True, "max_length": MAX_LENGTH}
+ROUNDING = 1e-4  # vectors that differ by more are not of the same texts
 CONTENDERS = ("ours", "pytorch", "onnxruntime")
 BASE = {
     "vocab_size": 30522,
@@ -84,6 +87,7 @@ def make_models(model: str, folder: pathlib.Path) -> None:
         [
             *(sys.executable, "-m", "bert_tf", "export", "--task=embeddings"),
             *(f"--init_checkpoint={source}", f"--export_dir={folder / 'export'}"),
+            f"--max_seq_length={MAX_LENGTH}",  # the contenders cut no earlier and no later
         ],
         check=True,
         stderr=subprocess.DEVNULL,
@@ -130,7 +134,7 @@ def names_of(export: pathlib.Path) -> dict:
 
 
 def measure(folder: pathlib.Path, options) -> dict:
-    """By case and contender: seconds of each request, and the vectors of the first."""
+    """By case and contender: seconds and vectors of each request."""
     processes = {name: start(name, folder, options) for name in CONTENDERS}
     found: dict = {(case, name): ([], []) for case in CASES for name in CONTENDERS}
     for turn in range(options.rounds + 1):  # the first warms up
@@ -141,7 +145,7 @@ def measure(folder: pathlib.Path, options) -> dict:
                 answer = json.loads(process.stdout.readline())
                 seconds, vectors = found[case, name]
                 seconds += answer["seconds"] if turn else []
-                vectors.append(answer["vectors"])
+                vectors += answer["vectors"]
     for process in processes.values():
         process.stdin.close()
         process.wait()
@@ -172,12 +176,13 @@ def texts_of(num_words: int, num_texts: int, turn: int, num_requests: int) -> li
 def serve(answer) -> None:
     """In a contender's process: answers the requests of each line, one after the other."""
     for line in sys.stdin:
-        seconds, vectors = [], None
+        seconds, vectors = [], []
         for texts in json.loads(line):
             begin = time.perf_counter()
-            vectors = answer(texts)
+            found = answer(texts)
             seconds.append(time.perf_counter() - begin)
-        print(json.dumps({"seconds": seconds, "vectors": vectors.tolist()}), flush=True)
+            vectors.append(found.tolist())
+        print(json.dumps({"seconds": seconds, "vectors": vectors}), flush=True)
 
 
 def report(model: str, found: dict) -> None:
@@ -194,6 +199,8 @@ def report(model: str, found: dict) -> None:
                 f"{1000 * texts / p50:.1f} | {difference:.1e} |",
                 flush=True,
             )
+            if not difference < ROUNDING:
+                sys.exit(f"{name} and ours differ by {difference:.1e}")
 
 
 # -------------------------------------------------------------------------------- contenders
@@ -227,7 +234,7 @@ def pytorch(options):
 
     @torch.inference_mode()
     def answer(texts: list[str]) -> np.ndarray:
-        batch = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
+        batch = tokenizer(texts, padding=True, **CUT, return_tensors="pt")
         return mean(model(**batch).last_hidden_state.numpy(), batch["attention_mask"].numpy())
 
     return answer
@@ -270,7 +277,7 @@ def onnx(options):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def answer(texts: list[str]) -> np.ndarray:
-        batch = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="np")
+        batch = tokenizer(texts, padding=True, **CUT, return_tensors="np")
         feed = {name: batch[name].astype(np.int64) for name in names}
         return mean(session.run(["last_hidden_state"], feed)[0], batch["attention_mask"])
 
