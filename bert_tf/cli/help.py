@@ -46,8 +46,8 @@ GROUPS = {
     " num_choices document_context xnli_language tfds_name tfds_data_dir",
     "Questions and answers": "doc_stride max_query_length n_best_size max_answer_length"
     " version_2_with_negative null_score_diff_threshold legacy_alignment verbose_logging report",
-    "Masking and sequences": "masked_lm_prob do_whole_word_mask short_seq_prob max_seq_length"
-    " max_predictions_per_seq random_seed",
+    "Masking and sequences": "masked_lm_prob do_whole_word_mask words_from_spaces"
+    " one_draw_per_word short_seq_prob max_seq_length max_predictions_per_seq random_seed",
     "Training": "optimizer num_warmup_steps warmup_proportion end_learning_rate bias_correction"
     " layerwise_lr_decay freeze num_trials seed stop_at_step bucket_by_length legacy_shuffle"
     " clip_per_replica gradient_accumulation_steps recompute",
