@@ -94,7 +94,11 @@ class BlockWorker:
     def tokenize(self, block: Block) -> tuple[TokenizedBlock, Statistics]:
         """Text -> ids; see `tokenize_block`."""
         return tokenize_block(
-            block, self._tokenizer, self._split_sentences, sample_every=self._plan.sample_every
+            block,
+            self._tokenizer,
+            self._split_sentences,
+            sample_every=self._plan.sample_every,
+            words_from_spaces=self._plan.job.settings.words_from_spaces,
         )
 
     def write_rows(self, task: tuple[int, range, int, int, str]) -> Counts:

@@ -3,7 +3,8 @@
 The random next segments of the next-sentence task come from anywhere in the corpus. A process
 reads them from disk, a few hundred bytes at a time, and so needs memory for one block only:
 
-    tokens       int32   the ids of all sentences, one after the other
+    tokens       int32   the ids of all sentences, one after the other; with --words_from_spaces
+                         a bit of each says whether it continues a word (spaced_words.py)
     sentences    int64   where each sentence begins in tokens, and where the last one ends
     documents    int64   where each document begins in sentences, and where the last one ends
 """
@@ -26,6 +27,7 @@ import numpy as np
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.documents import Block, Counts
 from data_gen.report import Statistics
+from data_gen.spaced_words import CONTINUES_WORD, ID_BITS, iter_marked_batches
 
 Sentence = list[int]  # the ids of one sentence, never empty
 TOKEN_TYPE, TOKEN_BYTES, BOUND_BYTES = np.int32, 4, 8
@@ -79,6 +81,7 @@ def tokenize_block(
     split_sentences: Callable[[str], list[str]],
     *,
     sample_every: int,
+    words_from_spaces: bool = False,
 ) -> tuple[TokenizedBlock, Statistics]:
     """Text -> ids, without sentences that have no token and documents that have no sentence.
 
@@ -87,6 +90,7 @@ def tokenize_block(
       tokenizer: has [UNK].
       split_sentences: see `documents.sentence_splitter`.
       sample_every: see `sample_sentences`.
+      words_from_spaces: whether to set CONTINUES_WORD in the tokens.
     """
     texts = [
         [sentence for line in document for sentence in split_sentences(line)]
@@ -94,7 +98,10 @@ def tokenize_block(
     ]
     sentences = list(itertools.chain.from_iterable(texts))
     nothing = np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)
-    parts = [nothing, *tokenizer.iter_batches(sentences)]
+    if words_from_spaces:
+        parts = [nothing, *iter_marked_batches(tokenizer, sentences)]
+    else:
+        parts = [nothing, *tokenizer.iter_batches(sentences)]
     lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
     tokens = np.concatenate([ids for ids, _ in parts])
     is_kept = lengths > 0
@@ -110,8 +117,10 @@ def tokenize_block(
         sentences=num_sentences,
         sentences_without_tokens=len(sentences) - num_sentences,
         tokens=len(tokenized.tokens),
-        unknown_tokens=int(np.count_nonzero(tokenized.tokens == tokenizer.vocab["[UNK]"])),
+        unknown_tokens=int(np.count_nonzero(tokens & ID_BITS == tokenizer.vocab["[UNK]"])),
     )
+    if words_from_spaces:
+        counts["words"] = int(np.count_nonzero(tokens < CONTINUES_WORD))
     return tokenized, Statistics(counts, sample_sentences(sentences, sample_every))
 
 

@@ -32,6 +32,7 @@ from data_gen.masking import (
     mask,
 )
 from data_gen.pairs import Pair, document_pairs
+from data_gen.spaced_words import ID_BITS
 
 TOKENS_AT_A_TIME = 1 << 18
 NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
@@ -49,7 +50,7 @@ class Settings:
     """What the instances depend on besides text and vocabulary; named as the flags.
 
     Raises:
-      InputError: a value is out of its range.
+      InputError: a value is out of its range, or has no meaning beside the others.
     """
 
     max_seq_length: int  # S
@@ -59,12 +60,21 @@ class Settings:
     dupe_factor: int
     random_seed: int
     do_whole_word_mask: bool
+    words_from_spaces: bool = False
+    one_draw_per_word: bool = False
 
     def __post_init__(self) -> None:
         for name, (least, most, expected) in RANGES.items():
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InputError(f"--{name}={value}", expected, f"use another --{name}")
+        for name in ("words_from_spaces", "one_draw_per_word"):
+            if getattr(self, name) and not self.do_whole_word_mask:
+                raise InputError(
+                    f"--{name} without --do_whole_word_mask",
+                    f"--{name} only where whole words are masked",
+                    f"add --do_whole_word_mask, or leave out --{name}",
+                )
 
 
 class InstanceMaker:
@@ -97,6 +107,8 @@ class InstanceMaker:
             vocab_ids=np.array([*vocab.values()]),
             continues_word=continues_word,
             do_whole_word_mask=settings.do_whole_word_mask,
+            words_from_spaces=settings.words_from_spaces,
+            one_draw_per_word=settings.one_draw_per_word,
         )
         self._record = pretraining_record(
             max_seq_length=size, max_predictions_per_seq=num_predictions
@@ -167,7 +179,7 @@ class InstanceMaker:
         for a, b, _ in pairs:
             padding = self._padding[: size - len(a) - len(b) - TOKEN_BYTES * NUM_SPECIAL_TOKENS]
             parts += (self._cls, a, self._sep, b, self._sep, padding)
-        return np.frombuffer(bytearray().join(parts), TOKEN_TYPE).reshape(len(pairs), -1)
+        return np.frombuffer(b"".join(parts), TOKEN_TYPE).reshape(len(pairs), -1) & ID_BITS
 
     def make_rows(self, pairs: Sequence[Pair], masked: Sequence[Masked]) -> np.ndarray:
         """Pairs and what `mask` gave for each -> rows [B]."""

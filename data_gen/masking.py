@@ -17,6 +17,7 @@ import numpy as np
 from data_gen.corpus import TOKEN_TYPE
 from data_gen.draws import FIRST, SECOND, Draws, first_shuffled, shuffled
 from data_gen.pairs import Pair
+from data_gen.spaced_words import CONTINUES_WORD
 
 MASK_PROBABILITY = 0.8  # of a masked token to become [MASK]; half of the rest stay as they are
 MASKED, UNCHANGED = FIRST, SECOND
@@ -32,6 +33,8 @@ class MaskingRules:
     vocab_ids: np.ndarray  # int [pieces]: random replacements are drawn from these
     continues_word: np.ndarray  # bool [V]: the word pieces that begin with ##
     do_whole_word_mask: bool
+    words_from_spaces: bool = False  # the tokens' CONTINUES_WORD decides, not ##
+    one_draw_per_word: bool = False
 
 
 class Masked(NamedTuple):
@@ -45,7 +48,8 @@ def mask(pair: Pair, rules: MaskingRules, draws: Draws) -> Masked:
     """Draws how to mask a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
 
     Of the chosen tokens 80 % become [MASK], 10 % stay, and 10 % become a random id of the
-    vocabulary. Each word piece draws for itself, in whole-word masking too.
+    vocabulary. Each word piece draws for itself, in whole-word masking too unless the rules have
+    `one_draw_per_word`.
 
     Args:
       pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
@@ -61,7 +65,10 @@ def mask(pair: Pair, rules: MaskingRules, draws: Draws) -> Masked:
     if rules.do_whole_word_mask:
         tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
         groups = words(maskable_positions(length_a, length_b), tokens, rules)
-        order = choose_words(shuffled(groups, draws.swaps(len(groups))), number)
+        chosen = choose_words(shuffled(groups, draws.swaps(len(groups))), number)
+        order = [*itertools.chain.from_iterable(chosen)]
+        if rules.one_draw_per_word:
+            return Masked(order, choices_of_words(chosen, len(rules.vocab_ids), draws))
         number = len(order)
     else:
         order = draws.swaps(length_a + length_b)
@@ -105,10 +112,17 @@ def words(positions: Sequence[int], tokens: np.ndarray, rules: MaskingRules) -> 
 
     A ## piece joins the group before it. Position 5 does so across [SEP], as in the original: the
     first tokens of B were cut off in the middle of a word.
+
+    With `words_from_spaces` all tokens that have CONTINUES_WORD join, such as the second character
+    of a Chinese word.
     """
+    if rules.words_from_spaces:
+        continues = tokens & CONTINUES_WORD != 0
+    else:
+        continues = rules.continues_word[tokens]
     groups: list[list[int]] = []
-    for position, continues in zip(positions, rules.continues_word[tokens].tolist(), strict=True):
-        if groups and continues:
+    for position, joins in zip(positions, continues.tolist(), strict=True):
+        if groups and joins:
             groups[-1].append(position)
         else:
             groups.append([position])
@@ -124,16 +138,32 @@ def number_to_mask(length: int, rules: MaskingRules) -> int:
     return min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
 
 
-def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[int]:
-    """Takes words in their order until there are `num_positions` positions.
+def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Sequence[int]]:
+    """Takes words in their order until they have `num_positions` positions.
 
-    A word that is too long for the rest is skipped, so there may be fewer positions: the words
-    [6] [2 3 5] [1] [7] give for 3 positions 6, 1, 7.
+    A word that is too long for the rest is skipped, so there may be fewer positions: of the words
+    [6] [2 3 5] [1] [7] it takes [6] [1] [7] for 3 positions.
     """
-    chosen: list[int] = []
+    chosen: list[Sequence[int]] = []
     for word in words:
-        if len(chosen) >= num_positions:
+        if num_positions <= 0:
             break
-        if len(chosen) + len(word) <= num_positions:
-            chosen.extend(word)
+        if len(word) <= num_positions:
+            chosen.append(word)
+            num_positions -= len(word)
     return chosen
+
+
+def choices_of_words(words: Sequence[Sequence[int]], n: int, draws: Draws) -> list[int]:
+    """The choice for each position of some words, with one draw a word.
+
+    All pieces of a word become [MASK], or all stay, or each becomes a random piece of its own.
+    """
+    made: list[int] = []
+    for word in words:
+        (choice,) = draws.choices(1, n)
+        if choice in (MASKED, UNCHANGED):
+            made += [choice] * len(word)
+        else:
+            made += [choice, *(draws.below(n) for _ in word[1:])]
+    return made

@@ -2,6 +2,7 @@
 
     documents    text files -> documents of lines, in blocks of about a megabyte
     corpus       the text of a block -> ids, kept in memory or on disk
+    spaced_words which ids continue a word, where spaces say so
     pairs        document -> pairs of segments, next or random
     masking      pair -> masked positions, and what stands there instead
     instances    pairs + masks -> rows, and rows -> records

@@ -22,6 +22,7 @@ MOST_UNKNOWN = 0.1
 MOST_REPEATED = 0.1
 MOST_OF_ONE_SENTENCE = 0.5
 MOST_SENTENCES_PER_DOCUMENT = 1000
+MOST_TOKENS_PER_WORD = 3  # of words between spaces
 EXAMPLES_SHOWN = 3
 
 COPIED = ("files", "documents", "sentences", "tokens", "documents_of_one_sentence",
@@ -135,6 +136,8 @@ def make_report(
         "settings": dict(made_with),
         "output_files": dict(output_files),
     }
+    if counts["words"]:  # with --words_from_spaces
+        report["tokens_per_word"] = counts["tokens"] / counts["words"]
     return report | {"warnings": [*find_warnings(report)]}
 
 
@@ -150,6 +153,11 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"About {report['repeated_sentence_share']:.0%} of the sentences repeat another one. "
             "A model memorizes repeated text: remove the copies."
+        )
+    if (tokens_per_word := report.get("tokens_per_word", 0)) > MOST_TOKENS_PER_WORD:
+        yield (
+            f"The words have {tokens_per_word:.1f} tokens on average. Has the text been cut into "
+            "words with spaces, as --words_from_spaces expects?"
         )
     if documents == 1:
         yield (

@@ -47,6 +47,19 @@ def define_pretraining_data() -> None:
     define_texts()
     define_vocabulary()
     flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
+    flags.DEFINE_bool(
+        "words_from_spaces",
+        False,
+        "With --do_whole_word_mask: a word is what stands between white space, Chinese characters "
+        "too, in text that a segmenter such as jieba has cut into words. Each punctuation mark "
+        "remains a word of its own.",
+    )
+    flags.DEFINE_bool(
+        "one_draw_per_word",
+        False,
+        "With --do_whole_word_mask: one draw decides whether all pieces of a word become [MASK], "
+        "stay, or are replaced. By default each piece draws for itself, as in the original.",
+    )
     define_count("max_seq_length", 128, "Tokens, [CLS] and [SEP] included.", least=5, most=LONGEST)
     define_count("max_predictions_per_seq", 20, "Most masked tokens of a sequence.", most=LONGEST)
     define_count(

@@ -47,7 +47,7 @@ GROUPS = {
     "Questions and answers": "max_query_length n_best_size max_answer_length"
     " version_2_with_negative null_score_diff_threshold legacy_alignment verbose_logging report",
     "Sequences and masking": "max_seq_length doc_stride short_seq_prob masked_lm_prob"
-    " do_whole_word_mask max_predictions_per_seq random_seed",
+    " do_whole_word_mask words_from_spaces one_draw_per_word max_predictions_per_seq random_seed",
     "Training": "optimizer num_warmup_steps warmup_proportion end_learning_rate bias_correction"
     " layerwise_lr_decay freeze num_trials seed stop_at_step bucket_by_length legacy_shuffle"
     " clip_per_replica gradient_accumulation_steps recompute",

@@ -277,6 +277,8 @@ class DataDescription:
     masked_lm_prob: float = declared(low=0, high=1)
     short_seq_prob: float = declared(low=0, high=1)
     do_whole_word_mask: bool
+    words_from_spaces: bool = False
+    one_draw_per_word: bool = False
     dupe_factor: int = size()
     random_seed: int
     shard: int = size()  # which of the files, from 1

@@ -178,7 +178,7 @@ class FullTokenizer:
 
     def iter_batches(self, texts: Iterable[str | bytes]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The ids of many texts at a time, int32 [pieces], and where each text ends in them [N]."""
-        for batch in _batches(map(utf8, texts)):
+        for batch in batches(map(utf8, texts)):
             ragged = self.tokenize_ids(batch)
             yield ragged.values.numpy(), ragged.row_splits.numpy()[1:]
 
@@ -347,7 +347,7 @@ def _as_tensor(texts) -> tf.Tensor:
     return tf.convert_to_tensor(texts, tf.string)
 
 
-def _batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
+def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Cuts a list of texts into parts that fit into memory."""
     batch, size = [], 0
     for text in texts:

@@ -18,6 +18,7 @@ from data_gen.documents import Counts
 from data_gen.instances import InstanceMaker, Settings
 from data_gen.masking import MASKED, Masked
 from data_gen.pairs import Pair
+from data_gen.spaced_words import CONTINUES_WORD
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")
 VOCAB = {piece: number for number, piece in enumerate(PIECES)}
@@ -62,6 +63,13 @@ sentences = st.lists(st.integers(4, 39), min_size=1, max_size=30)
 documents = st.lists(sentences, min_size=1, max_size=12)
 
 
+whole_words = st.sampled_from(
+    [{"do_whole_word_mask": False}]
+    + [{"do_whole_word_mask": True, "words_from_spaces": spaces, "one_draw_per_word": one}
+       for spaces in (False, True) for one in (False, True)]
+)  # fmt: skip
+
+
 @given(
     corpus=st.lists(documents, min_size=1, max_size=6),
     changes=st.fixed_dictionaries(
@@ -71,18 +79,21 @@ documents = st.lists(sentences, min_size=1, max_size=12)
             "masked_lm_prob": st.sampled_from([0.02, 0.15, 1.0]),
             "short_seq_prob": st.sampled_from([0.0, 0.1, 1.0]),
             "dupe_factor": st.integers(1, 3),
-            "do_whole_word_mask": st.booleans(),
         }
     ),
+    masking=whole_words,
     seed=st.integers(0, 9999),
     tokens_at_a_time=st.sampled_from([1, 100, 1 << 18]),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_instances_are_those_of_the_plain_way(corpus, changes, seed, tokens_at_a_time):
+def test_the_instances_are_those_of_the_plain_way(corpus, changes, masking, seed, tokens_at_a_time):
     """One `random.Random`, one draw after the other; afterwards it is in the same state."""
+    if masking.get("words_from_spaces"):
+        corpus = [[[t | CONTINUES_WORD * (t % 4 > 1) for t in sentence] for sentence in document]
+                  for document in corpus]  # fmt: skip
     vocab = {f"{'##' if n % 3 == 0 else ''}{n}": n for n in range(40)}
     vocab = {{1: "[CLS]", 2: "[SEP]", 3: "[MASK]"}.get(n, piece): n for piece, n in vocab.items()}
-    chosen = dataclasses.replace(SETTINGS, **changes)
+    chosen = dataclasses.replace(SETTINGS, **changes, **masking)
     maker, rng, other = InstanceMaker(chosen, vocab), random.Random(seed), random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instances, "TOKENS_AT_A_TIME", tokens_at_a_time)
@@ -136,3 +147,12 @@ def test_settings_are_in_range(name, good, bad):
     for value in bad:
         with pytest.raises(InputError, match=rf"^Received: --{name}={value}\n"):
             dataclasses.replace(SETTINGS, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["words_from_spaces", "one_draw_per_word"])
+def test_settings_of_whole_words_alone(name):
+    assert getattr(dataclasses.replace(SETTINGS, do_whole_word_mask=True, **{name: True}), name)
+    with pytest.raises(InputError) as error:
+        dataclasses.replace(SETTINGS, **{name: True})
+    assert error.value.received == f"--{name} without --do_whole_word_mask"
+    assert error.value.remedy == f"add --do_whole_word_mask, or leave out --{name}"

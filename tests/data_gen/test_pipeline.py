@@ -15,7 +15,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import walking
-from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names
+from generation import (
+    CHINESE_WORDS,
+    LETTERS,
+    ROOT,
+    SAMPLE_TEXT,
+    P,
+    S,
+    make_job,
+    names,
+    write_chinese,
+)
 
 import bert_tf
 from bert_tf.data.index import index_path
@@ -220,6 +230,79 @@ def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
     assert made["other_seed"] != made["one"]
 
 
+WHOLE_WORDS = {"do_whole_word_mask": True, "words_from_spaces": True, "one_draw_per_word": True}
+
+
+@pytest.mark.parametrize("block_characters", [700, 1 << 20])
+def test_words_between_spaces_are_masked_whole(tmp_path, block_characters):
+    """In many blocks and in one; and the same bytes from one worker and from two, in shards too."""
+    given = write_chinese(tmp_path)
+    made = {}
+    for name, changes in {
+        "one": {"num_workers": 1},
+        "two": {"num_workers": 2},
+        "shards": {"num_workers": 2, "num_shards": 2},
+    }.items():
+        job = make_job(tmp_path, given["vocab_file"], input_file=given["input_file"],
+                       output_file=str(tmp_path / name), block_characters=block_characters,
+                       **WHOLE_WORDS, **changes)  # fmt: skip
+        report = create(job)
+        made[name] = serialized(*report["output_files"])
+    assert made["one"] == made["two"] == made["shards"]
+    assert report["warnings"] == []
+    assert 1 < report["tokens_per_word"] < 2
+    pieces = pathlib.Path(given["vocab_file"]).read_text(encoding="utf-8").split()
+    seen = assert_whole_words(read(tmp_path / "one"), pieces, mask_id=pieces.index("[MASK]"))
+    assert min(seen.values()) > 30
+    assert seen["other"] < 2 * seen["unchanged"]  # 10 % each; with a draw a piece, 35 % and 1 %
+
+
+def assert_whole_words(records: dict, pieces: list[str], *, mask_id: int) -> dict[str, int]:
+    """Checks that each word is masked as a whole; counts how words of several characters are."""
+    starts = {word[0] for word in CHINESE_WORDS} | {"。"}
+    seen = dict.fromkeys(("as mask", "unchanged", "other", "not masked"), 0)
+    for row, length in enumerate(records["input_mask"].sum(axis=1)):
+        shown, weights = records["input_ids"][row], records["masked_lm_weights"][row]
+        number = int(weights.sum())
+        labels = dict(zip(records["masked_lm_positions"][row][:number].tolist(),
+                          records["masked_lm_ids"][row].tolist(), strict=False))  # fmt: skip
+        words = []
+        for position in range(1, length - 1):
+            piece = pieces[labels.get(position, shown[position])]
+            if piece == "[SEP]":
+                continue
+            if words and piece not in starts:
+                words[-1].append(position)
+            else:
+                words.append([position])
+        for word in words:
+            masked = [position for position in word if position in labels]
+            assert len(masked) in (0, len(word))
+            as_mask = {shown[position] == mask_id for position in masked}
+            unchanged = [position for position in masked if shown[position] == labels[position]]
+            if len(word) < 2:
+                continue
+            if not masked:
+                seen["not masked"] += 1
+            elif as_mask == {True}:
+                seen["as mask"] += 1
+            elif len(unchanged) == len(word):
+                seen["unchanged"] += 1
+            else:  # a random piece may happen to be the same, or [MASK]
+                seen["other"] += 1
+    return seen
+
+
+def test_without_chinese_characters_the_spaces_change_nothing(tmp_path, vocab_file):
+    made = {}
+    for spaces in (False, True):
+        job = make_job(tmp_path, vocab_file, do_whole_word_mask=True, words_from_spaces=spaces,
+                       block_characters=50_000)  # fmt: skip
+        create(job)
+        made[spaces] = (tmp_path / "out.tfrecord").read_bytes()
+    assert made[False] == made[True]
+
+
 def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_file):
     """The same for any number of workers, of the files' own numbers, and without any path."""
     made = {}
@@ -402,6 +485,7 @@ BAD_INPUTS = {
     "output below a file": ({"output_file": "{0}/text/x"}, "cannot be written"),
     "the same output twice": ({"output_file": "{0}/x,{0}/x"}, "each once"),
     "no output": ({"output_file": ""}, "names of files"),
+    "words of spaces, none masked": ({"words_from_spaces": True}, "without --do_whole_word_mask"),
     "output is input": (
         {"input_file": "{0}/text", "output_file": "{0}/./text"},
         "none of them an input",
@@ -771,6 +855,8 @@ def test_another_version_of_the_sentence_splitter_is_another_text(
     ("changes", "named"),
     [
         ({"random_seed": 5}, "random_seed"),
+        ({"words_from_spaces": False}, "words_from_spaces True\nExpected: False"),
+        ({"one_draw_per_word": False}, "one_draw_per_word True\nExpected: False"),
         ({"num_shards": 4}, "--num_shards=4"),
         ({"input_file": SAMPLE_TEXT.replace("*", "[!a-k]*")}, "text_digest"),
         ({"vocab_file": "other"}, "Expected: other.txt"),
@@ -779,7 +865,7 @@ def test_another_version_of_the_sentence_splitter_is_another_text(
 def test_other_shards_are_not_mixed_with_those_that_are_there(
     tmp_path, vocab_file, monkeypatch, changes, named
 ):
-    job = shard_job(tmp_path / "out", vocab_file)
+    job = shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS)
     interrupted(job, monkeypatch, "write_shard", after=1)
     before = contents_of_files(tmp_path / "out")
     if "vocab_file" in changes:
@@ -787,7 +873,7 @@ def test_other_shards_are_not_mixed_with_those_that_are_there(
         other.write_text(pathlib.Path(vocab_file).read_text() + "new\n")
         changes = {"vocab_file": str(other)}
     with pytest.raises(InputError, match=named):
-        create(shard_job(tmp_path / "out", **{"vocab_file": vocab_file} | changes))
+        create(shard_job(tmp_path / "out", **{"vocab_file": vocab_file} | WHOLE_WORDS | changes))
     assert contents_of_files(tmp_path / "out") == before
 
 

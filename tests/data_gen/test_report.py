@@ -63,6 +63,20 @@ def test_nothing_counted_is_no_division_by_zero():
     assert made["instances"] == made["mean_length"] == made["mask_share"] == 0
 
 
+def test_long_words_between_spaces_are_noticed():
+    """Text that no segmenter has cut; without --words_from_spaces words are not counted."""
+    counts = Counts(documents=2, sentences=4, tokens=30, instances=4)
+    made = make_report(Statistics(counts, Counts({1: 1})), vars(SETTINGS), {})
+    assert "tokens_per_word" not in made
+    assert made["warnings"] == []
+    for words, warned in ((10, False), (9, True)):
+        statistics = Statistics(counts + Counts(words=words), Counts({1: 1}))
+        made = make_report(statistics, vars(SETTINGS), {})
+        assert made["tokens_per_word"] == 30 / words
+        assert len(made["warnings"]) == warned
+        assert all("have 3.3 tokens on average" in warning for warning in made["warnings"])
+
+
 def test_a_record_in_a_line():
     pieces = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late"]
     values = {

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import random
 
 from data_gen.instances import Settings
 from data_gen.pipeline import Job
@@ -19,6 +20,8 @@ SETTINGS = Settings(
     do_whole_word_mask=False,
 )
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# No character is in two of them.
+CHINESE_WORDS = ["使用", "语言", "模型", "来", "预测", "下", "一个", "词"]
 
 
 def make_job(folder, vocab, **changes) -> Job:
@@ -31,6 +34,20 @@ def make_job(folder, vocab, **changes) -> Job:
         "settings": dataclasses.replace(SETTINGS, **settings),
     }
     return Job(**values | changes)
+
+
+def write_chinese(folder: pathlib.Path, *, num_documents: int = 60) -> dict[str, str]:
+    """Text of CHINESE_WORDS between spaces, and its vocabulary, as fields of a job."""
+    rng, text, vocabulary = random.Random(7), folder / "chinese.txt", folder / "chinese_vocab.txt"
+    documents = (
+        "".join(f"{' '.join(rng.choices(CHINESE_WORDS, k=rng.randint(2, 14)))} 。\n"
+                for _ in range(rng.randint(2, 9)))
+        for _ in range(num_documents)
+    )  # fmt: skip
+    text.write_text("\n".join(documents), encoding="utf-8")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"".join(CHINESE_WORDS), "。"]
+    vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return {"input_file": str(text), "vocab_file": str(vocabulary)}
 
 
 def names(folder: pathlib.Path) -> list[str]:

@@ -98,6 +98,8 @@ def data_description(folder: pathlib.Path) -> Reader:
         "masked_lm_prob": 0.15,
         "short_seq_prob": 0.1,
         "do_whole_word_mask": False,
+        "words_from_spaces": False,
+        "one_draw_per_word": False,
         "dupe_factor": 2,
         "random_seed": 12345,
         "shard": 1,

@@ -6,6 +6,7 @@ What data_gen makes with many draws at a time; in the order of the original.
 import random
 
 SPECIAL = 3  # [CLS], [SEP], [SEP]
+CONTINUES_WORD = 1 << 30  # with `words_from_spaces`, in an id
 
 
 def instances(documents, settings, vocab, rng: random.Random, corpus=None, first_document=0):
@@ -67,19 +68,30 @@ def masked(ids, length_a, settings, vocab, rng):
     for position, token in enumerate(ids):
         if position in (0, length_a + 1, len(ids) - 1):
             continue
-        continues = settings.do_whole_word_mask and pieces[token].startswith("##")
+        if settings.words_from_spaces:
+            continues = token >= CONTINUES_WORD
+        else:
+            continues = settings.do_whole_word_mask and pieces[token].startswith("##")
         if groups and continues:
             groups[-1].append(position)
         else:
             groups.append([position])
     rng.shuffle(groups)
+    ids = [token % CONTINUES_WORD for token in ids]
     shown, chosen = list(ids), []
     for group in groups:
         if len(chosen) < number and len(chosen) + len(group) <= number:
             chosen += group
-    for position in chosen:
+    drawn_together = [[position] for position in chosen]
+    if settings.one_draw_per_word:
+        drawn_together = [group for group in groups if group[0] in chosen]
+    for positions in drawn_together:
         if rng.random() < 0.8:
-            shown[position] = vocab["[MASK]"]
-        elif rng.random() >= 0.5:
-            shown[position] = rng.randint(0, len(vocab) - 1)
+            new = [vocab["[MASK]"] for _ in positions]
+        elif rng.random() < 0.5:
+            continue
+        else:
+            new = [rng.randint(0, len(vocab) - 1) for _ in positions]
+        for position, token in zip(positions, new, strict=True):
+            shown[position] = token
     return shown, sorted(chosen), [ids[position] for position in sorted(chosen)]

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-from generation import SAMPLE_TEXT, make_job, names
+from generation import SAMPLE_TEXT, make_job, names, write_chinese
 
 from bert_tf.data.index import index_path
 from bert_tf.data.shards import read_description
@@ -83,6 +83,22 @@ def test_the_command_with_a_single_block(beam_pipeline, tmp_path, vocab_file):
     ended = run_command(job, "--", "--runner=FnApiRunner", "--direct_running_mode=in_memory")
     assert ended.returncode == 0, ended.stderr
     assert records(tmp_path / "beam-00000-of-00001") == records(tmp_path / "out.tfrecord")
+
+
+def test_words_between_spaces_are_the_local_ones(beam_pipeline, tmp_path):
+    """Through the command, with both flags."""
+    given = write_chinese(tmp_path)
+    local = make_job(tmp_path, given["vocab_file"], input_file=given["input_file"],
+                     do_whole_word_mask=True, words_from_spaces=True,
+                     one_draw_per_word=True)  # fmt: skip
+    report = create(local)
+    job = dataclasses.replace(local, output_file=str(tmp_path / "beam"))
+    ended = run_command(job, "--", "--runner=FnApiRunner", "--direct_running_mode=in_memory")
+    assert ended.returncode == 0, ended.stderr
+    assert records(tmp_path / "beam-00000-of-00001") == records(tmp_path / "out.tfrecord")
+    assert read_json(str(tmp_path / "report_beam.json")) == report | {
+        "output_files": {str(tmp_path / "beam-00000-of-00001"): report["instances"]}
+    }
 
 
 def test_what_is_wrong_on_a_worker_is_told(beam_pipeline, tmp_path, vocab_file):

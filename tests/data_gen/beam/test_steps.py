@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
-from generation import SAMPLE_TEXT, make_job
+from generation import SAMPLE_TEXT, make_job, write_chinese
 
 from bert_tf.errors import InputError
 from bert_tf.files import expand_patterns, read_json
@@ -123,6 +123,19 @@ def test_the_steps_make_the_local_records(tmp_path, vocab_file, block_characters
     for name in ("files", "documents", "sentences", "tokens", "instances"):
         assert counts[name] == report[name], name
     assert {name: counts[name] for name in report["dropped"]} == report["dropped"]
+
+
+def test_words_between_spaces_are_the_local_ones(tmp_path):
+    given = write_chinese(tmp_path)
+    job = make_job(tmp_path, given["vocab_file"], input_file=given["input_file"],
+                   block_characters=700, do_whole_word_mask=True, words_from_spaces=True,
+                   one_draw_per_word=True)  # fmt: skip
+    report = create(dataclasses.replace(job, output_file=str(tmp_path / "local")))
+    expected = [item.numpy() for item in tf.data.TFRecordDataset(str(tmp_path / "local"))]
+    found, counts = made_by_steps(job, tmp_path, num_shards=3)
+    assert found == expected
+    assert len(set(found)) > 100
+    assert counts["tokens"] / counts["words"] == report["tokens_per_word"] > 1
 
 
 def test_a_shard_without_records(tmp_path, vocab_file):
