@@ -21,6 +21,7 @@ from tensorflow.python.eager import context
 
 from bert_tf import files
 from bert_tf.errors import InputError
+from bert_tf.terminal.watchdog import WATCHDOG
 
 RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has restarted
 # What TensorFlow raises in the others when a process is gone.
@@ -70,8 +71,9 @@ def all_gather(number: int) -> list[int]:
     """The numbers of all processes, in their order; waits for all."""
     if not _strategies:
         return [number]
-    gathered = _all_gather_function()(tf.constant(number, tf.int64))
-    return _strategies[0].experimental_local_results(gathered)[0].numpy().tolist()
+    with WATCHDOG.watched("wait for the other processes"):
+        gathered = _all_gather_function()(tf.constant(number, tf.int64))
+        return _strategies[0].experimental_local_results(gathered)[0].numpy().tolist()
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -24,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, first_line
 from bert_tf.terminal.progress import Progress, duration
 
 
@@ -116,6 +117,46 @@ def import_extra(
             expected=f"the extra `{extra}`",
             remedy=f"pip install 'bert-tf[{extra}]'" + (otherwise and f", or {otherwise}"),
         ) from error
+
+
+FITTING_TEXT = {"2.21": "2.21.1", "2.20": "2.20.1"}  # TensorFlow: its tensorflow-text
+
+
+def import_tensorflow_text() -> Any:
+    """The module tensorflow_text, which must be built for the TensorFlow that is installed.
+
+    Raises:
+      InputError: it is missing, or was built for another one.
+    """
+    try:
+        return importlib.import_module("tensorflow_text")
+    except Exception as error:  # of another version: NotFoundError, ImportError, AttributeError
+        if isinstance(error, (OSError, MemoryError)) or "Too many open files" in str(error):
+            raise
+        raise _text_error(first_line(error)) from error
+
+
+def _text_error(reason: str) -> InputError:
+    """The error that names the installed versions and those that fit."""
+    found: dict[str, str] = {}
+    for name in ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tensorflow-text"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    text = found.pop("tensorflow-text", "")
+    minor = ".".join(next(iter(found.values()), "").split(".")[:2])
+    fitting = FITTING_TEXT.get(minor)
+    again = "--force-reinstall " if text == fitting else ""  # its files are damaged
+    # With its dependencies it would bring `tensorflow` beside a build of another name.
+    alone = "--no-deps " if again or "tensorflow" not in found else ""
+    listed = " and ".join(" ".join(pair) for pair in found.items()) or "an unknown TensorFlow"
+    return InputError(
+        f"{listed} with tensorflow-text {text or '(not installed)'}, which cannot be imported "
+        f"({reason})",
+        "tensorflow-text of the same version: 2.21.1 with TensorFlow 2.21, 2.20.1 with 2.20",
+        f"pip install {again}{alone}tensorflow-text=={fitting}"
+        if fitting
+        else "pip install 'tensorflow==2.21.*' tensorflow-text==2.21.1",
+    )
 
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h

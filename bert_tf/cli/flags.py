@@ -275,6 +275,18 @@ def define_devices() -> None:
         "lost; then it ends.",
         least=0,
     )
+    define_count(
+        "hang_seconds",
+        600,
+        "Report a hang, with the stacks of all threads, after so many seconds without progress; "
+        "three times as many where something is compiled; 0: never.",
+        least=0,
+    )
+    flags.DEFINE_bool(
+        "end_when_hung",
+        False,
+        "After the report end the process with exit code 1, for a supervisor to start it again.",
+    )
     flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")
     flags.DEFINE_string(
         "tpu_name",

@@ -25,6 +25,7 @@ from bert_tf.data.batches import MULTIPLE
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.terminal.messages import log_end
+from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
@@ -43,7 +44,7 @@ _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init
 
 
 def make_strategy() -> tf.distribute.Strategy:
-    """The devices of the flags; batch sizes are checked against their number.
+    """The devices of the flags, watched for hangs; batch sizes are checked against their number.
 
     On a TPU it turns --bucket_by_length off, as its programs are for batches of one shape.
 
@@ -51,6 +52,7 @@ def make_strategy() -> tf.distribute.Strategy:
       InputError: the devices are unavailable, flags contradict each other, a path is local and the
         TPU is another machine's, or a batch cannot be shared out.
     """
+    WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         if name not in ("auto", "tpu"):

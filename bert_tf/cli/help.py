@@ -57,7 +57,7 @@ GROUPS = {
     " iterations_per_loop export_dir int8",
     "Files and processes": "num_shards temp_dir num_workers",
     "Devices": "precision xla strategy use_tpu tpu tpu_name tpu_zone gcp_project num_cpu_devices"
-    " max_restarts",
+    " max_restarts hang_seconds end_when_hung",
     "Accepted for the original's commands, without effect": "master num_tpu_cores use_tpu"
     " use_one_hot_embeddings",
 }

@@ -139,7 +139,7 @@ def report(error: BaseException) -> None:
         cluster.leave()
         message = f"ended by SIGTERM, with a checkpoint of step {error.step} in {error.output_dir}."
         end(0, f"\n{sys.argv[0]}: {message} The same command resumes from there.")
-    if _stopped_by and isinstance(error, (ImportError, SystemError)):
+    if _stopped_by and _is_of_loading(error):
         error = Stopped(_stopped_by[0])  # which C code that was being loaded has replaced
     if isinstance(error, KeyboardInterrupt):
         end_by(error)
@@ -168,6 +168,11 @@ def report(error: BaseException) -> None:
         if cluster:
             cluster.tell_peers(error.received)
         end(1, failure(error))
+
+
+def _is_of_loading(error: BaseException) -> bool:
+    kinds = (ImportError, SystemError)
+    return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 
 def _has_system_cause(error: BaseException) -> bool:

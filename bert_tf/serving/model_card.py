@@ -12,19 +12,19 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from bert_tf import __version__, files
 from bert_tf.checkpoints import tf1
 from bert_tf.config import BertConfig, declared, size
 from bert_tf.errors import printable
+from bert_tf.runtime import import_tensorflow_text
 from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, TASKS, ServingOptions
 from bert_tf.serving.signatures import ServingTask
 
 VERSIONS = {
     "bert-tf": __version__,
     "tensorflow": tf.__version__,
-    "tensorflow-text": tf_text.__version__,
+    "tensorflow-text": import_tensorflow_text().__version__,
     "keras": keras.__version__,
 }
 THRESHOLD = "null_score_diff_threshold"

@@ -9,15 +9,25 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging as absl_logging
 
+_process: list[str] = []  # which of several this one is
+
+
+def name_process(name: str) -> None:
+    """Puts the name of this process, one of several, into its log lines."""
+    _process[:] = [f"[{name}] "]
+
 
 class LineFormatter(logging.Formatter):
-    """`11-23 08:38:12 text`, with the level before the text where it is a warning or worse."""
+    """`11-23 08:38:12 text`, with the level before the text where it is a warning or worse.
+
+    In a run of several processes: `11-23 08:38:12 [worker 1] text`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
         prefix = time.strftime("%m-%d %H:%M:%S ", time.localtime(record.created))
         level = f"{record.levelname}: " if record.levelno >= logging.WARNING else ""
-        return prefix + level + super().format(record)
+        return "".join([prefix, *_process, level]) + super().format(record)
 
 
 def format_log_lines() -> None:

@@ -22,15 +22,16 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, check_regular, read_text_lines
+from bert_tf.runtime import import_tensorflow_text
 from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
 from bert_tf.tokenization.never_split import NeverSplit
 from bert_tf.tokenization.packing import pack_texts, padded
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
+tf_text = import_tensorflow_text()
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MAX_BYTES_PER_CHARACTER = 4  # of UTF-8

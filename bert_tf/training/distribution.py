@@ -13,6 +13,8 @@ from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
+from bert_tf.terminal import messages
+from bert_tf.terminal.watchdog import WATCHDOG
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
 # A step that waits this long for another process fails: a process that hangs ends the run.
@@ -112,14 +114,16 @@ def num_processes() -> int:
 def _multi_worker_strategy() -> tf.distribute.Strategy:
     """Joins the other processes; waits until all are there."""
     task = json.loads(os.environ[CLUSTER])["task"]
-    logging.info(
-        "%s %d of %d processes: waiting for all.", task["type"], task["index"], num_processes()
-    )
+    name = f"{task['type']} {task['index']}"
+    messages.name_process(name)
+    WATCHDOG.set_process(f"{name} of {num_processes()} processes", longest_wait=LONGEST_WAIT)
+    logging.info("%s: waiting for all %d processes.", name, num_processes())
     cluster.expect_peers()
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=LONGEST_WAIT)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    cluster.join(strategy)
-    cluster.barrier()
+    with WATCHDOG.watched("wait for all processes to start"):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        cluster.join(strategy)
+        cluster.barrier()
     logging.info("All %d processes are there.", num_processes())
     return strategy
 

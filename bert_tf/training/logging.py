@@ -13,6 +13,7 @@ from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.data.records import untuned
 from bert_tf.files import path_errors
 from bert_tf.terminal.progress import announced, progress_line
+from bert_tf.terminal.watchdog import WATCHDOG
 
 
 class TrainingLog:
@@ -90,16 +91,24 @@ class Pace:
 
     def __init__(self):
         self._num_steps, self._is_new = 1, True
+        self._seconds_per_step = 0.0  # of the last call; 0: unknown
 
     @contextlib.contextmanager
-    def call(self, most: int, *, whole: bool) -> Iterator[int]:
-        """Gives the number of steps to make in this context: at most `most`; all if `whole`."""
+    def call(self, step: int, stop: int, *, whole: bool) -> Iterator[int]:
+        """Gives the number of steps to make in this context, up to `stop`; all if `whole`."""
+        most = stop - step
         start, number = time.monotonic(), most if whole else min(self._num_steps, most)
-        with announced("compile: train", when=self._is_new):
+        what, usual = f"train, steps {step + 1} to {step + number}", number * self._seconds_per_step
+        with (
+            announced("compile: train", when=self._is_new),
+            WATCHDOG.watched(what, usual=usual, compiles=self._is_new),
+        ):
             yield number
         seconds = max(time.monotonic() - start, 1e-6)
-        if not self._is_new and not whole:
-            self._num_steps = max(1, min(int(number / seconds), 4 * number))
+        if not self._is_new:
+            self._seconds_per_step = seconds / number
+            if not whole:
+                self._num_steps = max(1, min(int(number / seconds), 4 * number))
         self._is_new = False
 
 

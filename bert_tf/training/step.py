@@ -118,6 +118,24 @@ class TrainingStep:
                     "give another --init_checkpoint, or an earlier checkpoint of the run",
                 )
 
+    def not_finite(
+        self, losses: Mapping[str, float], step: int, stop: int, checkpoint: str | None
+    ) -> InputError:
+        """The error for losses that are not finite, of steps after the last checkpoint."""
+        if self.loss_scale is None:
+            received, other = "a loss of {loss} with gradients of norm {gradient_norm}", ""
+        else:
+            received = "gradients beyond float16 in every step, with the least loss scale,"
+            other = "--precision=bfloat16, or "
+        return InputError(
+            f"{received.format(**losses)} between steps {step} and {stop}, at a learning rate of "
+            f"{max(map(self.optimizer.schedule.rate, (step, stop - 1))):g}",
+            "finite numbers; the records and the weights at the start are sound, so the learning "
+            "rate is most likely too high",
+            f"start again with {other}a lower --learning_rate or a longer warm-up; the last "
+            f"checkpoint before it is {checkpoint or 'none'}",
+        )
+
     def _run(self, totals: tf.Tensor, iterator, first_step: tf.Tensor, num_steps: tf.Tensor):
         """`num_steps` updates; `totals` with their losses added."""
         for i in tf.range(num_steps):

@@ -8,6 +8,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.runtime import Interrupted
+from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.training.logging import TrainingLog
 from bert_tf.training.settings import Intervals
 
@@ -52,17 +53,18 @@ class Stops:
           Interrupted: a SIGTERM came to one of the processes; a checkpoint has been written.
         """
         self._folder.raise_error()
-        if saves := self.is_due(step, self._intervals.save_checkpoints_steps):
-            self._save(step)
-        interrupted = cluster.any_process(sigterm_came())
-        if not interrupted:  # otherwise the resumed run evaluates here
-            self.evaluate(step)
+        with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
+            if saves := self.is_due(step, self._intervals.save_checkpoints_steps):
+                self._save(step)
             interrupted = cluster.any_process(sigterm_came())
-        if (self.is_last or interrupted) and not saves:
-            self._save(step)
-        if interrupted:
-            self._folder.wait()
-            raise Interrupted(step, self._folder.path)
+            if not interrupted:  # otherwise the resumed run evaluates here
+                self.evaluate(step)
+                interrupted = cluster.any_process(sigterm_came())
+            if (self.is_last or interrupted) and not saves:
+                self._save(step)
+            if interrupted:
+                self._folder.wait()
+                raise Interrupted(step, self._folder.path)
 
     def evaluate(self, step: int) -> None:
         """Evaluates if it is due, and logs the results."""

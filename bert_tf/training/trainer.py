@@ -22,10 +22,10 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
-from bert_tf.errors import InputError
 from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.runtime import noticing_sigterm
 from bert_tf.terminal.progress import Progress, announced
+from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.training.distribution import (
     check_same_step,
     distributed_batches,
@@ -138,6 +138,7 @@ class Trainer:
         with (
             noticing_sigterm() as sigterm_came,
             Progress("train", num_train_steps, "steps", done=step) as progress,
+            WATCHDOG.watched("train"),
             folder.whole_at_end(),
         ):
             while step < num_train_steps and not stops.is_last:
@@ -179,7 +180,7 @@ class Trainer:
             totals = self.training_step.no_steps()
         while step < stop:
             whole = progress is None or cluster.has_peers()
-            with self._pace.call(stop - step, whole=whole) as number:
+            with self._pace.call(step, stop, whole=whole) as number:
                 totals = self._add_steps(totals, iterator, step, number)
                 loss, *_, kept_steps = totals.numpy()  # waits for the device
             step += number
@@ -207,7 +208,7 @@ class Trainer:
         if not kept_steps and not self.training_step.loss_scale.is_least:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
-            raise self._not_finite(losses, step, stop, folder)
+            raise self.training_step.not_finite(losses, step, stop, folder.latest())
         if kept_steps < stop - step:
             logging.warning(
                 "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
@@ -216,21 +217,6 @@ class Trainer:
                 self.training_step.loss_scale.scale.numpy(),
             )
         return losses, kept_steps
-
-    def _not_finite(self, losses, step: int, stop: int, folder) -> InputError:
-        if self.training_step.loss_scale is None:
-            received, other = "a loss of {loss} with gradients of norm {gradient_norm}", ""
-        else:
-            received = "gradients beyond float16 in every step, with the least loss scale,"
-            other = "--precision=bfloat16, or "
-        return InputError(
-            f"{received.format(**losses)} between steps {step} and {stop}, at a learning rate of "
-            f"{max(map(self.optimizer.schedule.rate, (step, stop - 1))):g}",
-            "finite numbers; the records and the weights at the start are sound, so the learning "
-            "rate is most likely too high",
-            f"start again with {other}a lower --learning_rate or a longer warm-up; the last "
-            f"checkpoint before it is {folder.latest() or 'none'}",
-        )
 
     def _check_same_everywhere(self, batches: Batches, settings: Mapping[str, Any]) -> None:
         """Raises InputError if processes of the run differ in settings, data or weights."""
@@ -343,13 +329,16 @@ class Trainer:
             same = {"batches": batches.num_batches, "records": batches.fingerprint()}
             cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
         iterator = distributed_batches(self.strategy, batches)
-        with Progress(label, batches.num_batches, "batches") as progress:
-            for number in range(batches.num_batches):
+        last = batches.num_batches
+        with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
+            for number in range(last):
+                watch.doing(what := f"{label}, batch {number + 1} of {last}")
                 with batches.record_errors():
                     batch = next(iterator)
                 shape = first_replica(self.strategy, batch["input_ids"]).shape
                 is_new = (step_fn, shape) not in self._compiled
                 self._compiled.add((step_fn, shape))
+                watch.doing(what, compiles=is_new)
                 with announced(f"compile: {label}", when=is_new), on_remote_host(self.strategy):
                     result = step_fn(batch)
                 yield result

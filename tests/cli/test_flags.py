@@ -35,12 +35,13 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.squad_evaluate": "evaluate-squad",
     "bert_tf.playground": "playground",
 }
+OF_HANGS = ("hang_seconds", "end_when_hung")
 ADDED = {  # since then, by today's script or verb
     "create_pretraining_data.py": {"num_shards"},
     "data": {"num_shards"},
-    "run_pretraining.py": {"stop_at_step"},
-    "run_classifier.py": {"doc_stride", "document_context"},
-    "run_squad.py": {"eval_steps", "early_stopping"},
+    "run_pretraining.py": {"stop_at_step", *OF_HANGS},
+    "run_classifier.py": {"doc_stride", "document_context", *OF_HANGS},
+    "run_squad.py": {"eval_steps", "early_stopping", *OF_HANGS},
     "plan": {"device", "price_per_hour"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]

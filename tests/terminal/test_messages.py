@@ -34,14 +34,19 @@ def test_what_matters_comes_first_and_points_are_below_each_other(scores, lines)
 
 
 @pytest.mark.parametrize(("level", "shown"), [("INFO", ""), ("WARNING", "WARNING: ")])
-def test_a_line_has_a_short_prefix(level, shown):
+@pytest.mark.parametrize("process", ["", "[worker 1] "])
+def test_a_line_has_a_short_prefix(monkeypatch, level, shown, process):
+    monkeypatch.setattr(messages, "_process", [])
+    if process:
+        messages.name_process("worker 0")  # of a run before
+        messages.name_process("worker 1")
     record = logging.LogRecord(
         "absl", getattr(logging, level), "file.py", 7, "%d of %s", (3, "x"), None
     )
     record.created = 0.0
     line = messages.LineFormatter().format(record)
     assert line.partition(" ")[0] in ("01-01", "12-31")
-    assert line[15:] == f"{shown}3 of x"
+    assert line[15:] == f"{process}{shown}3 of x"
 
 
 def test_what_to_type_next(monkeypatch):

@@ -182,6 +182,28 @@ def test_without_restarts_a_lost_process_ends_the_others(given, tmp_path):
         assert "Traceback" not in processes.said(1)
 
 
+def test_a_process_that_waits_for_a_stopped_one_says_so(given, tmp_path):
+    """And both go on when that one does."""
+    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "num_train_steps": 9999}
+    flags |= {"xla": "false", "hang_seconds": 2}
+    with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
+        processes.wait_until_said(0, "] train: 6 of")
+        before = processes.said(0)
+        processes.signal(1, signal.SIGSTOP)
+        frame = "bert_tf/training/trainer.py"  # among the stacks
+        processes.wait_until_said(0, frame, times=1 + before.count(frame))
+        processes.signal(1, signal.SIGCONT)
+        said = processes.said(0).removeprefix(before)
+        hang = re.search(r"\[worker 0\] WARNING: No progress for (\d+) s: (.*?), since .*", said)
+        assert int(hang[1]) >= 2
+        assert re.match(r"train, (steps \d+ to|after step) \d+|wait for the other", hang[2])
+        assert "in worker 0 of 2 processes (process" in hang[0]
+        assert frame in said[hang.end() :]
+        step = int(re.findall(r"train: (\d+) of", processes.said(1))[-1])
+        for index in range(2):
+            processes.wait_until_said(index, f"[worker {index}] train: {step + 20} of")
+
+
 def test_processes_that_are_not_of_one_run_are_refused(given, tmp_path):
     """One would wait where the other does not; other settings: test_trainer.py."""
     flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "iterations_per_loop": None}

@@ -1,0 +1,163 @@
+"""Reports a hang: something that is watched makes no progress.
+
+    with WATCHDOG.watched("evaluate") as watch:
+        for number in range(51):
+            watch.doing(f"evaluate, batch {number + 1} of 51")      this is progress
+            ...
+
+The log then says what hangs, since when, in which process, and what to do; the stacks of all Python
+threads follow. Nothing is watched before `set_limit`. A thread looks at times; it ends with the
+outermost `watched`.
+"""
+
+import contextlib
+import faulthandler
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from absl import logging
+
+from bert_tf.terminal.progress import SCREEN, duration
+
+COMPILING = 3  # times the limit, for what compiles something first
+SLOWER = 5  # times the usual duration, where that is known, are no hang
+LONGEST_PAUSE = 10.0  # seconds between two looks
+_CAUSES = "a device or its driver that hangs; a file system that does not answer; slow steps."
+_OF_ONE = (
+    f"Usual causes: {_CAUSES}",
+    "To do: see below where it waits; check the devices (dmesg, nvidia-smi) and the file systems. "
+    "Then end it, and give the same command again: it resumes from the last checkpoint. If it is "
+    "only slow, raise --hang_seconds.",
+)
+_OF_SEVERAL = (
+    f"Usual causes: another process that hangs, was stopped or lost its network; {_CAUSES}",
+    "To do: compare the logs of all processes. The one that is silent, or waits elsewhere, is the "
+    "cause: end it, and start it again; the others then resume from the last checkpoint with it. "
+    "Without that, an operation between processes fails after {wait:.0f} s. If it is only slow, "
+    "raise --hang_seconds.",
+)
+
+
+class Watch:
+    """Something that is to make progress: what it does now, since when, how long it may take."""
+
+    def __init__(self, limit: float):
+        self._limit = limit
+        self.what, self.since, self.report_after = "", time.monotonic(), limit
+
+    def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:
+        """Call it at each progress.
+
+        Args:
+          what: is done from now on.
+          usual: seconds that it takes, if known.
+          compiles: whether it compiles something first.
+        """
+        self.report_after = max(self._limit * (COMPILING if compiles else 1), SLOWER * usual)
+        self.what, self.since = what, time.monotonic()
+
+
+class Watchdog:
+    """Watches this process; there is one, `WATCHDOG`."""
+
+    def __init__(self):
+        self._seconds, self._ends = 0.0, False
+        self._process, self._advice = "this process", _OF_ONE
+        self._watches: list[Watch] = []  # the innermost last
+        self._over: threading.Event | None = None  # set to end the thread
+
+    def set_limit(self, seconds: float, *, ends: bool = False) -> None:
+        """Sets what counts as a hang.
+
+        Args:
+          seconds: without progress; 0 watches nothing.
+          ends: whether the process ends then, with exit code 1.
+        """
+        self._seconds, self._ends = seconds, ends
+
+    def set_process(self, name: str, *, longest_wait: float) -> None:
+        """Tells which of several processes this is, and how long one waits for another."""
+        causes, remedy = _OF_SEVERAL
+        self._process, self._advice = name, (causes, remedy.format(wait=longest_wait))
+
+    @contextlib.contextmanager
+    def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[Watch]:
+        """Watches what is done within this context; of nested ones only the innermost.
+
+        Args:
+          what: as for `Watch.doing`, here and below.
+          usual: see there.
+          compiles: see there.
+        """
+        watch = Watch(self._seconds)
+        watch.doing(what, usual=usual, compiles=compiles)
+        if not self._seconds:
+            yield watch
+            return
+        self._watches.append(watch)
+        if self._over is None:
+            self._over = threading.Event()
+            args = (self._over, self._seconds)
+            threading.Thread(target=self._look, args=args, name="watchdog", daemon=True).start()
+        try:
+            yield watch
+        finally:
+            self._watches.remove(watch)
+            if self._watches:
+                self._watches[-1].since = time.monotonic()  # the end of `watch` is progress
+            else:
+                self._over.set()
+                self._over = None
+
+    def _look(self, over: threading.Event, seconds: float) -> None:
+        pause = min(seconds / 4, LONGEST_PAUSE)
+        last = time.monotonic()
+        while not over.wait(pause):
+            now = time.monotonic()
+            late, last = now - last - pause, now
+            watches = self._watches[-1:]
+            if late > pause:  # this process did not run: that time does not count
+                for watch in watches:
+                    watch.since = min(now, watch.since + late)
+            if late > seconds:
+                logging.warning(
+                    "This process did not run for %s: it was stopped, or its machine suspended.",
+                    duration(late),
+                )
+            for watch in watches:
+                if now - watch.since >= watch.report_after:
+                    watch.report_after = 2 * (now - watch.since)
+                    self._report(watch.what, now - watch.since)
+
+    def _report(self, what: str, seconds: float) -> None:
+        logging.warning(
+            "No progress for %s: %s, since %s, in %s (process %d on %s).\n%s\n%s\n"
+            "Where its threads are (the main one comes last):",
+            *(duration(seconds), what),
+            time.strftime("%m-%d %H:%M:%S", time.localtime(time.time() - seconds)),
+            *(self._process, os.getpid(), socket.gethostname(), *self._advice),
+        )
+        logging.flush()
+        _write_stacks()
+        if self._ends:
+            logging.error("This process ends, as --end_when_hung asks.")
+            logging.flush()
+            os._exit(1)
+
+
+def _write_stacks() -> None:
+    """Writes the stacks of all Python threads to standard error."""
+    try:
+        file = sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):  # a notebook's stream
+        file = 2
+    with SCREEN.line():
+        sys.stderr.flush()
+        faulthandler.dump_traceback(file)
+
+
+WATCHDOG = Watchdog()
