@@ -36,8 +36,9 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 ADDED = {  # since then, by today's script or verb
-    "create_pretraining_data.py": {"num_shards"},
-    "data": {"num_shards"},
+    "create_pretraining_data.py": {"num_shards", "words_from_spaces", "one_draw_per_word"},
+    "data": {"num_shards", "words_from_spaces", "one_draw_per_word"},
+    "beam-data": {"words_from_spaces", "one_draw_per_word"},
     "run_pretraining.py": {"stop_at_step"},
     "run_classifier.py": {"doc_stride", "document_context"},
     "run_squad.py": {"eval_steps", "early_stopping"},
@@ -52,6 +53,7 @@ CONFLICTS = {
     "create_pretraining_data.py": [
         *("--input_file=x", "--output_file=x", "--vocab_file=x", "outside")
     ],
+    "data": [*("--input_file=x", "--output_file=x", "--vocab_file=x", "--words_from_spaces")],
     "playground": [],
     "plan": [],
 }
