@@ -31,8 +31,9 @@ define_flags = data_flags.define_pretraining_data
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses other words; begins to load TensorFlow for the workers."""
+    """Refuses other words and settings; begins to load TensorFlow for the workers."""
     shared_flags.refuse_words(words)
+    data_flags.settings_from_flags()
     load_early(FLAGS.input_file, FLAGS.num_workers, least_bytes=BLOCK_CHARACTERS)
 
 
@@ -40,7 +41,6 @@ if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 from bert_tf.terminal.messages import log_end
-from data_gen.instances import Settings
 from data_gen.pipeline import Job, create
 from data_gen.workers import prepare_script
 
@@ -64,10 +64,10 @@ def main(_: Sequence[str]) -> None:
 
 def job_from_flags() -> Job:
     """The job of the command line; its fields are named as the flags."""
-    settings = Settings(**{f.name: FLAGS[f.name].value for f in dataclasses.fields(Settings)})
     others = {"settings", "block_characters", "do_lower_case"}
     names = {f.name for f in dataclasses.fields(Job)} - others
     values = {name: FLAGS[name].value for name in names}
+    settings = data_flags.settings_from_flags()
     return Job(settings=settings, do_lower_case=shared_flags.given_case(), **values)
 
 

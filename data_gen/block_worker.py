@@ -16,9 +16,10 @@ from bert_tf.files import synced, write_text
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.corpus import Corpus, DiskCorpus, MemoryCorpus, TokenizedBlock, tokenize_block
 from data_gen.documents import BLOCK_CHARACTERS, Block, Counts, sentence_splitter
-from data_gen.instances import InstanceMaker, Settings
+from data_gen.instances import InstanceMaker
 from data_gen.outputs import RecordFile
 from data_gen.report import Statistics, read_unchanged_vocabulary
+from data_gen.settings import Settings
 from data_gen.shuffling import KEY_BITS, find_runs, read_bucket, write_runs
 
 # In the working folder: the tokenized text, what is known of it once it is complete, and all rows.

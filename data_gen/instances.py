@@ -7,17 +7,13 @@ masked      [CLS] he went [MASK] [SEP] it was late [SEP]
 positions   3       labels   home
 """
 
-import dataclasses
 import itertools
-import math
 import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from bert_tf.data.records import pretraining_record
-from bert_tf.errors import InputError
 from data_gen import wire
 from data_gen.corpus import TOKEN_BYTES, TOKEN_TYPE, Corpus, MemoryCorpus
 from data_gen.documents import Counts
@@ -32,49 +28,10 @@ from data_gen.masking import (
     mask,
 )
 from data_gen.pairs import Pair, document_pairs
+from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 from data_gen.spaced_words import ID_BITS
 
 TOKENS_AT_A_TIME = 1 << 18
-NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
-RANGES = {  # setting: least, most, and how an error says it
-    "max_seq_length": (NUM_SPECIAL_TOKENS + 2, math.inf, "at least 5: [CLS] A [SEP] B [SEP]"),
-    "max_predictions_per_seq": (1, math.inf, "at least 1"),
-    "dupe_factor": (1, math.inf, "at least 1"),
-    "masked_lm_prob": (sys.float_info.min, 1, "a share above 0, at most 1, such as 0.15"),
-    "short_seq_prob": (0, 1, "a share from 0 to 1, such as 0.1"),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the instances depend on besides text and vocabulary; named as the flags.
-
-    Raises:
-      InputError: a value is out of its range, or has no meaning beside the others.
-    """
-
-    max_seq_length: int  # S
-    max_predictions_per_seq: int  # P
-    masked_lm_prob: float
-    short_seq_prob: float
-    dupe_factor: int
-    random_seed: int
-    do_whole_word_mask: bool
-    words_from_spaces: bool = False
-    one_draw_per_word: bool = False
-
-    def __post_init__(self) -> None:
-        for name, (least, most, expected) in RANGES.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InputError(f"--{name}={value}", expected, f"use another --{name}")
-        for name in ("words_from_spaces", "one_draw_per_word"):
-            if getattr(self, name) and not self.do_whole_word_mask:
-                raise InputError(
-                    f"--{name} without --do_whole_word_mask",
-                    f"--{name} only where whole words are masked",
-                    f"add --do_whole_word_mask, or leave out --{name}",
-                )
 
 
 class InstanceMaker:

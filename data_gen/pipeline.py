@@ -10,6 +10,7 @@
     outputs      records -> files that appear when they are complete
     report       counts, shares, warnings
 
+    settings     what decides on the instances besides text and vocabulary
     draws        all that is random, as Python's generator draws it
     block_worker what one process does
     workers      processes
@@ -61,7 +62,6 @@ from data_gen.corpus import (
     DiskCorpus,
 )
 from data_gen.documents import Counts, DocumentReader, splitter_version
-from data_gen.instances import NUM_SPECIAL_TOKENS, Settings
 from data_gen.outputs import (
     check_paths,
     clear,
@@ -77,6 +77,7 @@ from data_gen.report import (
     report_path,
     write_report,
 )
+from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 from data_gen.shuffling import find_runs, number_of_buckets
 from data_gen.workers import Workers, choose_num_workers
 

@@ -47,9 +47,10 @@ def define_flags() -> None:
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses words before Beam's own flags, and several outputs; asks for Beam."""
+    """Refuses words before Beam's own flags, other settings, several outputs; asks for Beam."""
     if words and not words[0].startswith("-"):
         shared_flags.refuse_words(words)
+    data_flags.settings_from_flags()
     if "," in FLAGS.output_file:
         raise InputError(
             f"--output_file={FLAGS.output_file}",

@@ -1,10 +1,14 @@
 """The flags of data generation, and of vocabularies; each defined once."""
 
+import dataclasses
 import math
 
 from absl import flags
 
 from bert_tf.cli.flags import LONGEST, define_count, define_number, mark_required
+from data_gen.settings import Settings
+
+FLAGS = flags.FLAGS
 
 
 def define_texts() -> None:
@@ -95,3 +99,12 @@ def define_pretraining_data() -> None:
         "Local folder for intermediate files, which are smaller than the output; default: beside "
         "it. With --num_shards they stay there until all files are written.",
     )
+
+
+def settings_from_flags() -> Settings:
+    """The settings of the command line.
+
+    Raises:
+      InputError: they contradict each other.
+    """
+    return Settings(**{f.name: FLAGS[f.name].value for f in dataclasses.fields(Settings)})

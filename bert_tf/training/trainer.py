@@ -23,7 +23,7 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
 from bert_tf.modeling.losses import Batch, Objective, Sums
-from bert_tf.runtime import noticing_sigterm
+from bert_tf.runtime import noticing_sigterm, sigterm_came
 from bert_tf.terminal.progress import Progress, announced
 from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.training.distribution import (
@@ -142,9 +142,9 @@ class Trainer:
             folder.whole_at_end(),
         ):
             while step < num_train_steps and not stops.is_last:
-                first, step = step, intervals.next_stop(step, num_train_steps)
-                losses, kept_steps = self._checked_steps(
-                    iterator, first, step, batches, folder, progress
+                stop = intervals.next_stop(step, num_train_steps)
+                step, losses, kept_steps = self._checked_steps(
+                    iterator, step, stop, batches, folder, progress
                 )
                 log.add(losses, kept_steps)
                 if on_stop:
@@ -162,19 +162,26 @@ class Trainer:
         trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
         logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
 
-    def run_steps(
-        self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
-    ) -> dict[str, float]:
+    def run_steps(self, iterator: Iterator, step: int, stop: int) -> dict[str, float]:
         """Makes the updates of steps `step` to `stop` - 1.
 
         Args:
           iterator: of `distributed_batches`, at the batch of `step`.
           step: number of updates made before.
           stop: number of updates made afterwards.
-          progress: is updated about every second, after calls that hand on their totals.
 
         Returns:
           The mean of each loss over the steps that were not skipped, and their number, kept_steps.
+        """
+        return self._run_steps(iterator, step, stop)[1]
+
+    def _run_steps(
+        self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
+    ) -> tuple[int, dict[str, float]]:
+        """The number of updates made afterwards, and what `run_steps` gives.
+
+        A progress is updated about every second, after calls that hand on their totals. Then a
+        process without peers also looks for a SIGTERM, and stops early.
         """
         with on_remote_host(self.strategy):
             totals = self.training_step.no_steps()
@@ -186,9 +193,11 @@ class Trainer:
             step += number
             if progress:
                 progress.update(step, f", loss {loss / max(1.0, kept_steps):.4f}")
+            if not whole and sigterm_came():
+                break
         with on_remote_host(self.strategy):
             losses = self.training_step.means(totals)
-        return {name: float(value) for name, value in losses.items()}
+        return step, {name: float(value) for name, value in losses.items()}
 
     def _add_steps(self, totals: tf.Tensor, iterator: Iterator, step: int, number: int):
         """`totals` with the losses of `number` updates from `step` on."""
@@ -201,22 +210,23 @@ class Trainer:
         return totals
 
     def _checked_steps(self, iterator, step: int, stop: int, batches, folder, progress):
-        """The mean losses of the steps that were not skipped, and how many those are."""
+        """The updates made, the mean losses of steps that were not skipped, and their number."""
+        first = step
         with batches.record_errors():
-            losses = self.run_steps(iterator, step, stop, progress)
+            step, losses = self._run_steps(iterator, first, stop, progress)
         kept_steps = round(losses.pop("kept_steps"))
         if not kept_steps and not self.training_step.loss_scale.is_least:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
-            raise self.training_step.not_finite(losses, step, stop, folder.latest())
-        if kept_steps < stop - step:
+            raise self.training_step.not_finite(losses, first, step, folder.latest())
+        if skipped := step - first - kept_steps:
             logging.warning(
                 "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
                 "loss scale is %g now.",
-                *(stop - step - kept_steps, stop - step, stop),
+                *(skipped, step - first, step),
                 self.training_step.loss_scale.scale.numpy(),
             )
-        return losses, kept_steps
+        return step, losses, kept_steps
 
     def _check_same_everywhere(self, batches: Batches, settings: Mapping[str, Any]) -> None:
         """Raises InputError if processes of the run differ in settings, data or weights."""

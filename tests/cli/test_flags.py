@@ -36,9 +36,11 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 OF_HANGS = ("hang_seconds", "end_when_hung")
+OF_WORDS = {"words_from_spaces", "one_draw_per_word"}
 ADDED = {  # since then, by today's script or verb
-    "create_pretraining_data.py": {"num_shards"},
-    "data": {"num_shards"},
+    "create_pretraining_data.py": {"num_shards", *OF_WORDS},
+    "data": {"num_shards", *OF_WORDS},
+    "beam-data": OF_WORDS,
     "run_pretraining.py": {"stop_at_step", *OF_HANGS},
     "run_classifier.py": {"doc_stride", "document_context", *OF_HANGS},
     "run_squad.py": {"eval_steps", "early_stopping", *OF_HANGS},
@@ -53,6 +55,7 @@ CONFLICTS = {
     "create_pretraining_data.py": [
         *("--input_file=x", "--output_file=x", "--vocab_file=x", "outside")
     ],
+    "data": [*("--input_file=x", "--output_file=x", "--vocab_file=x", "--words_from_spaces")],
     "playground": [],
     "plan": [],
 }

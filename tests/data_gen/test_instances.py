@@ -15,9 +15,10 @@ from bert_tf.errors import InputError
 from data_gen import instances
 from data_gen.corpus import TOKEN_TYPE, MemoryCorpus, TokenizedBlock
 from data_gen.documents import Counts
-from data_gen.instances import InstanceMaker, Settings
+from data_gen.instances import InstanceMaker
 from data_gen.masking import MASKED, Masked
 from data_gen.pairs import Pair
+from data_gen.settings import Settings
 from data_gen.spaced_words import CONTINUES_WORD
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")

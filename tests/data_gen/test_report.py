@@ -4,8 +4,8 @@ import doctest
 
 from data_gen import report
 from data_gen.documents import Counts
-from data_gen.instances import Settings
 from data_gen.report import Statistics, make_report
+from data_gen.settings import Settings
 
 SETTINGS = Settings(
     max_seq_length=11,

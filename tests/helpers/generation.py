@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 import random
 
-from data_gen.instances import Settings
 from data_gen.pipeline import Job
+from data_gen.settings import Settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE_TEXT = str(ROOT / "data_gen" / "sample_text" / "*.txt")

@@ -250,6 +250,30 @@ def test_a_run_that_is_asked_to_end_saves_first(undisturbed, at_the_start, batch
         np.testing.assert_array_equal(tensors_of(folder, 6)[name], value, name)
 
 
+def test_it_ends_after_the_steps_that_it_makes_now(undisturbed, at_the_start, batches, monkeypatch):
+    """SIGTERM within step 2, and nothing else stops before step 6."""
+    trainer, folder = at_the_start.trainer, at_the_start.folder
+    add_steps, made = trainer._add_steps, []
+
+    def make(totals, iterator, step, number):
+        made.append(step + number)
+        if step == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return add_steps(totals, iterator, step, number)
+
+    monkeypatch.setattr(trainer, "_add_steps", make)
+    monkeypatch.setattr(trainer._pace, "_num_steps", 1)
+    strides = Intervals(iterations_per_loop=6, log_steps=6, save_checkpoints_steps=6)
+    with pytest.raises(Interrupted) as caught:
+        train(trainer, batches, folder, intervals=strides)
+    assert len(made) == 2
+    assert caught.value.step == made[-1] < 6
+    spoil(trainer)
+    train(trainer, batches, folder, intervals=strides)
+    for name, value in tensors_of(undisturbed.folder / "run", 6).items():
+        np.testing.assert_array_equal(tensors_of(folder, 6)[name], value, name)
+
+
 @pytest.mark.parametrize("comes", ["before it", "within it"])
 def test_sigterm_about_an_evaluation(at_the_start, batches, comes):
     """What had not begun is left to the run that goes on; what had is the last thing done."""
