@@ -27,7 +27,7 @@ other = $(if $(filter command environment,$(origin PYTHON)),$(shell \
 .PHONY: again
 again:
 
-.PHONY: demo test test-2.20 test-tpu lint docs audit clean
+.PHONY: demo test test-2.20 test-tpu lint docs audit speed clean
 
 demo: .venv/ready
 	$(BIN)/bert-tf demo --output_dir=demo
@@ -50,6 +50,10 @@ test-tpu: .venv-tpu/ready
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+# Examples/s of a training step, kept in speed.jsonl; warns if it is 15 % slower than the last time.
+speed: .venv/ready
+	$(BIN)/python benchmarks/train_step.py --sizes=2x128,4x256 --record=speed.jsonl
 
 # The pages of docs/ as a site in build/site; a broken link or anchor is an error. The API is read from
 # the sources, so the package and TensorFlow are not installed for it.

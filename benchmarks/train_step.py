@@ -13,11 +13,16 @@ of the machine's speed affects all. Contenders:
 
 Without torch and transformers only ours is measured. --torch_python names a Python that has them,
 if they are not installed beside TensorFlow.
+
+--record=speed.jsonl (`make speed`) measures ours alone, appends a line for each size, and warns if
+it is slower than the last line of this machine.
 """
 
 import argparse
 import json
 import os
+import pathlib
+import platform
 import statistics
 import subprocess
 import sys
@@ -30,6 +35,7 @@ MALLOC = {
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
 CONTENDERS = ("ours", "hf", "hf-malloc")
+MOST_SLOWER = 0.15  # than the last record, without a warning
 
 
 def main() -> None:
@@ -40,10 +46,15 @@ def main() -> None:
         step = {"ours": our_step, "hf": hf_step, "hf-malloc": hf_step}[options.contender]
         serve(step(num_layers, hidden_size))
         return
-    contenders = CONTENDERS if has_torch(options.torch_python) else ("ours",)
+    others = not options.record and has_torch(options.torch_python)
+    contenders = CONTENDERS if others else ("ours",)
     print(f"{'size':8} {'contender':10} {'examples/s: min':>16} {'median':>8} {'max':>8}   ours is")
     for size in options.sizes.split(","):
-        report(size, measure(size, contenders, options))
+        speeds = measure(size, contenders, options)
+        report(size, speeds)
+        if options.record:
+            # Other programs only slow a turn down, so the fastest one varies least.
+            record(pathlib.Path(options.record), size, max(speeds["ours"]))
 
 
 def parse_options() -> argparse.Namespace:
@@ -53,6 +64,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contender")
     parser.add_argument("--seconds", type=float, default=6.0, help="about how long a turn is")
     parser.add_argument("--torch_python", default=sys.executable)
+    parser.add_argument("--record", help="a file of JSON lines to compare with and append to")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -120,6 +132,27 @@ def report(size: str, speeds: dict[str, list[float]]) -> None:
             f"{max(values):8.1f}   {ratio:.2f} times",
             flush=True,
         )
+
+
+def record(path: pathlib.Path, size: str, speed: float) -> None:
+    """Appends the examples/s of a size; compares them with the last ones of this machine."""
+    git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(git, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True)
+    machine = f"{platform.node()}, {os.cpu_count()} cores"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    before = [
+        old for old in map(json.loads, lines) if (old["machine"], old["size"]) == (machine, size)
+    ]
+    new = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "commit": commit.stdout.strip()}
+    new |= {"machine": machine, "size": size, "examples_per_second": round(speed, 1)}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(new) + "\n")
+    if before:
+        last = before[-1]
+        change = speed / last["examples_per_second"] - 1
+        print(f"{size:8} {change:+.0%} against {last['commit']} of {last['time']}")
+        if change < -MOST_SLOWER:
+            print("WARNING: slower. If other programs are running, measure again without them.")
 
 
 def random_batch(seed: int = 0) -> dict:
