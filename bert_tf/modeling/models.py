@@ -11,6 +11,8 @@ make_model          one of them, by the name of its head
 """
 
 import importlib
+import json
+import os
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ DEFAULTS = {
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
 }
+TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
 CLASSIFIER_DROPOUT = 0.1  # of the pooled vector in training; fixed in the original too
 
 
@@ -75,22 +78,31 @@ class BertModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """What `from_config` makes the model of, weights aside."""
         own = {"labels": self.labels and list(self.labels), "metadata": dict(self.metadata)}
-        own["tokenizer"] = self.tokenizer and self.tokenizer.get_config()
         return super().get_config() | own
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> "BertModel":
         """The model of what `get_config` gave."""
         config = dict(config)
-        labels, tokenizer = config.pop("labels", None), config.pop("tokenizer", None)
-        metadata = config.pop("metadata", None)
+        labels, metadata = config.pop("labels", None), config.pop("metadata", None)
         model = super().from_config(config, custom_objects)
         model.metadata = metadata or {}
         model.labels = labels and tuple(labels)
-        if tokenizer:  # imported here: the model itself needs no TensorFlow
-            wordpiece = importlib.import_module("bert_tf.tokenization.wordpiece")
-            model.tokenizer = wordpiece.FullTokenizer(**tokenizer)
         return model
+
+    def save_assets(self, folder: str) -> None:
+        """Writes the tokenizer into the part of a .keras file that is for what is large."""
+        if self.tokenizer:
+            with open(os.path.join(folder, TOKENIZER_FILE), "w", encoding="utf-8") as file:
+                json.dump(self.tokenizer.get_config(), file)
+
+    def load_assets(self, folder: str) -> None:
+        """Reads what `save_assets` wrote."""
+        path = os.path.join(folder or "", TOKENIZER_FILE)
+        if folder and os.path.exists(path):  # imported here: the model itself needs no TensorFlow
+            wordpiece = importlib.import_module("bert_tf.tokenization.wordpiece")
+            with open(path, encoding="utf-8") as file:
+                self.tokenizer = wordpiece.FullTokenizer(**json.load(file))
 
 
 def complete_inputs(inputs: Any, expected: Mapping[str, Any]) -> Any:

@@ -201,6 +201,18 @@ def test_a_keras_file_in_a_fresh_process(folders, tmp_path):
     np.testing.assert_allclose(again(tokenizer(TEXTS))["logits"], expected, atol=1e-6)
 
 
+def test_without_the_import_the_message_is_short(folders, tmp_path):
+    """Keras shows the whole configuration then, so the vocabulary is not in it."""
+    model = bert_tf.classifier(folders["classifier"], labels=LABELS)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    program = "import keras, sys; keras.models.load_model(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True)
+    message = done.stderr.splitlines()[-1]
+    assert "class 'BertModel'" in message
+    assert model.tokenizer.vocab_file not in message
+
+
 def test_clone_export_and_parts(folders, tmp_path):
     model = bert_tf.classifier(folders["classifier"], labels=LABELS)
     batch = model.tokenizer(TEXTS)
