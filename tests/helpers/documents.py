@@ -1,5 +1,6 @@
 """The documents: their text, and the commands and snippets in them."""
 
+import contextlib
 import pathlib
 import re
 import shlex
@@ -9,7 +10,8 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md", "data_gen/sample_te
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 MODULES = {"bert_tf.squad_evaluate": "evaluate-squad", "bert_tf.playground": "playground"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-CALL = re.compile(r"(?:^|[ |])((?:python|bert-tf) .*)")
+NO_SHELL = ("csv", "json", "python", "text")  # all other blocks are commands
+PROGRAMS = ("python", "bert-tf")
 
 
 def read(name: str) -> str:
@@ -17,10 +19,28 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+def shell_commands(text: str) -> list[list[str]]:
+    """The commands of a document's blocks, in words; a pipe and an `a && b` are one."""
+    found, command = [], ""
+    shell = "\n".join(block for name, block in BLOCK.findall(text) if name not in NO_SHELL)
+    for line in shell.replace("\\\n", " ").replace("|\n", "| ").splitlines():
+        command += f"{line}\n"
+        with contextlib.suppress(ValueError):  # a quotation goes on in the next line
+            found.append(shlex.split(command, comments=True))
+            command = ""
+    assert not command, f"a quotation without an end: {command}"
+    return [words for words in found if words]
+
+
 def commands_of_blocks(text: str) -> list[list[str]]:
     """The calls of Python and of bert-tf in a document's blocks, in words."""
-    lines = "\n".join(block for _, block in BLOCK.findall(text)).replace("\\\n", " ").splitlines()
-    return [shlex.split(call[1], comments=True) for call in map(CALL.search, lines) if call]
+    calls = map(call_of, shell_commands(text))
+    return [call for call in calls if call]
+
+
+def call_of(words: list[str]) -> list[str]:
+    """What follows a command's pipe or environment: the call of Python or bert-tf, if any."""
+    return words[next((i for i, word in enumerate(words) if word in PROGRAMS), len(words)) :]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -42,6 +62,11 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
     raise AssertionError(f"no command: {words}")
 
 
+def blocks(text: str, language: str) -> list[str]:
+    """The document's blocks of a language."""
+    return [block for name, block in BLOCK.findall(text) if name == language]
+
+
 def snippets(text: str) -> str:
     """The Python of a document's blocks, as one program."""
-    return "\n".join(block for language, block in BLOCK.findall(text) if language == "python")
+    return "\n".join(blocks(text, "python"))

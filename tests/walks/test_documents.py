@@ -1,109 +1,177 @@
-"""The recipes of the README, the first steps and the snippets, run as they stand on small data."""
+"""The commands and snippets of the documents, run as they stand on small data."""
 
 import functools
 import io
-import json
+import os
 import pathlib
-import string
+import shutil
+import subprocess
 import sys
 import types
 
 import keras
 import pytest
-import reference
-from documents import command_of, commands_of_blocks, read, snippets
-from model_files import SPECIAL, weights_of
-from served_models import write_folder
+from document_inputs import SIZES, write_inputs
+from documents import DOCUMENTS, call_of, command_of, read, shell_commands, snippets
 from walking import in_process
 
-import bert_tf
-from bert_tf.checkpoints.metadata import ModelMetadata
+from bert_tf.cli import demo
 
 pytestmark = pytest.mark.walk
-WORDS = (*string.ascii_lowercase, "the", "una", "snow", "team", ".", ",", "?")
-ENDS = (*string.ascii_lowercase, "ffa", "ble")
-PIECES = (*SPECIAL, *WORDS, *(f"##{end}" for end in ENDS))
-CONFIG = bert_tf.BertConfig(
-    vocab_size=len(PIECES),
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=384,
-    type_vocab_size=2,
-)
-CSV = read("docs/get_started.md").partition("```csv\n")[2].partition("```")[0]
-TEXT = "The team lost.\nSnow, snow.\n\nThe cat is on the hill.\nIt left.\n"
-QUESTIONS = [
-    {"id": "1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}],
-     "is_impossible": False},
-    {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
-]  # fmt: skip
-LONG = {"demo", "playground"}  # tested elsewhere: test_runtime.py, test_predict.py
+# Documents that run one after the other in one folder, and files which are there in the end.
+MADE = {
+    ("README.md", "docs/get_started.md"): (
+        "demo/curves.png",
+        "models/topics/eval_results.txt",
+        "models/squad/predictions.json",
+        "serving/topics/1/saved_model.pb",
+        "minilm/bert_model.ckpt.index",
+        "topics_for_transformers/model.safetensors",
+    ),
+    ("serve/README.md",): ("serving/mrpc/1/SHA256SUMS",),
+    ("docs/checkpoints.md",): (
+        "bert-base/model.safetensors",
+        "padded/model.safetensors",
+        "small/bert_model.ckpt.index",
+        "mean/bert_model.ckpt.index",
+    ),
+    ("docs/fine_tune.md",): tuple(
+        f"models/{name}/eval_results.txt"
+        for name in ("mrpc", "topics", "long", "labels", "ner", "swag")
+    ),
+    ("docs/library.md",): ("opinions.keras", "adapted/model.safetensors", "small.keras"),
+    ("docs/pretrain.md",): ("model/model.ckpt-3.index", "small/model.ckpt-3.index", "curves.png"),
+    ("docs/pretraining_at_scale.md",): ("data_512/part.tfrecord-00001-of-00002",),
+    ("docs/results.md",): (),
+    ("docs/scale.md",): (),
+    ("docs/serve.md",): (
+        "serving/mrpc/1/saved_model.pb",
+        "phone/mrpc/1/model.tflite",
+        "browser/mrpc/1/model.onnx",
+        "answers.jsonl",
+    ),
+    ("docs/squad.md",): ("models/squad/report.html", "models/squad_v1/best", "answers.jsonl"),
+    ("docs/vectors.md",): ("features.jsonl", "vectors.npz"),
+}
+# Words of commands that do not run here: why not, and where they are tested.
+ELSEWHERE = {
+    "python benchmarks/": "takes minutes to hours; parts are in faults/, fuzz/, planning/",
+    "docs/results.md: python ": "takes hours, with real data; other documents have these scripts",
+    "docs/results.md: bert-tf export": "needs real data: docs/serve.md has it",
+    "docs/results.md: bert-tf plot": "needs a model of the commands above: docs/pretrain.md has it",
+    "bert-tf compile-check": "needs compilers of accelerators: cli/test_compile_check",
+    "bert-tf playground": "serves until it is stopped: walks/test_predict, playground/",
+    "python examples/client.py": "needs a server: examples/test_client",
+    "curl http://localhost": "the same; the client sends such requests",
+    "--strategy=multiworker": "needs several hosts: walks/test_multiworker",
+    "--strategy=mirrored": "needs several GPUs: walks/test_run_pretraining, on CPU devices",
+    "--tpu=local": "needs a TPU: training/test_remote_device, on CPU devices of another process",
+    "--tfds_name=": "downloads: tasks/test_task_datasets, walks/test_run_classifier, prepared",
+    "docker ": "needs Docker, which no test has; the models it serves: serving/test_export",
+    "jupyter lab": "runs until it is stopped: examples/test_notebooks",
+    "make test": "runs this test",
+    "git ": "needs a network",
+    "wikiextractor ": "needs a network and 20 GB",
+    "pip install": "needs a network: walks/test_wheel, without one",
+    "python3 -m venv": "the same",
+    ". .venv/bin/activate": "the same",
+}
+# Values of flags that the documents give, where they are too large for a test.
+SMALLER = {
+    "stop_at_step": 2,
+    "eval_steps": 1,
+    "max_eval_steps": 1,
+    "num_shards": 2,
+    "vocab_size": SIZES["vocab_size"],
+    "layers": "-1",
+}
 TRAIN = ("--train_batch_size=2", "--noxla", "--strategy=one")  # the tests have two devices
 QUICKLY = {
     "data": ("--dupe_factor=1", "--num_workers=1"),
-    "pretrain": ("--num_train_steps=2", "--num_warmup_steps=1", *TRAIN),
+    "pretrain": ("--num_train_steps=3", "--num_warmup_steps=1", *TRAIN),
     "classify": ("--num_train_epochs=1", *TRAIN),
     "squad": ("--num_train_epochs=1", *TRAIN),
 }
+SCRIPTS = {"create_pretraining_data.py": "data"}
+LINES = {name: shell_commands(read(name)) for name in DOCUMENTS}
 
 
-def write_inputs(folder: pathlib.Path) -> None:
-    """What the documents take for granted, under the names that they use."""
-    weights = weights_of(
-        reference.random_weights(CONFIG, seed=3),
-        config=CONFIG,
-        pieces=PIECES,
-        metadata=ModelMetadata(do_lower_case=True),
+def elsewhere(document: str, words: list[str]) -> list[str]:
+    """The keys of `ELSEWHERE` for a command."""
+    line = f" {document}: {' '.join(words)}"
+    return [key for key in ELSEWHERE if f" {key}" in line]
+
+
+def run_command(words: list[str], folder: pathlib.Path, monkeypatch) -> None:
+    """Runs a command in a folder: Python and bert-tf in this process, others in a shell."""
+    call = call_of(words)
+    if not call:
+        line = " ".join(words).replace(" /", f" {folder}/")
+        subprocess.run(line, shell=True, check=True, cwd=folder)
+        return
+    text = words[1] if words[0] == "echo" else "Sun and wind"
+    line = types.SimpleNamespace(buffer=io.BytesIO(f"{text}\n".encode()), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stdin", line)
+    verb, rest = command_of(call)
+    if verb == "demo":
+        run_demo(monkeypatch)
+    else:
+        run_quickly(verb, *map(smaller, rest))
+
+
+def run_demo(monkeypatch) -> None:
+    """Runs `bert-tf demo`, which starts processes, in this one."""
+
+    def run_step(verb: str, *words: str, **values) -> None:
+        run_quickly(verb, *words, *(f"--{name}={value}" for name, value in values.items()))
+
+    monkeypatch.setattr(demo, "run", run_step)
+    monkeypatch.setattr(
+        demo, "FLAGS", types.SimpleNamespace(output_dir="demo", num_train_steps=7500)
     )
-    bert_tf.save_weights(folder / "all-MiniLM-L6-v2", weights, to_format="hugging_face")
-    bert_tf.save_weights(folder / "uncased_L-12_H-768_A-12", weights, to_format="tf1")
-    for path in (folder / "uncased_L-12_H-768_A-12").iterdir():
-        (folder / path.name).symlink_to(path)  # vocab.txt, bert_config.json, bert_model.ckpt
-    for name in ("corpus", "mine"):
-        (folder / name).mkdir()
-    (folder / "corpus/a.txt").write_text(TEXT)
-    for name in ("train", "dev"):
-        (folder / f"mine/{name}.csv").write_text(CSV)
-        paragraph = {"context": "Ann left in May.", "qas": QUESTIONS}
-        content = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [paragraph]}]}
-        (folder / f"{name}-v2.0.json").write_text(json.dumps(content))
-    write_folder("pairs", folder / "serving/mrpc", pairs=True)
+    demo.main([])
+
+
+def run_quickly(verb: str, *words: str) -> None:
+    """Runs a verb or script in this process, with the flags of `QUICKLY` after its own."""
+    with in_process(verb) as run:
+        run(*words, *QUICKLY.get(SCRIPTS.get(verb, verb), ()))
+
+
+def smaller(word: str) -> str:
+    """A flag with its value of `SMALLER`; a path from the root becomes one from the folder."""
+    name, equals, value = word.partition("=")
+    return f"{name}{equals}{SMALLER.get(name.removeprefix('--'), value.removeprefix('/'))}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
+def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("documents")
     write_inputs(folder)
     return folder
 
 
-def test_the_recipes_and_the_first_steps_run(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    blocks = commands_of_blocks(read("README.md")) + commands_of_blocks(read("docs/get_started.md"))
-    calls = [command_of(list(call)) for call in dict.fromkeys(map(tuple, blocks))]
-    assert len(calls) >= 11
-    for verb, words in calls:
-        if verb not in LONG:
-            line = types.SimpleNamespace(buffer=io.BytesIO(b"Sun and wind\n"), isatty=lambda: False)
-            monkeypatch.setattr(sys, "stdin", line)
-            with in_process(verb) as run:
-                run(*words, *QUICKLY.get(verb, ()))
-    assert (folder / "models/topics/eval_results.txt").exists()
-    assert (folder / "serving/topics/1/saved_model.pb").exists()
-    assert json.loads((folder / "models/squad/predictions.json").read_text()).keys() == {"1", "2"}
-    assert (folder / "minilm/bert_model.ckpt.index").exists()
-    assert (folder / "topics_for_transformers/model.safetensors").exists()
-
-
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 @pytest.mark.filterwarnings("ignore:.compile... was not called as part")  # as it is patched
-@pytest.mark.parametrize("document", ["README.md", "docs/library.md", "docs/serve.md"])
-def test_the_snippets_run(folder, document, monkeypatch):
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize("documents", MADE, ids="+".join)
+def test_commands_and_snippets_run(inputs, documents, tmp_path, monkeypatch):
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(  # these few steps take less time than XLA's compilation
         keras.Model, "compile", functools.partialmethod(keras.Model.compile, jit_compile=False)
     )
-    program = snippets(read(document))
-    exec(compile(program, document, "exec"), {"__name__": "snippets"})
+    lines = [words for name in documents for words in LINES[name] if not elsewhere(name, words)]
+    for words in dict.fromkeys(map(tuple, lines)):
+        run_command(list(words), tmp_path, monkeypatch)
+    for name in documents:
+        exec(compile(snippets(read(name)), name, "exec"), {"__name__": "snippets"})
+    assert not [name for name in MADE[documents] if not os.path.exists(name)]
+
+
+def test_nothing_is_left_out_silently():
+    """A document with a command or snippet that can run is in `MADE`; and no others are."""
+    lines = [(name, words) for name in DOCUMENTS for words in LINES[name]]
+    run = {name for name, words in lines if not elsewhere(name, words)}
+    run |= {name for name in DOCUMENTS if snippets(read(name))}
+    assert run == {name for names in MADE for name in names}
+    assert {key for name, words in lines for key in elsewhere(name, words)} == ELSEWHERE.keys()
