@@ -52,6 +52,7 @@ from bert_tf.cli import from_flags
 from bert_tf.cli.predict import STDIN, open_output, write_lines
 from bert_tf.serving import rows
 from bert_tf.serving.scoring import Score, Scorer
+from bert_tf.terminal.messages import number_of
 
 
 def main(argv: Sequence[str]) -> None:
@@ -75,7 +76,8 @@ def main(argv: Sequence[str]) -> None:
                 yield describe(found)
 
         count = write_lines(file, answers())
-    logging.info("%d texts, %d tokens, pseudo-perplexity %s", count, total.tokens, total.perplexity)
+    counts = f"{number_of(count, 'texts')}, {number_of(total.tokens, 'tokens')}"
+    logging.info("%s, pseudo-perplexity %.6g", counts, total.perplexity)
 
 
 def read_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
