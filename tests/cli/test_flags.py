@@ -42,6 +42,7 @@ ADDED = {  # since then, by today's script or verb
     "run_classifier.py": {"doc_stride", "document_context"},
     "run_squad.py": {"eval_steps", "early_stopping"},
     "plan": {"device", "price_per_hour"},
+    "convert": {"max_position_embeddings"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]
 # Of each kind of command, one that contradicts itself.
