@@ -18,7 +18,9 @@ from bert_tf.tokenization.case import is_cased
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE, FullTokenizer
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+POSITION_TABLE = "bert/embeddings/position_embeddings"
 POOLER = "bert/pooler/dense/kernel"
+COMPARED_LENGTH = 19  # of the longest sequence that two models are compared on
 NEVER = -10000.0  # the output bias of a row that is no word piece: its probability is 0
 
 
@@ -113,7 +115,7 @@ def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
     """
     if multiple < 1:
         raise InputError(f"--pad_vocab_to={multiple}", "1 or more, such as 64", "correct the flag")
-    rows, _ = _table_shape(weights)
+    rows, _ = _table_shape(weights, WORD_TABLE)
     return _with_rows(weights, -(-rows // multiple) * multiple, {})
 
 
@@ -144,7 +146,7 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
             "tokens in UTF-8 that are new to the vocabulary, each once",
             "leave them out",
         )
-    old_rows, hidden_size = _table_shape(weights)
+    old_rows, hidden_size = _table_shape(weights, WORD_TABLE)
     stddev = weights.config.initializer_range if weights.config else 0.02
     draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
     vectors = dict(enumerate(np.asarray(draw((len(pieces), hidden_size))), len(known)))
@@ -170,12 +172,11 @@ def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
             )
 
 
-def _table_shape(weights: Weights) -> tuple[int, ...]:
-    shape = weights.shapes.get(WORD_TABLE, ())
+def _table_shape(weights: Weights, name: str) -> tuple[int, ...]:
+    shape = weights.shapes.get(name, ())
     if len(shape) != 2:
         raise InputError(
-            f"{weights.path}, which has no table {WORD_TABLE}; it has "
-            f"{', '.join(weights.names[:3])}",
+            f"{weights.path}, which has no table {name}; it has {', '.join(weights.names[:3])}",
             "the weights of a BERT",
             "check that the path is that of the model",
         )
@@ -184,7 +185,7 @@ def _table_shape(weights: Weights) -> tuple[int, ...]:
 
 def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
     """The table with so many rows: those of `vectors` filled, other new ones never guessed."""
-    old_rows, _ = _table_shape(weights)
+    old_rows, _ = _table_shape(weights, WORD_TABLE)
 
     def grows(name: str) -> bool:
         return name.startswith((WORD_TABLE, OUTPUT_BIAS))
@@ -205,6 +206,57 @@ def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -
         shapes={n: (rows, *s[1:]) if grows(n) else s for n, s in weights.shapes.items()},
         read=read,
         config=weights.config and dataclasses.replace(weights.config, vocab_size=rows),
+    )
+
+
+# ---------------------------------------------------------------------------- positions
+
+
+def extend_positions(weights: Weights, positions: int) -> Weights:
+    """The weights with a longer table of positions, for longer sequences.
+
+        rows before    p0 p1 p2
+        for 8          p0 p1 p2 p0 p1 p2 p0 p1
+
+    New rows are copies of the old ones in their order, as Longformer's began (Beltagy et al.,
+    2020), and are to be trained further. Adam's moments of the new rows are 0.
+
+    Raises:
+      InputError: there are more positions already.
+    """
+    old_rows, _ = _table_shape(weights, POSITION_TABLE)
+    if positions < old_rows:
+        raise InputError(
+            f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}",
+            f"{old_rows} or more: a table is made longer, not shorter",
+            "use a greater number; for shorter sequences give --max_seq_length where the model is "
+            "used",
+        )
+    if positions == old_rows:
+        return weights
+    logging.warning(
+        "%s: positions %d to %d are copies of the first ones. Train the model further on long "
+        "sequences before use.",
+        *(weights.path, old_rows, positions - 1),
+    )
+
+    def grows(name: str) -> bool:
+        return name.startswith(POSITION_TABLE)
+
+    def read(name: str) -> np.ndarray:
+        value = weights.read(name)
+        if not grows(name):
+            return value
+        if name == POSITION_TABLE:
+            return value[np.arange(positions) % old_rows]
+        return np.pad(value, [(0, positions - old_rows), (0, 0)])
+
+    return dataclasses.replace(
+        weights,
+        shapes={n: (positions, *s[1:]) if grows(n) else s for n, s in weights.shapes.items()},
+        read=read,
+        config=weights.config
+        and dataclasses.replace(weights.config, max_position_embeddings=positions),
     )
 
 
@@ -276,10 +328,18 @@ def _models_of(weights: Weights) -> list[keras.Model]:
     return found or [models.bert_encoder(config)]
 
 
-def random_inputs(config: BertConfig, *, rows: int | None = None) -> dict[str, np.ndarray]:
-    """The same examples of all lengths at every call; token ids below `rows`, if given."""
+def random_inputs(
+    config: BertConfig, *, rows: int | None = None, length: int = COMPARED_LENGTH
+) -> dict[str, np.ndarray]:
+    """The same examples of all lengths at every call.
+
+    Args:
+      config: of the model.
+      rows: token ids are below this, if given.
+      length: of the longest example; at most the model's positions.
+    """
     random = np.random.default_rng(1)
-    batch, length = 3, min(19, config.max_position_embeddings)
+    batch, length = 3, min(length, config.max_position_embeddings)
     lengths = random.integers(1, length + 1, (batch, 1))
 
     def ids(high: int, *shape: int) -> np.ndarray:

@@ -47,6 +47,13 @@ def define_flags() -> None:
     )
     flags.DEFINE_list("extra_tokens", [], "Tokens to add after the last one, commas between.")
     shared_flags.define_count(
+        "max_position_embeddings",
+        None,
+        "Rows of the table of positions, more than before: the longest sequence in tokens. New "
+        "rows are copies of the old ones, to be trained further.",
+        most=shared_flags.LONGEST,
+    )
+    shared_flags.define_count(
         "seed", 12345, "Of the vectors of extra tokens.", **shared_flags.SEEDS
     )
     shared_flags.mark_required("from")
@@ -105,13 +112,13 @@ def convert(verb: str) -> None:
     source = editing.average(sources) if verb == "average" else sources[0]
     if verb == "strip":
         source = editing.without_slots(source)
-    changed = source
-    if FLAGS.extra_tokens:
-        changed = editing.add_pieces(source, FLAGS.extra_tokens, seed=FLAGS.seed)
-    changed = editing.pad_vocabulary(changed, FLAGS.pad_vocab_to)
+    changed = edited(source)
     to_format = FLAGS.to_format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
-    inputs = editing.random_inputs(config_of(source), rows=rows)
+    longest = FLAGS.max_position_embeddings  # where it is given, all old positions are compared
+    inputs = editing.random_inputs(
+        config_of(source), rows=rows, length=longest or editing.COMPARED_LENGTH
+    )
     with Progress("compute with what was read"):
         before = editing.outputs_of(source, inputs)  # refuses what does not fit
     with Progress(f"write {FLAGS.to}"):
@@ -139,6 +146,17 @@ def complete(source: Weights) -> Weights:
     if source.config and source.pieces:
         tokenizer_of(source, source.config)  # refuses what does not belong together
     return source
+
+
+def edited(source: Weights) -> Weights:
+    """The weights with the tables that the flags ask for."""
+    changed = source
+    if FLAGS.extra_tokens:
+        changed = editing.add_pieces(changed, FLAGS.extra_tokens, seed=FLAGS.seed)
+    changed = editing.pad_vocabulary(changed, FLAGS.pad_vocab_to)
+    if FLAGS.max_position_embeddings:
+        changed = editing.extend_positions(changed, FLAGS.max_position_embeddings)
+    return changed
 
 
 def default_format(verb: str, source: Weights) -> str:

@@ -15,7 +15,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.errors import InputError
 
 CONFIG = small.CONFIG
-WORDS, BIAS = editing.WORD_TABLE, editing.OUTPUT_BIAS
+WORDS, BIAS, POSITIONS = editing.WORD_TABLE, editing.OUTPUT_BIAS, editing.POSITION_TABLE
 
 
 @pytest.fixture
@@ -157,6 +157,7 @@ def test_a_checkpoint_of_another_architecture():
     for change in (
         lambda w: editing.pad_vocabulary(w, 1),
         lambda w: editing.add_pieces(w, ["new"]),
+        lambda w: editing.extend_positions(w, 2),
     ):
         with pytest.raises(InputError, match=r"no table .*; it has model/wte"):
             change(gpt)
@@ -193,7 +194,7 @@ def test_extra_tokens_that_no_text_gives_are_said(tensors, caplog):
     pieces = ["new", "##er", "covid-19", "New"]
     with caplog.at_level("WARNING", logger="absl"):
         editing.add_pieces(model_files.weights_of(tensors), pieces)
-    said = [record.getMessage() for record in caplog.records]
+    said = [record.getMessage() for record in caplog.records if record.name == "absl"]
     assert [message.split("'")[1] for message in said] == ["covid-19", "New"]
 
 
@@ -228,6 +229,59 @@ def test_extra_tokens_depend_on_the_seed(tensors):
 def test_refused_extra_tokens(tensors, pieces, extra, says):
     with pytest.raises(InputError, match=says):
         editing.add_pieces(model_files.weights_of(tensors, pieces=pieces), extra)
+
+
+# ---------------------------------------------------------------------------- positions
+
+
+def test_extended_positions(caplog):
+    """Computed by hand: 3 rows become 8."""
+    three = dataclasses.replace(CONFIG, max_position_embeddings=3)
+    table = np.array([[1, 10], [2, 20], [3, 30]], np.float32)
+    slots = {f"{POSITIONS}/adam_m": table + 1, f"{POSITIONS}/adam_v": table + 2}
+    others = {WORDS: np.ones((4, 2), np.float32), "global_step": np.int64(7)}
+    weights = model_files.weights_of({POSITIONS: table} | slots | others, config=three)
+    longer = editing.extend_positions(weights, 8)
+    assert longer.config == dataclasses.replace(CONFIG, max_position_embeddings=8)
+    expected = {POSITIONS: [[1, 10], [2, 20], [3, 30], [1, 10], [2, 20], [3, 30], [1, 10], [2, 20]]}
+    zeros = [[0, 0]] * 5
+    expected[f"{POSITIONS}/adam_m"] = [[2, 11], [3, 21], [4, 31], *zeros]
+    expected[f"{POSITIONS}/adam_v"] = [[3, 12], [4, 22], [5, 32], *zeros]
+    expected = {name: np.array(value, np.float32) for name, value in expected.items()} | others
+    model_files.assert_same(model_files.all_tensors(longer), expected)
+    assert {name: longer.shapes[name] for name in expected} == {
+        name: value.shape for name, value in expected.items()
+    }
+    (message,) = caplog.messages
+    assert "positions 3 to 7 are copies" in message
+    assert "Train the model further" in message
+
+
+def test_extended_positions_change_nothing_before_them(tensors):
+    """Outputs on every old position are equal; the longer model takes longer sequences."""
+    weights = model_files.weights_of(tensors)
+    longer = editing.extend_positions(weights, 31)
+    inputs = editing.random_inputs(CONFIG, length=CONFIG.max_position_embeddings)
+    assert inputs["input_ids"].shape == (3, CONFIG.max_position_embeddings)
+    before, after = (editing.outputs_of(w, inputs) for w in (weights, longer))
+    assert set(editing.difference_of_outputs(before, after).values()) == {0.0}
+    long = editing.random_inputs(longer.config, length=31)
+    assert editing.outputs_of(longer, long)["sequence_output"].shape == (3, 31, 22)
+
+
+def test_as_many_positions_as_before(tensors, caplog):
+    weights = model_files.weights_of(tensors)
+    assert editing.extend_positions(weights, 13) is weights
+    assert not caplog.messages
+
+
+def test_fewer_positions_are_refused(tensors):
+    with pytest.raises(
+        InputError, match=r"max_position_embeddings=12 for .* which has 13"
+    ) as caught:
+        editing.extend_positions(model_files.weights_of(tensors), 12)
+    assert "13 or more" in caught.value.expected
+    assert "--max_seq_length" in caught.value.remedy
 
 
 # ---------------------------------------------------------------------------- the proof

@@ -45,6 +45,7 @@ ADDED = {  # since then, by today's script or verb
     "run_classifier.py": {"doc_stride", "document_context", *OF_HANGS},
     "run_squad.py": {"eval_steps", "early_stopping", *OF_HANGS},
     "plan": {"device", "price_per_hour"},
+    "convert": {"max_position_embeddings"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]
 # Of each kind of command, one that contradicts itself.

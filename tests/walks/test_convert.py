@@ -14,7 +14,7 @@ import pytest
 import walking
 from walking import TINY, contents, read_tensors, write_config, write_vocabulary
 
-from bert_tf import BertConfig, bert_encoder, load_checkpoint
+from bert_tf import BertConfig, bert_encoder, load, load_checkpoint
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
@@ -91,6 +91,35 @@ def test_verbs(model, tmp_path, convert, capsys):
     assert longer.pieces[-2:] == ("[A]", "zz")
     assert longer.config.vocab_size == 128
     assert longer.names == open_weights(str(model)).names
+
+
+POSITIONS = "bert/embeddings/position_embeddings"
+
+
+@pytest.mark.parametrize("to_format", ["tf1", "bert_tf", "hugging_face"])
+def test_more_positions(model, tmp_path, convert, capsys, caplog, to_format):
+    """24 become 60: the rows in every format and on the way back; then a text of 50 tokens."""
+    flags = {"max_position_embeddings": 60, "to_format": to_format}
+    convert(**{"from": str(model), "to": str(tmp_path / "long")}, **flags)
+    assert "sequence_output: greatest difference 0\n" in capsys.readouterr().out
+    assert any("positions 24 to 59 are copies" in message for message in caplog.messages)
+    old = read_tensors(model)[POSITIONS]
+    longer = open_weights(str(tmp_path / "long"))
+    assert longer.config.max_position_embeddings == 60
+    np.testing.assert_array_equal(longer.read(POSITIONS), [*old, *old, *old[:12]])
+    convert(**{"from": str(tmp_path / "long"), "to": str(tmp_path / "back")}, to_format="bert_tf")
+    np.testing.assert_array_equal(
+        read_tensors(tmp_path / "back")[POSITIONS], longer.read(POSITIONS)
+    )
+    loaded, tokenizer = load(tmp_path / "long")
+    batch = tokenizer(["w1 " * 48], max_length=60)
+    assert loaded(batch)["sequence_output"].shape == (1, 50, 12)
+
+
+def test_fewer_positions(model, tmp_path, convert):
+    with pytest.raises(InputError, match="which has 24"):
+        convert(**{"from": str(model), "to": str(tmp_path / "x")}, max_position_embeddings=23)
+    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------------------- bad input
