@@ -34,7 +34,7 @@ _OF_ONE = (
     "only slow, raise --hang_seconds.",
 )
 _OF_SEVERAL = (
-    f"Usual causes: another process that hangs, was stopped or lost its network; {_CAUSES}",
+    f"Usual causes: another process that hangs or is much slower; {_CAUSES}",
     "To do: compare the logs of all processes. The one that is silent, or waits elsewhere, is the "
     "cause: end it, and start it again; the others then resume from the last checkpoint with it. "
     "Without that, an operation between processes fails after {wait:.0f} s. If it is only slow, "
