@@ -36,13 +36,14 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 ADDED = {  # since then, by today's script or verb
-    "create_pretraining_data.py": {"num_shards"},
-    "data": {"num_shards"},
+    "create_pretraining_data.py": {"num_shards", "never_split"},
+    "data": {"num_shards", "never_split"},
+    "beam-data": {"never_split"},
     "run_pretraining.py": {"stop_at_step"},
     "run_classifier.py": {"doc_stride", "document_context"},
     "run_squad.py": {"eval_steps", "early_stopping"},
     "plan": {"device", "price_per_hour"},
-    "convert": {"max_position_embeddings"},
+    "convert": {"max_position_embeddings", "never_split"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]
 # Of each kind of command, one that contradicts itself.
