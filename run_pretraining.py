@@ -105,7 +105,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import loading, tf1
+from bert_tf.checkpoints import kept_pieces, loading, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     VOCAB_FILE,
@@ -148,7 +148,7 @@ def main(_: Sequence[str]) -> None:
         train_batches = make_train_batches(config) if FLAGS.do_train else None
         eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
         trainer = make_trainer(config, strategy)
-        load_first_weights(trainer, folder, data, metadata.do_lower_case)
+        load_first_weights(trainer, folder, data, metadata)
         if FLAGS.do_train:
             settings = make_run_settings(config, strategy, train_batches)
             files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
@@ -170,6 +170,7 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
     """What belongs to the model beside its weights."""
     return ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
+        never_split=kept_pieces.of_data(data, undescribed, FLAGS.output_dir) or None,
         architecture=HEADS["fill_mask" if FLAGS.masked_lm_only else "pretraining"],
         max_seq_length=FLAGS.max_seq_length,
     )
@@ -216,7 +217,8 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
     if not FLAGS.vocab_file:
         return None
     # Where the case is not known no text is tokenized, and only the vocabulary is used.
-    tokenizer = FullTokenizer(FLAGS.vocab_file, metadata.do_lower_case is not False)
+    lower, kept = metadata.do_lower_case is not False, metadata.never_split or ()
+    tokenizer = FullTokenizer(FLAGS.vocab_file, lower, never_split=kept)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
     if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, metadata.do_lower_case):
         made = f"The data were made with do_lower_case {metadata.do_lower_case}"
@@ -324,7 +326,7 @@ def load_first_weights(
     trainer: Trainer,
     folder: tf1.CheckpointFolder,
     data: DataDescription | None,
-    do_lower_case: bool | None,
+    metadata: ModelMetadata,
 ) -> None:
     """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from."""
     if latest := folder.latest():
@@ -333,7 +335,8 @@ def load_first_weights(
     elif FLAGS.init_checkpoint:
         source = loading.open_weights(FLAGS.init_checkpoint)
         loading.config_of(source, FLAGS.bert_config_file)  # refuses one that contradicts it
-        loading.refuse_other_case(source, do_lower_case)
+        loading.refuse_other_case(source, metadata.do_lower_case)
+        kept_pieces.refuse_lost(source, metadata.never_split or ())
         if data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
             logging.warning(
                 "%s has another vocabulary than the data: make the data with its vocabulary.",

@@ -331,6 +331,7 @@ def metadata_of(model: PretrainedModel) -> ModelMetadata:
     """What belongs to the trained model beside its weights; its threshold is yet to be found."""
     return ModelMetadata(
         do_lower_case=model.tokenizer.do_lower_case,
+        never_split=model.tokenizer.never_split or None,
         architecture=HEADS["question_answering"],
         **{name: FLAGS[name].value for name in AS_TRAINED},
     )

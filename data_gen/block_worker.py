@@ -35,6 +35,7 @@ class Job:
     vocab_file: str
     settings: Settings
     do_lower_case: bool | None = None  # None: as the vocabulary shows
+    never_split: tuple[str, ...] = ()  # pieces that are kept whole
     input_format: str = "text"  # a key of documents.INPUT_FORMATS
     language: str = "en"
     num_shards: int = 0  # 0: the files that output_file names
@@ -53,7 +54,8 @@ class Plan(NamedTuple):
 
 def describe(made_with: Mapping[str, Any]) -> functools.partial:
     """Makes the description of a file of its number and size."""
-    return functools.partial(DataDescription, **made_with)
+    kept = tuple(made_with.get("never_split", ()))
+    return functools.partial(DataDescription, **{**made_with, "never_split": kept})
 
 
 def checked(records: Iterable[bytes], job: Job, made_with: Mapping[str, Any]) -> Iterator[bytes]:
@@ -72,7 +74,8 @@ class BlockWorker:
     def __init__(self, plan: Plan):
         job = plan.job
         self._plan, self._seed = plan, job.settings.random_seed
-        self._tokenizer = FullTokenizer(job.vocab_file, job.do_lower_case)
+        kept = job.never_split
+        self._tokenizer = FullTokenizer(job.vocab_file, job.do_lower_case, never_split=kept)
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
         self._split_sentences = sentence_splitter(job.input_format, job.language)
         self._maker = InstanceMaker(job.settings, self._tokenizer.vocab)

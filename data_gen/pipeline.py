@@ -173,6 +173,7 @@ def check_vocabulary(job: Job) -> tuple[Job, dict[str, Any]]:
     return dataclasses.replace(job, do_lower_case=lower), {
         "bert_tf_version": __version__,
         "do_lower_case": lower,
+        **({"never_split": list(job.never_split)} if job.never_split else {}),
         "vocab_file": os.path.basename(job.vocab_file),
         "vocab_sha256": vocabulary_sha256(pieces),
         "vocab_size": len(pieces),

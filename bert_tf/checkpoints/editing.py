@@ -156,18 +156,31 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
     return weights
 
 
+def check_never_split(weights: Weights) -> None:
+    """Raises `InputError` unless all pieces that are never split are in the vocabulary."""
+    kept, pieces = weights.metadata.never_split or (), set(weights.pieces or ())
+    if missing := [piece for piece in kept if piece not in pieces]:
+        raise InputError(
+            f"never_split {', '.join(map(repr, missing))} for {weights.path}, whose vocabulary has "
+            f"{len(pieces)} pieces without",
+            "pieces of the vocabulary",
+            "correct --never_split, or add the pieces with --extra_tokens",
+        )
+
+
 def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
     """Warns of tokens that text is never cut into: it is split at punctuation and lower-cased."""
     lower = weights.metadata.do_lower_case
     if lower is None:
         lower = not is_cased(weights.pieces)
-    tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces)
+    kept = [piece for piece in weights.metadata.never_split or () if piece in weights.pieces]
+    tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces, never_split=kept)
     for piece in pieces:
         found = tokenizer.tokenize(piece)
         if not piece.startswith("##") and found != [piece]:
             logging.warning(
                 "The tokenizer cuts %r into %s, so text never gives this token: its vector is for "
-                "ids from elsewhere.",
+                "ids from elsewhere. --never_split keeps it whole.",
                 *(piece, " ".join(found)),
             )
 

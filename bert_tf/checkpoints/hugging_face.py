@@ -20,7 +20,11 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.checkpoints.hugging_face_tokenizer import read_tokenizer, write_tokenizer
+from bert_tf.checkpoints.hugging_face_tokenizer import (
+    Tokenizer,
+    read_tokenizer,
+    write_tokenizer,
+)
 from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
     SAFETENSORS,
@@ -189,13 +193,13 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
 
 
 def _read_metadata(
-    values: Mapping[str, Any], config: Config, folder: str, source: str, lower: bool | None
+    values: Mapping[str, Any], config: Config, folder: str, source: str, tokenizer: Tokenizer
 ) -> ModelMetadata:
     path = os.path.join(folder, SENTENCE_CONFIG)
     sentence = typed(
         SentenceConfig, read_json(path) if tf.io.gfile.exists(path) else {}, source=path
     )
-    if sentence.do_lower_case and lower is False:
+    if sentence.do_lower_case and tokenizer.do_lower_case is False:
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
     architecture, problem_type = _model(values)
     found: dict[str, Any] = {"max_seq_length": sentence.max_seq_length}
@@ -203,7 +207,8 @@ def _read_metadata(
     if architecture in (None, HEADS["classification"]):
         found["task"] = tasks.get(problem_type)
     found |= {
-        "do_lower_case": lower,
+        "do_lower_case": tokenizer.do_lower_case,
+        "never_split": tokenizer.never_split or None,
         "architecture": architecture,
         "labels": _read_labels(config.id2label, source),
         NULL_THRESHOLD: config.null_score_diff_threshold,
@@ -285,7 +290,7 @@ def open_weights(path: str) -> Weights:
         config=config,
         pieces=tokenizer.pieces,
         vocab_file=tokenizer.vocab_file,
-        metadata=_read_metadata(values, theirs, folder, config_file, tokenizer.do_lower_case),
+        metadata=_read_metadata(values, theirs, folder, config_file, tokenizer),
         ignored=ignored,
     )
 
@@ -331,8 +336,7 @@ def texts_of(weights: Weights) -> dict[str, str]:
     config = weights.config
     texts = {CONFIG: json_text(write_config(config, weights.metadata, weights.shapes))}
     if weights.pieces is not None:
-        lower = tokenizer_of(weights, config).do_lower_case
-        texts |= write_tokenizer(weights.pieces, lower, config.max_position_embeddings)
+        texts |= write_tokenizer(tokenizer_of(weights, config), config.max_position_embeddings)
     return texts
 
 

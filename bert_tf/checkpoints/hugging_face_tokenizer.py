@@ -6,7 +6,7 @@ give other ids for the same text without an error.
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
@@ -15,7 +15,12 @@ from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, refused_model, v
 from bert_tf.config import OtherKeys, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
-from bert_tf.tokenization.wordpiece import LONE_SURROGATE, UNKNOWN, read_vocabulary
+from bert_tf.tokenization.wordpiece import (
+    LONE_SURROGATE,
+    UNKNOWN,
+    FullTokenizer,
+    read_vocabulary,
+)
 
 SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
@@ -39,6 +44,17 @@ class AddedToken(OtherKeys):
 
     content: str
     id: int | None = None
+    special: bool | None = None
+    normalized: bool | None = None  # whether it is looked for in lower-cased text
+    lstrip: bool | None = None
+    rstrip: bool | None = None
+    single_word: bool | None = None
+
+    @property
+    def is_never_split(self) -> bool:
+        """Whether it is found as `FullTokenizer` finds its `never_split`: anywhere, as it is."""
+        normalized = not self.special if self.normalized is None else self.normalized
+        return not (normalized or self.lstrip or self.rstrip or self.single_word)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +121,7 @@ class Tokenizer(NamedTuple):
     pieces: tuple[str, ...] | None  # the vocabulary in the order of its ids
     vocab_file: str | None  # where that is
     do_lower_case: bool | None
+    never_split: tuple[str, ...] = ()  # pieces that are found in a text before it is cut
 
 
 def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
@@ -120,16 +137,23 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     source, settings = _read(Settings, folder, SETTINGS)
     settings = settings or Settings()
     special_source, special = _read(Special, folder, SPECIAL)
-    _check_special(special_source, special or Special())
-    _check_special(source, settings)
     fast_source, fast = _read(Fast, folder, FAST)
+    added = [
+        *_special_tokens(special_source, special or Special()),
+        *_special_tokens(source, settings),
+        *((source, token) for token in (settings.added_tokens_decoder or {}).values()),
+        *((fast_source, token) for token in (fast and fast.added_tokens) or ()),
+    ]
+    kept = _never_split(added, os.path.join(folder, ADDED))
     own_class = settings.tokenizer_class or model_class or _BERTS[0]
     if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
         raise refused_model(source, f"tokenizer_class {own_class!r:.80}", f"a {_BERTS[0]}")
     if settings.do_basic_tokenize is False:
         raise refused_model(source, "do_basic_tokenize false", "text cut into words first")
-    if never := set(settings.never_split or ()) - set(SPECIAL_TOKENS.values()):
-        raise refused_model(source, f"never_split {sorted(never)!r:.80}", "words cut everywhere")
+    own = settings.never_split or ()  # alone it is only of words between spaces
+    if never := set(own) - {*SPECIAL_TOKENS.values(), *kept}:
+        expected = "added tokens only, which are found anywhere"
+        raise refused_model(source, f"never_split {sorted(never)!r:.80}", expected)
     chinese = settings.tokenize_chinese_chars
     lower, strip = settings.do_lower_case, settings.strip_accents
     if fast:
@@ -145,7 +169,8 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
             f"strip_accents {strip} and do_lower_case {lower}",
             "both true or both false, as BERT's tokenizer has them",
         )
-    return Tokenizer(*_read_pieces(folder, settings, fast), lower)
+    never_split = tuple(dict.fromkeys((*own, *kept)))
+    return Tokenizer(*_read_pieces(folder, settings, fast), lower, never_split)
 
 
 def _read(cls: type[Files], folder: str, name: str) -> tuple[str, Files | None]:
@@ -176,8 +201,8 @@ def _check_fast(source: str, fast: Fast) -> None:
         )
 
 
-def _check_special(source: str, special: Special) -> None:
-    """Raises `InputError` if the special tokens are not BERT's, or there are others."""
+def _special_tokens(source: str, special: Special) -> Iterator[tuple[str, AddedToken]]:
+    """The special tokens beside BERT's own, each with the file; `InputError` if BERT's differ."""
     for name, only in SPECIAL_TOKENS.items():
         if (token := getattr(special, name)) is not None and _content(token) != only:
             raise refused_model(source, f"{name} {token!r:.80}", only)
@@ -188,21 +213,44 @@ def _check_special(source: str, special: Special) -> None:
         if not isinstance(tokens, Iterable) or isinstance(tokens, str):
             raise InputError(f"{source} with {name} {tokens!r:.80}", "a list", f"correct {name}")
         for token in tokens:
-            _check_added(source, _content(token))
+            values = token if isinstance(token, Mapping) else {"content": token}
+            where = f"{source}, {name}"
+            yield source, typed(AddedToken, {"special": True, **values}, source=where)
 
 
 def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, Mapping) else token
 
 
-def _check_added(source: str, token: Any) -> None:
-    if token not in SPECIAL_TOKENS.values():
-        raise InputError(
-            f"{source} with the added token {token!r:.80}",
-            f"no other than {', '.join(SPECIAL_TOKENS.values())}: here a text is cut into word "
-            "pieces everywhere",
-            "if the model needs no such token, take it out of the tokenizer's files",
-        )
+def _never_split(added: Iterable[tuple[str, AddedToken]], bare_file: str) -> tuple[str, ...]:
+    """The added tokens beside BERT's own, each once.
+
+    BERT's own are text like any other here, as in the original.
+
+    Args:
+      added: tokens, each with its file.
+      bare_file: where tokens may have an id alone; then another file must say how they are found.
+
+    Raises:
+      InputError: one is not found anywhere in a text, as it is.
+    """
+    kept: dict[str, None] = {}
+    bare = read_json(bare_file) if tf.io.gfile.exists(bare_file) else {}
+    for source, token in [*added, *((bare_file, AddedToken(content=name)) for name in bare)]:
+        is_known = token.content in kept and source == bare_file
+        if is_known or token.content in SPECIAL_TOKENS.values():
+            continue
+        is_text = token.content and not LONE_SURROGATE.search(token.content)
+        if not (is_text and token.is_never_split):
+            raise InputError(
+                f"{source} with the added token {token.content!r:.80}",
+                "tokens that are found anywhere in a text, before it is lower-cased: special, "
+                "without normalized, lstrip, rstrip and single_word",
+                "if the model needs no such token, take it out of the tokenizer's files; else "
+                "make it such a token",
+            )
+        kept[token.content] = None
+    return tuple(kept)
 
 
 # ---------------------------------------------------------------------------- vocabulary
@@ -253,9 +301,8 @@ def _pieces_of_fast(path: str, vocab: Any) -> list[str]:
 
 
 def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) -> None:
-    """Puts BERT's special tokens behind a vocabulary that does not have them."""
+    """Puts added tokens behind a vocabulary that does not have them."""
     for token, number in sorted(added, key=lambda pair: str(pair[1]).rjust(99)):
-        _check_added(path, token)
         if token not in pieces and number == len(pieces):
             pieces.append(token)
         elif not isinstance(number, int) or pieces[number : number + 1] != [token]:
@@ -266,17 +313,22 @@ def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) 
             )
 
 
-def write_tokenizer(pieces: Iterable[str], do_lower_case: bool, longest: int) -> dict[str, str]:
-    """The tokenizer's files, text by name."""
-    pieces = list(pieces)
+def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:
+    """The tokenizer's files, text by name; `longest`: the most ids of a sequence."""
+    pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+    special: dict[str, Any]
     special = {name: token for name, token in SPECIAL_TOKENS.items() if token in pieces}
     settings = {
-        "do_lower_case": do_lower_case,
+        "do_lower_case": tokenizer.do_lower_case,
         "model_max_length": longest,
         "strip_accents": None,
         "tokenize_chinese_chars": True,
         "tokenizer_class": _BERTS[0],
     }
+    if kept := tokenizer.never_split:
+        settings["never_split"] = list(kept)
+        others = [piece for piece in kept if piece not in SPECIAL_TOKENS.values()]
+        special |= {"additional_special_tokens": others} if others else {}
     return {
         VOCAB_FILE: vocabulary_text(pieces),
         SETTINGS: json_text(settings | special),

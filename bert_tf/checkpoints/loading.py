@@ -289,8 +289,8 @@ def tokenizer_of(
         the vocabulary shows.
 
     Raises:
-      InputError: there is no vocabulary, it is not of the table's size, or the case is unknown or
-        not that of the model or of the vocabulary.
+      InputError: there is no vocabulary, it is not of the table's size or lacks a piece that the
+        model never splits, or the case is unknown or not that of the model or of the vocabulary.
     """
     if vocab_file is not None:
         pieces = read_vocabulary(vocab_file)
@@ -300,7 +300,7 @@ def tokenizer_of(
         raise _not_beside(weights, VOCAB_FILE, "vocabulary", "--vocab_file")
     config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
     lower = _case_of(weights, vocab_file, pieces, do_lower_case)
-    never_split = [piece for piece in weights.never_split if piece in set(pieces)]
+    never_split = weights.metadata.never_split or ()
     tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces, never_split=never_split)
     check_spare_rows(tokenizer, config)
     return tokenizer
@@ -389,6 +389,9 @@ def refuse_other_model(
     }
     for name in ("do_lower_case", "architecture", "labels", "task"):
         pairs[name] = (getattr(saved["metadata"], name), getattr(metadata, name))
+    if saved["metadata"].do_lower_case is not None:  # else nothing is known of the tokenizer
+        kept = (saved["metadata"].never_split, metadata.never_split)
+        pairs["never_split"] = tuple(frozenset(pieces or ()) for pieces in kept)
     other = [name for name, (old, new) in pairs.items() if None not in (old, new) and old != new]
     if other:
         raise InputError(

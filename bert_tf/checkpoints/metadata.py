@@ -38,6 +38,8 @@ class ModelMetadata:
     """
 
     do_lower_case: bool | None = None  # of the text before it is cut into word pieces
+    # Pieces that the tokenizer keeps whole wherever a text has them; None: as far as known, none.
+    never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True)
     architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
@@ -91,7 +93,6 @@ class Weights:
       pieces: the vocabulary in order, if there is one beside the weights.
       vocab_file: where that is, for messages.
       metadata: what else is known.
-      never_split: pieces that the tokenizer in a .keras file keeps whole; no other format has them.
       ignored: names in the file that are no weights, or are copies of others.
     """
 
@@ -103,7 +104,6 @@ class Weights:
     pieces: tuple[str, ...] | None = None
     vocab_file: str | None = None
     metadata: ModelMetadata = ModelMetadata()
-    never_split: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
     @property

@@ -90,16 +90,17 @@ def _belongings(
 ) -> dict[str, Any]:
     """Vocabulary and metadata: what a model carries itself, else what is found beside it."""
     found = {name: value for name, value in found.items() if value is not None}
+    beside = found.get("metadata", ModelMetadata())
     labels, tokenizer = getattr(model, "labels", None), getattr(model, "tokenizer", None)
     own = dict(getattr(model, "metadata", {}))
     own |= {"architecture": _ARCHITECTURES.get(model.name), "labels": labels and tuple(labels)}
     if tokenizer is not None:
         own["do_lower_case"] = tokenizer.do_lower_case
+        beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
         pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
-        found |= {"pieces": pieces, "vocab_file": path, "never_split": tokenizer.never_split}
+        found |= {"pieces": pieces, "vocab_file": path}
     own = {name: value for name, value in own.items() if value is not None}
-    beside = found.get("metadata", ModelMetadata())
     return {**found, "metadata": dataclasses.replace(beside, **own)}
 
 

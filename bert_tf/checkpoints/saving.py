@@ -8,7 +8,6 @@ import os
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import config_of
@@ -63,12 +62,6 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     if taken:
         raise InputError(
             f"{path}, which already exists", "a new folder", "choose another path, or remove it"
-        )
-    if weights.never_split:
-        logging.warning(
-            "%s: that %s are never split is not written; give them to the tokenizers that the "
-            "model is used with.",
-            *(path, ", ".join(weights.never_split)),
         )
     config = config_of(weights)
     if to_format == "tf1":

@@ -46,6 +46,12 @@ def define_flags() -> None:
         "pad_vocab_to", 1, "Rows of the word table: up to a multiple of this.", most=10**6
     )
     flags.DEFINE_list("extra_tokens", [], "Tokens to add after the last one, commas between.")
+    flags.DEFINE_list(
+        "never_split",
+        None,
+        "Pieces that the model's tokenizer keeps whole wherever a text has them, such as '<e1>', "
+        "commas between. Default: as its files say; --never_split= for none.",
+    )
     shared_flags.define_count(
         "max_position_embeddings",
         None,
@@ -149,10 +155,15 @@ def complete(source: Weights) -> Weights:
 
 
 def edited(source: Weights) -> Weights:
-    """The weights with the tables that the flags ask for."""
+    """The weights with the tables and the tokenizer that the flags ask for."""
     changed = source
+    if FLAGS.never_split is not None:
+        never_split = tuple(sorted({*FLAGS.never_split})) or None  # in whatever order given
+        metadata = dataclasses.replace(source.metadata, never_split=never_split)
+        changed = dataclasses.replace(changed, metadata=metadata)
     if FLAGS.extra_tokens:
         changed = editing.add_pieces(changed, FLAGS.extra_tokens, seed=FLAGS.seed)
+    editing.check_never_split(changed)
     changed = editing.pad_vocabulary(changed, FLAGS.pad_vocab_to)
     if FLAGS.max_position_embeddings:
         changed = editing.extend_positions(changed, FLAGS.max_position_embeddings)

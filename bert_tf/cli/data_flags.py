@@ -37,6 +37,12 @@ def define_vocabulary() -> None:
     flags.DEFINE_bool(
         "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
     )
+    flags.DEFINE_list(
+        "never_split",
+        [],
+        "Pieces of the vocabulary that are kept whole wherever a text has them, such as '<e1>', "
+        "commas between.",
+    )
     mark_required("vocab_file")
 
 

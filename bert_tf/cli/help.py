@@ -39,8 +39,8 @@ ESSENTIAL |= {
     "extract_features.py": ESSENTIAL["features"],
 }
 GROUPS = {
-    "Model": "init_checkpoint bert_config_file vocab_file do_lower_case version task head"
-    " num_classes masked_lm_only",
+    "Model": "init_checkpoint bert_config_file vocab_file do_lower_case never_split version task"
+    " head num_classes masked_lm_only",
     "Texts and labels": "input_format language train_file dev_file test_file text_a_column"
     " text_b_column label_column id_column has_header label_kind labels label_separator pairs"
     " num_choices document_context xnli_language tfds_name tfds_data_dir",

@@ -285,11 +285,15 @@ class DataDescription:
     num_shards: int = size()
     num_records: int = declared(low=0)
     num_bytes: int = declared(low=0)
+    never_split: tuple[str, ...] = declared((), distinct=True)  # pieces that were kept whole
     text_digest: str = ""  # with --num_shards, of the text and how it was read
 
     def to_json_string(self) -> str:
         """The text of the JSON file."""
-        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+        values = dataclasses.asdict(self)
+        if not self.never_split:
+            del values["never_split"]
+        return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 
 def description_path(path: str) -> str:

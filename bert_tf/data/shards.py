@@ -178,7 +178,8 @@ def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
 # Of data generation, beside records; a wide pattern such as data/* matches them too.
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 # What the files of one run must have in common.
-_IN_COMMON = ("do_lower_case", "vocab_sha256", "max_seq_length", "max_predictions_per_seq")
+_IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "max_seq_length",
+              "max_predictions_per_seq")  # fmt: skip
 
 
 def record_paths(patterns: str | Sequence[str]) -> list[str]:

@@ -43,7 +43,8 @@ _WEIGHTS_OF_HEAD = {
 }
 # Metadata that the model's own parts say, or that are of the weights before they are trained.
 _OF_OTHERS = (
-    *("labels", "architecture", "do_lower_case", "max_seq_length", "null_score_diff_threshold"),
+    *("labels", "architecture", "do_lower_case", "never_split", "max_seq_length"),
+    "null_score_diff_threshold",
     *("doc_stride", "document_context"),  # of commands that read texts otherwise
 )
 _ALIKE = ("classification", "multi_label", "regression")  # heads of the same weights

@@ -115,8 +115,9 @@ class InputSequences:
         return make_windows(tf.constant([question]), contexts, self._sequences, sizes), contexts
 
     def _of_words(self, row: Row) -> tuple[Features, Sequence[str]]:
-        words = words_of_texts(tf.constant([row["text"]]), self._flags).strings
         tokenizer, room = self._sequences.tokenizer, self._sequences.max_seq_length - 2
+        text = tf.constant([row["text"]])
+        words = words_of_texts(text, self._flags, tokenizer.splitter).strings
         unknown = tokenizer.vocab["[UNK]"]
         pieces = tokenizer.tokenize_ids(words).to_list()
         pieces = [(ids or [unknown])[:room] for ids in pieces]  # as tasks.features makes them

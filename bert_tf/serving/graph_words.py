@@ -5,7 +5,7 @@
 
 White space separates chunks. Each punctuation mark at the start or end of a chunk is a word, as in
 the published data of named entities; inside a chunk it is part of the word. An ideograph is always
-a word.
+a word, and so is a piece that the tokenizer never splits.
 
 The windows are those that `bert_tf.tasks.features.word_windows` makes in Python; see there for a
 drawing.
@@ -19,6 +19,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.tokenization import unicode_table as ut
+from bert_tf.tokenization.never_split import NeverSplit
 
 
 class TextWords(NamedTuple):
@@ -36,8 +37,40 @@ class TextWords(NamedTuple):
     counts: tf.Tensor
 
 
-def words_of_texts(texts: tf.Tensor, flags: "PointFlags") -> TextWords:
-    """The words of texts [B] of UTF-8; bytes that are not UTF-8 are skipped."""
+def words_of_texts(
+    texts: tf.Tensor, flags: "PointFlags", splitter: NeverSplit | None = None
+) -> TextWords:
+    """The words of texts [B] of UTF-8; bytes that are not UTF-8 are skipped.
+
+    Args:
+      texts: any.
+      flags: of characters.
+      splitter: of pieces that are never split: each is a word. None: there are none.
+    """
+    if splitter is None:
+        return _words_between(texts, flags)
+    parts = splitter.split(texts)
+    between = _words_between(parts.strings, flags)
+    counts = tf.cast(between.counts, tf.int64)
+    words = tf.RaggedTensor.from_row_lengths(between.strings, counts, validate=False)
+    shift = tf.gather(parts.starts, words.value_rowids())
+    start = tf.gather(parts.starts, parts.pieces.value_rowids())
+    end = start + tf.gather(parts.lengths, parts.pieces.value_rowids())
+
+    def joined(own: tf.Tensor, other: tf.Tensor) -> tf.RaggedTensor:  # a part has either
+        return tf.concat([parts.pieces.with_values(own), words.with_values(other)], axis=1)
+
+    strings = joined(parts.pieces.values, words.values)
+    before = tf.gather(strings.row_splits, parts.text_splits)
+    return TextWords(
+        strings=strings.values,
+        starts=joined(start, between.starts + shift).values,
+        ends=joined(end, between.ends + shift).values,
+        counts=tf.cast(before[1:] - before[:-1], tf.int32),
+    )
+
+
+def _words_between(texts: tf.Tensor, flags: "PointFlags") -> TextWords:
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
     text = tf.cast(points.value_rowids(), tf.int32)  # [C]
     found = flags.of(points.values)  # [C]

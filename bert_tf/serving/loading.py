@@ -197,7 +197,7 @@ def open_export(folder: str) -> ServedModel:
         expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
         remedy="export the model again; SavedModels of other programs cannot be used here",
     )
-    config = typed(model_card.ExportMetadata, metadata, source=path).config
+    described = typed(model_card.ExportMetadata, metadata, source=path)
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
         with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
             tf.saved_model.experimental.read_fingerprint(folder)
@@ -209,11 +209,12 @@ def open_export(folder: str) -> ServedModel:
     _check_description(path, metadata, inputs, answers)
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     num_pieces = len(read_vocabulary(vocab_file))
-    config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
+    described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
 
     @functools.cache
     def tokenizer() -> FullTokenizer:
-        return FullTokenizer(vocab_file, metadata["do_lower_case"])
+        lower, kept = described.do_lower_case, described.never_split
+        return FullTokenizer(vocab_file, lower, never_split=kept)
 
     return ServedModel(
         folder, metadata, model, function=signatures.__getitem__, tokenizer=tokenizer, keep=loaded

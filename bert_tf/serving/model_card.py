@@ -60,6 +60,7 @@ class ExportMetadata:
     answers: dict[str, dict[str, str]]
     options: ListedOptions
     do_lower_case: bool
+    never_split: tuple[str, ...] = ()  # pieces that the tokenizer keeps whole
     config: BertConfig
     source: str
     commands: tuple[str, ...]
@@ -105,7 +106,7 @@ def metadata_of(
       commands: that made the model, as far as they are known, as typed into a shell.
       converted: the result of `portable.write_portable`; None for a SavedModel.
     """
-    options = task.listed_options()
+    options, tokenizer = task.listed_options(), task.sequences.tokenizer
     if converted is None:
         signatures = task.signatures()
         converted = {
@@ -123,7 +124,8 @@ def metadata_of(
         "task": task.name,
         **converted,
         "options": options,
-        "do_lower_case": task.sequences.tokenizer.do_lower_case,
+        "do_lower_case": tokenizer.do_lower_case,
+        **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
         "config": task.sequences.config.to_dict(),
         "source": os.path.basename(source.rstrip("/")),
         "commands": [without_places(command) for command in commands],
@@ -265,7 +267,7 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
     common = _COMMON.format(
         options=_listed({name: _shown(v) for name, v in metadata["options"].items()}, "{}: {}"),
-        case="lower-cased" if metadata["do_lower_case"] else "cased",
+        case=_case(metadata),
         sizes=_listed({name: config[name] for name in sizes}, "{}: {}"),
         source=_code(metadata["source"]),
         metrics="\n".join(f"- {_code(f'{name}: {value}')}" for name, value in metrics.items())
@@ -275,6 +277,13 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
         versions=_listed(metadata["versions"], "{} {}"),
     )
     return f"# {metadata['task']}\n\n{body(metadata, title)}{common}"
+
+
+def _case(metadata: Mapping[str, Any]) -> str:
+    """How text is cut into pieces, in words."""
+    case = "lower-cased" if metadata["do_lower_case"] else "cased"
+    kept = ", ".join(map(_code, metadata.get("never_split", ())))
+    return case + (f"; never split, wherever a text has them: {kept}" if kept else "")
 
 
 def _saved_model_body(metadata: Mapping[str, Any], title: str) -> str:

@@ -48,7 +48,8 @@ class TokenLabelsTask(ServingTask):
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
-        words = graph_words.words_of_texts(texts["text"], self._flags)
+        splitter = self.sequences.tokenizer.splitter
+        words = graph_words.words_of_texts(texts["text"], self._flags, splitter)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)

@@ -9,8 +9,9 @@ should read as its context does.
     legacy                        "Steve Smith"     the original's: found again by its letters
 
 The offsets are always right. The original's way falls back to whole words where it cannot find the
-letters again: with a piece [UNK], with characters that the tokenizer drops or changes into several,
-and where an answer has a letter whose accent is a character of its own.
+letters again: with a piece [UNK] or one that is never split, with characters that the tokenizer
+drops or changes into several, and where an answer has a letter whose accent is a character of its
+own.
 """
 
 from collections.abc import Callable, Iterable, Sequence

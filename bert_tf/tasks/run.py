@@ -277,6 +277,7 @@ class Run:
         """The metadata of the run's model, for model_facts.json."""
         return ModelMetadata(
             do_lower_case=self.model.tokenizer.do_lower_case,
+            never_split=self.model.tokenizer.never_split or None,
             architecture=HEADS[self.task.head],
             labels=self.task.labels.names or None,
             task=self.task.head,

@@ -18,10 +18,11 @@ import tensorflow as tf
 MARK = b"\xff"  # occurs in no UTF-8
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """The parts of N texts, one after the other; in each text every second one is a piece."""
 
     strings: tf.Tensor  # [M] string: empty in the place of a piece
+    pieces: tf.RaggedTensor  # string [M, (0 or 1)]: the piece
     ids: tf.RaggedTensor  # int32 [M, (0 or 1)]: of the piece
     starts: tf.Tensor  # [M] int32: where the part begins in its text, in code points
     lengths: tf.Tensor  # [M] int32, in code points
@@ -40,12 +41,12 @@ class NeverSplit:
 
     def ids(self, tokenize: Callable, texts: tf.Tensor) -> tf.RaggedTensor:
         """Texts [N] -> ids [N, (pieces)], with `tokenize` for what is between the pieces."""
-        parts = self._split(texts)
+        parts = self.split(texts)
         return _of_texts(parts, tf.concat([parts.ids, tokenize(parts.strings)], axis=1))
 
     def spans(self, tokenize: Callable, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         """Texts [N] -> ids, starts, ends [N, (pieces)], as `ids`."""
-        parts = self._split(texts)
+        parts = self.split(texts)
         ids, *borders = tokenize(parts.strings)
         found = [tf.concat([parts.ids, ids], axis=1)]
         for own, border in zip((parts.starts, parts.starts + parts.lengths), borders, strict=True):
@@ -54,7 +55,8 @@ class NeverSplit:
             found.append(tf.concat([of_pieces, border.with_values(moved)], axis=1))
         return tuple(_of_texts(parts, values) for values in found)
 
-    def _split(self, texts: tf.Tensor) -> _Parts:
+    def split(self, texts: tf.Tensor) -> Parts:
+        """Texts [N] -> their parts."""
         # What is no UTF-8 is skipped in any case; here so that no text has the mark.
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         marked = tf.strings.regex_replace(texts, self._pattern, MARK + rb"\1" + MARK)
@@ -66,18 +68,20 @@ class NeverSplit:
         which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
         lengths = tf.strings.length(strings, "UTF8_CHAR")
         before = tf.cumsum(lengths, exclusive=True)
-        return _Parts(
+        ids = tf.RaggedTensor.from_row_lengths(
+            tf.gather(self._ids, which), tf.cast(is_piece, tf.int64), validate=False
+        )
+        return Parts(
             strings=tf.where(is_piece, "", strings),
-            ids=tf.RaggedTensor.from_row_lengths(
-                tf.gather(self._ids, which), tf.cast(is_piece, tf.int64), validate=False
-            ),
+            pieces=ids.with_values(pieces),
+            ids=ids,
             starts=before - tf.gather(before, tf.gather(parts.row_starts(), rows)),
             lengths=lengths,
             text_splits=parts.row_splits,
         )
 
 
-def _of_texts(parts: _Parts, values: tf.RaggedTensor) -> tf.RaggedTensor:
+def _of_texts(parts: Parts, values: tf.RaggedTensor) -> tf.RaggedTensor:
     """[M, (pieces)] to [N, (pieces)]."""
     splits = tf.gather(values.row_splits, parts.text_splits)
     return tf.RaggedTensor.from_row_splits(values.values, splits, validate=False)

@@ -54,6 +54,7 @@ class FullTokenizer:
       vocab_size: number of lines, so that every id is below it.
       do_lower_case: whether text is lower-cased and loses its accents.
       never_split: pieces that are found in a text before it is cut into words.
+      splitter: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
     """
 
@@ -94,9 +95,11 @@ class FullTokenizer:
             table = load_unicode_table(do_lower_case=do_lower_case)
             self._table = UnicodeTable(*map(tf.constant, table))
             ids, spans = self._ids_of_texts, self._spans_of_texts
+            self.splitter = None
             if self.never_split:
                 kept = NeverSplit({piece: self.vocab[piece] for piece in self.never_split})
                 ids, spans = functools.partial(kept.ids, ids), functools.partial(kept.spans, spans)
+                self.splitter = kept
         self._ids, self._ids_and_spans = _graph(ids), _graph(spans)
 
     def __call__(

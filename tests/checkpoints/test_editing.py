@@ -198,6 +198,18 @@ def test_extra_tokens_that_no_text_gives_are_said(tensors, caplog):
     assert [message.split("'")[1] for message in said] == ["covid-19", "New"]
 
 
+def test_extra_tokens_that_are_never_split(tensors, caplog):
+    metadata = ModelMetadata(do_lower_case=True, never_split=("<e1>", "New"))
+    weights = model_files.weights_of(tensors, metadata=metadata)
+    with pytest.raises(InputError, match=r"never_split '<e1>', 'New' for .* 41 pieces without"):
+        editing.check_never_split(weights)
+    longer = editing.add_pieces(weights, ["<e1>", "New", "e-2"])
+    editing.check_never_split(longer)
+    said = [record.getMessage() for record in caplog.records if record.name == "absl"]
+    assert [message.split("'")[1] for message in said] == ["e-2"]
+    assert "--never_split keeps it whole" in said[0]
+
+
 def test_extra_tokens_within_the_spare_rows(tensors):
     weights = model_files.weights_of(tensors, pieces=model_files.PIECES[:38])
     longer = editing.add_pieces(weights, ["new"])

@@ -5,7 +5,7 @@ import json
 import model_files
 import pytest
 
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.loading import open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -173,6 +173,7 @@ def test_added_tokens(tmp_path, tensors, name):
     assert opened("[CLS]", 2).pieces == model_files.PIECES
     with pytest.raises(InputError, match="the added token '<e1>'") as caught:
         opened("<e1>", 41)
+    assert "special" in caught.value.expected
     assert str(tmp_path / name) in caught.value.received
     with pytest.raises(InputError, match="the added token 'w3'"):  # also of the vocabulary
         opened("w3", 8)
@@ -183,15 +184,86 @@ def test_added_tokens(tmp_path, tensors, name):
 @pytest.mark.parametrize("name", [CONFIG_FILE, "special_tokens_map.json"])
 @pytest.mark.parametrize(
     "tokens",
-    [["<e1>"], [{"content": "<e1>", "lstrip": True}], {"entity": "<e1>"}, ["[CLS]", "<e1>"]],
+    [["w3"], [{"content": "w3", "lstrip": False}], {"entity": "w3"}, ["[CLS]", "w3", "w3"]],
 )
 def test_other_special_tokens(tmp_path, tensors, name, tokens):
+    """They are found anywhere, as they are: pieces that are never split."""
     for key in ("additional_special_tokens", "extra_special_tokens"):
         files = {"vocab.txt": VOCAB_TEXT, name: {key: tokens}}
-        with pytest.raises(InputError, match="the added token '<e1>'"):
-            open_weights(write(tmp_path, tensors, files=files))
+        weights = open_weights(write(tmp_path, tensors, files=files))
+        assert weights.metadata.never_split == ("w3",)
+        tokenizer = tokenizer_of(weights, weights.config, None, True)
+        assert tokenizer.tokenize("xw3 W3 [CLS]") == ["[UNK]", "w3", "w3", *["[UNK]"] * 3]
         files[name] = {key: ["[MASK]"]}
+        weights = open_weights(write(tmp_path, tensors, files=files))
+        assert weights.metadata.never_split is None
+
+
+ANYWHERE = {"special": True, "normalized": False, "lstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", CONFIG_FILE])
+def test_added_tokens_that_are_found_anywhere(tmp_path, tensors, name):
+    """Of the vocabulary or behind it, where transformers writes them."""
+    pieces = model_files.PIECES[:40]
+    files = {"vocab.txt": "".join(f"{piece}\n" for piece in pieces)}
+    both = {7: "w2", 40: "<e1>"}
+    if name == CONFIG_FILE:
+        tokens = {str(i): {"content": token} | ANYWHERE for i, token in both.items()}
+        files[name] = {"added_tokens_decoder": tokens}
+    else:
+        tokens = [{"id": i, "content": token} | ANYWHERE for i, token in both.items()]
+        files[name] = fast_tokenizer(pieces) | {"added_tokens": tokens}
+    files["added_tokens.json"] = {"<e1>": 40}
+    weights = open_weights(write(tmp_path, tensors, files=files))
+    assert weights.pieces == (*pieces, "<e1>")
+    assert weights.metadata.never_split == ("w2", "<e1>")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"normalized": True}, {"lstrip": True}, {"rstrip": True}, {"single_word": True},
+     {"special": False, "normalized": None}],
+)  # fmt: skip
+def test_added_tokens_that_are_found_otherwise(tmp_path, tensors, how):
+    values = {"content": "w3"} | ANYWHERE | how
+    special = {"additional_special_tokens": ["w3"]}
+    for settings in (
+        {"added_tokens_decoder": {"8": values}} | special,
+        {"additional_special_tokens": [values]},
+    ):
+        files = {"vocab.txt": VOCAB_TEXT, CONFIG_FILE: settings}
+        with pytest.raises(InputError, match="the added token 'w3'"):
+            open_weights(write(tmp_path, tensors, files=files))
+
+
+@pytest.mark.parametrize("token", ["", "\ud83d", 5, None])
+def test_added_tokens_that_are_no_text(tmp_path, tensors, token):
+    files = {"vocab.txt": VOCAB_TEXT, CONFIG_FILE: {"additional_special_tokens": [token]}}
+    with pytest.raises(InputError, match=r"added token|content") as caught:
         open_weights(write(tmp_path, tensors, files=files))
+    assert f"{tmp_path}/{CONFIG_FILE}" in caught.value.received
+
+
+def test_never_split_of_berts_own_tokens(tmp_path, tensors):
+    """Those are text like any other, as in the original, unless the list names them."""
+    files = {"vocab.txt": VOCAB_TEXT, CONFIG_FILE: {"never_split": ["[MASK]"]}}
+    weights = open_weights(write(tmp_path, tensors, files=files))
+    assert weights.metadata.never_split == ("[MASK]",)
+
+
+def test_never_split_that_is_written(tmp_path, tensors):
+    """For transformers as special tokens, which are all that it finds anywhere."""
+    metadata = ModelMetadata(do_lower_case=True, never_split=("[MASK]", "w3"))
+    weights = model_files.weights_of(tensors, metadata=metadata)
+    folder = tmp_path / "made"
+    again = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
+    assert again.metadata.never_split == ("[MASK]", "w3")
+    settings = json.loads((folder / CONFIG_FILE).read_text())
+    assert settings["never_split"] == ["[MASK]", "w3"]
+    for name in (CONFIG_FILE, "special_tokens_map.json"):
+        values = json.loads((folder / name).read_text())
+        assert values["additional_special_tokens"] == ["w3"]
 
 
 def test_a_special_token_behind_the_vocabulary(tmp_path, tensors):

@@ -6,7 +6,7 @@ import pytest
 import small
 
 from bert_tf import FullTokenizer
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.checkpoints.saving import save_weights
@@ -47,15 +47,28 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
     assert weights.config == small.CONFIG
 
 
-def test_pieces_that_are_never_split(tmp_path, caplog):
-    """A .keras file has them, other formats have not."""
+def test_pieces_that_are_never_split(tmp_path):
+    """Every format has them."""
     model = token_model()
     model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
     model.save(str(tmp_path / "model.keras"))
-    assert open_weights(f"{tmp_path}/model.keras").never_split == ("[MASK]", "w7")
-    caplog.set_level("WARNING")
-    assert open_weights(save_weights(f"{tmp_path}/a", model, to_format="tf1")).never_split == ()
-    assert r"that [MASK], w7 are never split" in caplog.text
+    paths = [f"{tmp_path}/model.keras"]
+    for name in ("tf1", "bert_tf", "hugging_face"):
+        paths.append(save_weights(f"{tmp_path}/{name}", model, to_format=name))
+    for path in paths:
+        weights = open_weights(path)
+        assert weights.metadata.never_split == ("[MASK]", "w7")
+        assert tokenizer_of(weights, weights.config).tokenize("xw7[MASK]") == [
+            *("[UNK]", "w7", "[MASK]")
+        ]
+
+
+def test_the_tokenizer_of_a_model_decides_what_is_never_split():
+    """Also where it keeps nothing, and facts beside it say otherwise."""
+    model, beside = token_model(), ModelMetadata(never_split=("w7",), do_lower_case=True)
+    assert weights_of(model, metadata=beside).metadata.never_split == ("w7",)
+    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES)
+    assert weights_of(model, metadata=beside).metadata.never_split is None
 
 
 def test_what_a_model_carries_comes_before_what_is_beside_it():

@@ -36,16 +36,16 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 OF_HANGS = ("hang_seconds", "end_when_hung")
-OF_WORDS = {"words_from_spaces", "one_draw_per_word"}
+OF_TEXT = {"words_from_spaces", "one_draw_per_word", "never_split"}
 ADDED = {  # since then, by today's script or verb
-    "create_pretraining_data.py": {"num_shards", *OF_WORDS},
-    "data": {"num_shards", *OF_WORDS},
-    "beam-data": OF_WORDS,
+    "create_pretraining_data.py": {"num_shards", *OF_TEXT},
+    "data": {"num_shards", *OF_TEXT},
+    "beam-data": OF_TEXT,
     "run_pretraining.py": {"stop_at_step", *OF_HANGS},
     "run_classifier.py": {"doc_stride", "document_context", *OF_HANGS},
     "run_squad.py": {"eval_steps", "early_stopping", *OF_HANGS},
     "plan": {"device", "price_per_hour"},
-    "convert": {"max_position_embeddings"},
+    "convert": {"max_position_embeddings", "never_split"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]
 # Of each kind of command, one that contradicts itself.

@@ -319,6 +319,9 @@ def test_what_several_files_were_made_with(tmp_path):
     walking.describe(pathlib.Path(paths[2]), vocabulary, do_lower_case=True)
     with pytest.raises(InputError, match=r"b with do_lower_case False, .*c with True"):
         common_description(paths)
+    walking.describe(pathlib.Path(paths[2]), vocabulary, never_split=["w3"])
+    with pytest.raises(InputError, match=r"b with never_split \(\), .*c with \('w3',\)"):
+        common_description(paths)
 
 
 @pytest.mark.parametrize(

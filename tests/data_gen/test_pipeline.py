@@ -339,6 +339,29 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
     assert report["settings"]["do_lower_case"] is True
 
 
+def test_pieces_that_are_never_split(tmp_path, vocab_file):
+    """In the records, and in their description; without any nothing is described."""
+    vocabulary, text = tmp_path / "vocab.txt", tmp_path / "text.txt"
+    vocabulary.write_text(pathlib.Path(vocab_file).read_text() + "<e1>\n</e1>\n")
+    text.write_text("A <e1>b</e1> c.\nIt is<e1>.\n\nd<e1>e.\nAn end.\n" * 9, encoding="utf-8")
+    words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1"]
+    with walking.in_process("create_pretraining_data.py") as main:
+        main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary)
+        main(
+            *words, f"--output_file={tmp_path}/b", vocab_file=vocabulary,
+            never_split="<e1>,</e1>,<e1>",
+        )  # fmt: skip
+        with pytest.raises(InputError, match="without <e2>"):
+            main(*words, f"--output_file={tmp_path}/c", vocab_file=vocabulary, never_split="<e2>")
+    described = [json.loads((tmp_path / f"info_{name}.json").read_text()) for name in "ab"]
+    assert "never_split" not in described[0]
+    assert described[1]["never_split"] == ["</e1>", "<e1>"]
+    ids = [*range(len(vocabulary.read_text().splitlines()))][-2:]
+    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+    found = [{*read(tmp_path / name, **sizes)["input_ids"].flat} for name in "ab"]
+    assert [found[0] & {*ids}, found[1] & {*ids}] == [set(), {*ids}]
+
+
 @pytest.mark.parametrize(
     ("name", "flag", "lower"),
     [
@@ -370,6 +393,7 @@ def command(job: Job, **more) -> list[str]:
         **more,
     }
     del flags["settings"], flags["block_characters"], flags["temp_dir"]
+    flags["never_split"] = ",".join(job.never_split)
     script = str(ROOT / "create_pretraining_data.py")
     return [sys.executable, script, *(f"--{n}={v}" for n, v in flags.items() if v is not None)]
 
@@ -789,6 +813,21 @@ def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file):
         (tmp_path / "out" / name).unlink()
     create(dataclasses.replace(job, num_workers=2))
     assert contents(tmp_path / "out") == whole
+
+
+def test_shards_with_pieces_that_are_never_split(tmp_path, vocab_file, monkeypatch):
+    """The same command goes on with them; another list is refused."""
+    job = shard_job(tmp_path / "x", vocab_file, never_split=("a", "t"))
+    create(job)
+    made = contents(tmp_path / "x")
+    (tmp_path / "x/x-00001-of-00003").unlink()
+    (tmp_path / "x/info_x-00001-of-00003.json").unlink()
+    create(job)
+    assert contents(tmp_path / "x") == made
+    monkeypatch.setattr(pipeline, "make_files", None)  # all is there: nothing is made
+    create(job)
+    with pytest.raises(InputError, match=r"with the never_split \('a', 't'\)"):
+        create(dataclasses.replace(job, never_split=("a",)))
 
 
 def test_a_run_that_was_killed_before_its_report(tmp_path, vocab_file, monkeypatch):

@@ -30,6 +30,7 @@ from bert_tf.training import best
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
 METADATA = ModelMetadata(
+    never_split=("w3", "[MASK]"),
     do_lower_case=True,
     architecture="BertForSequenceClassification",
     labels=("bad", "so so", "good: très"),

@@ -19,11 +19,26 @@ OPERATIONS = [
     pathlib.Path(tensorflow_text.__file__).parent / "python/ops/_fast_wordpiece_tokenizer.so"
 ]
 Call = tuple[str, str, dict[str, np.ndarray]]  # export, signature, inputs by name
+# What tensorflow_model_server has. TensorFlow's operations are all linked into it; listed are those
+# that are known to have kernels on CPUs of every kind. Of tensorflow-text it has the version 2.12,
+# without what came later, such as TFText>RoundRobinTrim.
+TEXT_OPERATIONS = {"FastWordpieceTokenizeWithOffsets"}
+SERVED_OPERATIONS = set(
+    (pathlib.Path(__file__).parents[1] / "serving/tf_serving_operations.txt").read_text().split()
+)
 
 
 def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
     content = (pathlib.Path(path) / "saved_model.pb").read_bytes()
     return saved_model_pb2.SavedModel.FromString(content)
+
+
+def operations_of(path: str) -> set[str]:
+    """Of the graph and every function in it."""
+    (meta_graph,) = read_saved_model(path).meta_graphs
+    graph = meta_graph.graph_def
+    functions = [node for function in graph.library.function for node in function.node_def]
+    return {node.op for node in [*graph.node, *functions]}
 
 
 def run_in_c(calls: Sequence[Call], folder: pathlib.Path) -> list[dict[str, np.ndarray] | str]:

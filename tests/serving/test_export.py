@@ -15,7 +15,7 @@ import tensorflow as tf
 from exported_answers import (
     weights_beside,
 )
-from saved_models import read_saved_model
+from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
 from served_models import KINDS, TOKENIZER
 
 from bert_tf import Predictor, cluster, files
@@ -28,25 +28,11 @@ from bert_tf.serving import loading
 from bert_tf.serving.export import export_checkpoint, export_run
 from bert_tf.serving.options import ServingOptions
 
-# What tensorflow_model_server has. TensorFlow's operations are all linked into it; listed are those
-# that are known to have kernels on CPUs of every kind. Of tensorflow-text it has the version 2.12,
-# without what came later, such as TFText>RoundRobinTrim.
-TEXT_OPERATIONS = {"FastWordpieceTokenizeWithOffsets"}
-OPERATIONS = set(pathlib.Path(__file__).with_name("tf_serving_operations.txt").read_text().split())
-
-
-def operations_of(path: str) -> set[str]:
-    """Of the graph and every function in it."""
-    (meta_graph,) = read_saved_model(path).meta_graphs
-    graph = meta_graph.graph_def
-    functions = [node for function in graph.library.function for node in function.node_def]
-    return {node.op for node in [*graph.node, *functions]}
-
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_operation_is_one_that_tf_serving_has(exports, kind):
     operations = operations_of(exports[kind])
-    assert not operations - OPERATIONS - TEXT_OPERATIONS
+    assert not operations - SERVED_OPERATIONS - TEXT_OPERATIONS
     assert operations >= {"FastWordpieceTokenizeWithOffsets", "MatMul"}
 
 
@@ -54,7 +40,7 @@ def test_operations_of_this_list_are_tensorflows_own():
     registered = tf.raw_ops.__dict__
     control_flow = {"If", "While", "StatelessIf", "StatelessWhile", "Const"}
     calls = {"PartitionedCall", "StatefulPartitionedCall"}
-    assert not [name for name in OPERATIONS - control_flow - calls if name not in registered]
+    assert not [name for name in SERVED_OPERATIONS - control_flow - calls if name not in registered]
 
 
 def test_warm_up_requests_can_be_answered(results):

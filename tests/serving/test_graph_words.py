@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bert_tf.serving.graph_words import PointFlags, word_windows, words_of_texts
 from bert_tf.tasks.features import word_windows as windows_in_python
+from bert_tf.tokenization.never_split import NeverSplit
 
 FLAGS = PointFlags()
 ROOM = 7
@@ -46,6 +47,44 @@ def test_words(text, words):
     (found,) = found_in([text])
     assert [word for word, *_ in found] == (words.split("|") if words else [])
     assert all(text[start:end] == word for word, start, end in found)
+
+
+KEPT = NeverSplit({"<e1>": 7, "[x y]": 9})
+
+
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+def words_and_kept_pieces(texts):
+    return words_of_texts(texts, FLAGS, KEPT)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("(<e1>Ruprecht<e1>, é) <e1", ["(", "<e1>", "Ruprecht", "<e1>", ",", "é", ")", "<", "e1"]),
+        ("a[x y]b [x y].", ["a", "[x y]", "b", "[x y]", "."]),
+        ("<e1><e1>", ["<e1>", "<e1>"]),
+        ("é 東 <E1>", ["é", "東", "<", "E1", ">"]),
+        ("", []),
+    ],
+)
+def test_pieces_that_are_never_split_are_words(text, words):
+    texts = [b"\xff <e1>", text.encode(), b"", b"it <e1>"]
+    found = words_and_kept_pieces(tf.constant(texts))
+    assert found.counts.numpy().tolist() == [1, len(words), 0, 2]
+    strings = [string.decode() for string in found.strings.numpy()]
+    assert strings == ["<e1>", *words, "it", "<e1>"]
+    starts, ends = found.starts.numpy().tolist(), found.ends.numpy().tolist()
+    assert [text[i:j] for i, j in zip(starts[1:-2], ends[1:-2], strict=True)] == words
+    assert (starts[-1], ends[-1]) == (3, 7)
+
+
+@settings(max_examples=60)
+@given(st.lists(small_squad.texts, max_size=5))
+def test_words_of_texts_without_them_are_as_before(texts):
+    strings = tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+    for one, other in zip(words_of(strings), words_and_kept_pieces(strings), strict=True):
+        assert one.dtype == other.dtype
+        assert one.numpy().tolist() == other.numpy().tolist()
 
 
 clean = small_squad.texts.map(lambda text: text.encode("utf-8", "replace").decode())

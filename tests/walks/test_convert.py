@@ -14,7 +14,7 @@ import pytest
 import walking
 from walking import TINY, contents, read_tensors, write_config, write_vocabulary
 
-from bert_tf import BertConfig, bert_encoder, load, load_checkpoint
+from bert_tf import BertConfig, Predictor, bert_encoder, load, load_checkpoint
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
@@ -91,6 +91,30 @@ def test_verbs(model, tmp_path, convert, capsys):
     assert longer.pieces[-2:] == ("[A]", "zz")
     assert longer.config.vocab_size == 128
     assert longer.names == open_weights(str(model)).names
+
+
+@pytest.mark.parametrize("to_format", ["tf1", "bert_tf", "hugging_face"])
+def test_tokens_that_are_never_split(model, tmp_path, convert, to_format):
+    """The folder alone is enough for every way that a model's tokenizer is made."""
+    flags = {"extra_tokens": "<e1>,</e1>", "never_split": "<e1>,</e1>", "to_format": to_format}
+    convert(**{"from": str(model), "to": str(tmp_path / "kept")}, **flags)
+    text, pieces = "w1<e1>w2</e1>", ["w1", "<e1>", "w2", "</e1>"]
+    assert load(tmp_path / "kept")[1].tokenize(text) == pieces
+    assert Predictor(tmp_path / "kept").model.tokenizer.tokenize(text) == pieces
+    convert(**{"from": str(tmp_path / "kept"), "to": str(tmp_path / "same")})  # the other format
+    again = open_weights(str(tmp_path / "same"))
+    assert tokenizer_of(again, again.config).tokenize(text) == pieces
+    convert(**{"from": str(tmp_path / "kept"), "to": str(tmp_path / "cut")}, never_split="")
+    loaded = load(tmp_path / "cut")[1]
+    assert loaded.never_split == ()
+    assert loaded.tokenize(text) != pieces
+
+
+def test_never_split_without_the_piece(model, tmp_path, convert):
+    with pytest.raises(InputError, match="never_split '<e1>' for") as caught:
+        convert(**{"from": str(model), "to": str(tmp_path / "x")}, never_split="w3,<e1>")
+    assert "--extra_tokens" in caught.value.remedy
+    assert not list(tmp_path.iterdir())
 
 
 POSITIONS = "bert/embeddings/position_embeddings"

@@ -26,7 +26,7 @@ from walking import (
     write_vocabulary,
 )
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, bert_encoder, load
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.training.logging import read_curves
@@ -543,6 +543,21 @@ def test_a_trained_head_is_trained_on(inputs, trained, classify, tmp_path, caplo
     else:
         assert (found, distance < 1e-6) == (["first", "second"], False)
         assert "is for the labels ham, spam: a new head is initialised" in caplog.text
+
+
+def test_pieces_that_are_never_split_go_with_the_model(inputs, classify, tmp_path):
+    """From the first model to that of the run; a run of another list is not resumed."""
+    shutil.copytree(inputs, tmp_path / "model")
+    facts = tmp_path / "model/model_facts.json"
+    facts.write_text(json.dumps({"never_split": ["w3"], "do_lower_case": True}))
+    given = flags(tmp_path / "model", tmp_path / "run", do_train=True, num_train_epochs=1)
+    classify(**given)
+    model, tokenizer = load(tmp_path / "run")
+    assert tokenizer.tokenize("xw3") == ["[UNK]", "w3"]
+    assert model.tokenizer.never_split == ("w3",)
+    facts.unlink()
+    with pytest.raises(InputError, match="another never_split"):
+        classify(**given | {"num_train_epochs": 2})
 
 
 def test_a_label_that_dev_never_has_is_said(inputs, classify, tmp_path, caplog):

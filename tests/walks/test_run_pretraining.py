@@ -291,6 +291,36 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path, caplog):
         tokenizer_of(weights, weights.config, str(vocabulary), True)
 
 
+def test_pieces_that_the_data_keep_whole_go_with_the_model(tmp_path):
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    flags = {
+        "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
+        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
+        "vocab_file": vocabulary,
+        "do_train": True,
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
+        "train_batch_size": 3,
+        "xla": False,
+        "strategy": "one",
+        **SIZES,
+    }
+    describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3"])
+    with in_process("run_pretraining.py") as main:
+        main(**flags, output_dir=tmp_path / "run")
+        found = bert_tf.open_weights(tmp_path / "run")
+        assert found.metadata.never_split == ("w3",)
+        assert tokenizer_of(found, found.config).tokenize("xw3") == ["[UNK]", "w3"]
+        describe(tmp_path / "t.tfrecord", vocabulary)
+        with pytest.raises(InputError, match="without --never_split"):
+            main(**flags | {"num_train_steps": 2}, output_dir=tmp_path / "run")
+        with pytest.raises(InputError, match="without --never_split"):
+            main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
+        describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3", "w4"])
+        main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
+        assert bert_tf.open_weights(tmp_path / "new").metadata.never_split == ("w3", "w4")
+
+
 def test_data_of_which_the_case_is_unknown(tmp_path, caplog):
     """The original's records say nothing: its own command goes on, and records nothing."""
     flags = {

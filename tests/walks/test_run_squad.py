@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -168,6 +169,25 @@ def squad():
         yield main
 
 
+def test_pieces_that_are_never_split_go_with_the_model(inputs, squad, tmp_path):
+    """Answers beside them are found, also in the original's way, which has whole words then."""
+    shutil.copytree(inputs, tmp_path / "model")
+    facts = {"never_split": ["w3"], "do_lower_case": True}
+    (tmp_path / "model/model_facts.json").write_text(json.dumps(facts))
+    content = (inputs / "dev.json").read_text()
+    given = {
+        **SMALL, "train_file": inputs / "dev.json", "predict_file": inputs / "dev.json",
+        "init_checkpoint": tmp_path / "model", "output_dir": tmp_path / "out", "do_predict": True,
+        "version_2_with_negative": True,
+    }  # fmt: skip
+    squad("--noxla", **given, do_train=True, train_batch_size=4, num_train_epochs=1)
+    squad("--noxla", **given, legacy_alignment=True)
+    found = json.loads((tmp_path / "out/predictions.json").read_text())
+    assert all(answer in content for answer in found.values())
+    written = json.loads((tmp_path / "out/model_facts.json").read_text())
+    assert written["never_split"] == ["w3"]
+
+
 def test_version_1_1(inputs, squad, tmp_path):
     """Every question is answered, with as many words as are allowed, and scored by its script."""
     content = json.loads((inputs / "dev.json").read_text())
@@ -184,6 +204,7 @@ def test_version_1_1(inputs, squad, tmp_path):
         init_checkpoint=inputs, output_dir=out, do_train=True, do_predict=True, do_eval=True,
         train_batch_size=4, num_train_epochs=1, n_best_size=12, max_answer_length=3, report=True,
     )  # fmt: skip
+    assert "never_split" not in json.loads((out / "model_facts.json").read_text())
     assert not (out / "null_odds.json").exists()
     nbest = json.loads((out / "nbest_predictions.json").read_text())
     assert max(len(entries) for entries in nbest.values()) == 12
