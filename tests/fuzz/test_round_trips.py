@@ -17,6 +17,7 @@ from bert_tf.squad import data, files
 from bert_tf.tasks import sweep
 from bert_tf.tasks.examples import WordColumns
 from bert_tf.tasks.labels import Labels
+from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import best
 
 TEXT = st.text(max_size=12)
@@ -41,6 +42,7 @@ def written(factory, name: str, text: str) -> str:
 METADATA = st.builds(
     ModelMetadata,
     do_lower_case=optional(st.booleans()),
+    never_split=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
     architecture=optional(st.sampled_from(sorted(set(HEADS.values())))),
     labels=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
     null_score_diff_threshold=optional(NUMBER),
@@ -58,15 +60,19 @@ def test_metadata(tmp_path_factory, values):
 
 
 @FEW
-@given(PIECES, st.booleans())
-def test_vocabulary_and_tokenizer(tmp_path_factory, pieces, lower):
+@given(PIECES, st.booleans(), st.integers(0, 3))
+def test_vocabulary_and_tokenizer(tmp_path_factory, pieces, lower, num_kept):
     folder = tmp_path_factory.mktemp("tokenizer")
-    texts = hugging_face_tokenizer.write_tokenizer(pieces, lower, 13)
+    pieces = list(dict.fromkeys(["[UNK]", *pieces]))
+    kept = tuple(filter(None, pieces[-num_kept:])) if num_kept else ()
+    tokenizer = FullTokenizer("v", lower, pieces=pieces, never_split=kept)
+    texts = hugging_face_tokenizer.write_tokenizer(tokenizer, 13)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     assert texts[metadata.VOCAB_FILE] == metadata.vocabulary_text(pieces)
     read = hugging_face_tokenizer.read_tokenizer(str(folder))
     assert (list(read.pieces), read.do_lower_case) == (pieces, lower)
+    assert read.never_split == kept
     assert read.vocab_file == str(folder / metadata.VOCAB_FILE)
 
 
@@ -146,6 +152,7 @@ def test_settings_of_a_run(tmp_path_factory, values):
 @given(st.builds(DataDescription, **{
     field.name: {
         int: st.integers(1, 10**9), float: st.floats(0, 1), bool: st.booleans(), str: FILLED,
+        tuple[str, ...]: st.lists(FILLED, max_size=3, unique=True).map(tuple),
     }[field.type]
     for field in dataclasses.fields(DataDescription)
 }))  # fmt: skip
