@@ -6,8 +6,9 @@
 
 The tokenizer cuts each Chinese character and each punctuation mark off as a token. Here characters
 without white space between them are one word again, with the letters and digits beside them. A
-punctuation mark remains a word, and another begins behind it: "don't" is three words, as it is
-without --words_from_spaces. So this changes nothing in text without Chinese characters.
+punctuation mark, or a piece that is never split, remains a word, and another begins behind it:
+"don't" is three words, as it is without --words_from_spaces. So this changes nothing in text
+without Chinese characters.
 """
 
 import functools
@@ -46,7 +47,12 @@ def iter_marked_batches(
             ends,
             do_lower_case=tokenizer.do_lower_case,
         )
-        yield ids.values.numpy() | continues * np.int32(CONTINUES_WORD), ends
+        values = ids.values.numpy()
+        if tokenizer.never_split:
+            kept = np.isin(values, [tokenizer.vocab[piece] for piece in tokenizer.never_split])
+            continues[1:] &= ~kept[:-1]
+            continues &= ~kept
+        yield values | continues * np.int32(CONTINUES_WORD), ends
 
 
 def continue_words(

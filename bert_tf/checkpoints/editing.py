@@ -252,6 +252,12 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
         "sequences before use.",
         *(weights.path, old_rows, positions - 1),
     )
+    if (length := weights.metadata.max_seq_length) and length < positions:
+        logging.warning(
+            "%s was trained with %d tokens at most: texts are cut there as before, unless "
+            "--max_seq_length says otherwise.",
+            *(weights.path, length),
+        )
 
     def grows(name: str) -> bool:
         return name.startswith(POSITION_TABLE)

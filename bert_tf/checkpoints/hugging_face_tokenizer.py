@@ -225,7 +225,7 @@ def _content(token: Any) -> Any:
 def _never_split(added: Iterable[tuple[str, AddedToken]], bare_file: str) -> tuple[str, ...]:
     """The added tokens beside BERT's own, each once.
 
-    BERT's own are text like any other here, as in the original.
+    BERT's own are text like any other here, as in the original, unless `never_split` lists them.
 
     Args:
       added: tokens, each with its file.

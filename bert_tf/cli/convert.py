@@ -24,7 +24,7 @@ from bert_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
-FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pt)/*$")
+FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pth?|json)/*$")
 VERBS = ("convert", "inspect", "strip", "average")
 
 

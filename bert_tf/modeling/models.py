@@ -76,7 +76,7 @@ class BertModel(keras.Model):
         return super().__call__(complete_inputs(inputs, self.input), *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` makes the model of, weights aside."""
+        """What `from_config` makes the model of, weights and tokenizer aside."""
         own = {"labels": self.labels and list(self.labels), "metadata": dict(self.metadata)}
         return super().get_config() | own
 
@@ -85,9 +85,11 @@ class BertModel(keras.Model):
         """The model of what `get_config` gave."""
         config = dict(config)
         labels, metadata = config.pop("labels", None), config.pop("metadata", None)
+        tokenizer = config.pop("tokenizer", None)  # in files that have no assets
         model = super().from_config(config, custom_objects)
         model.metadata = metadata or {}
         model.labels = labels and tuple(labels)
+        model.tokenizer = tokenizer and _tokenizer(tokenizer)
         return model
 
     def save_assets(self, folder: str) -> None:
@@ -99,10 +101,14 @@ class BertModel(keras.Model):
     def load_assets(self, folder: str) -> None:
         """Reads what `save_assets` wrote."""
         path = os.path.join(folder or "", TOKENIZER_FILE)
-        if folder and os.path.exists(path):  # imported here: the model itself needs no TensorFlow
-            wordpiece = importlib.import_module("bert_tf.tokenization.wordpiece")
+        if folder and os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                self.tokenizer = wordpiece.FullTokenizer(**json.load(file))
+                self.tokenizer = _tokenizer(json.load(file))
+
+
+def _tokenizer(values: Mapping[str, Any]) -> "FullTokenizer":
+    # Imported here: the models themselves need no TensorFlow.
+    return importlib.import_module("bert_tf.tokenization.wordpiece").FullTokenizer(**values)
 
 
 def complete_inputs(inputs: Any, expected: Mapping[str, Any]) -> Any:

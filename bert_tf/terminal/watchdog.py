@@ -134,6 +134,10 @@ class Watchdog:
                     self._report(watch.what, now - watch.since)
 
     def _report(self, what: str, seconds: float) -> None:
+        if self._ends:  # also where the log itself is what hangs
+            end = threading.Timer(LONGEST_PAUSE, os._exit, [1])
+            end.daemon = True
+            end.start()
         logging.warning(
             "No progress for %s: %s, since %s, in %s (process %d on %s).\n%s\n%s\n"
             "Where its threads are (the main one comes last):",

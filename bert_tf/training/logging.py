@@ -96,8 +96,8 @@ class Pace:
     @contextlib.contextmanager
     def call(self, step: int, stop: int, *, whole: bool) -> Iterator[int]:
         """Gives the number of steps to make in this context, up to `stop`; all if `whole`."""
-        most = stop - step
-        start, number = time.monotonic(), most if whole else min(self._num_steps, most)
+        most, start = stop - step, time.monotonic()
+        number = most if whole and not self._is_new else min(self._num_steps, most)
         what, usual = f"train, steps {step + 1} to {step + number}", number * self._seconds_per_step
         with (
             announced("compile: train", when=self._is_new),

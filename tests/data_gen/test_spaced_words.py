@@ -72,6 +72,12 @@ def test_what_belongs_to_a_word(tokenizers, text, expected):
     assert marked_words(tokenizers[True], text) == expected
 
 
+def test_a_piece_that_is_never_split_is_a_word():
+    tokenizer = FullTokenizer("vocab.txt", True, pieces=PIECES, never_split=["don", "gp"])
+    found = marked_words(tokenizer, "使don用 adone gpdon e使don")
+    assert found == ["使", "don", "用", "a", "don", "e", "gp", "don", "e 使", "don"]
+
+
 def test_without_lower_casing_accents_are_characters(tokenizers):
     assert marked_words(tokenizers[False], "e\u0301a使") == ["[UNK] 使"]
     assert marked_words(tokenizers[False], "!\u0301a") == ["!", "[UNK]"]

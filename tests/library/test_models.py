@@ -213,6 +213,14 @@ def test_without_the_import_the_message_is_short(folders, tmp_path):
     assert model.tokenizer.vocab_file not in message
 
 
+def test_a_keras_file_that_has_the_vocabulary_in_its_configuration(folders, tmp_path):
+    """As such files began."""
+    model = bert_tf.classifier(folders["classifier"], labels=LABELS)
+    config = model.get_config() | {"tokenizer": model.tokenizer.get_config()}
+    again = type(model).from_config(config)
+    assert again.tokenizer.get_config() == model.tokenizer.get_config()
+
+
 def test_clone_export_and_parts(folders, tmp_path):
     model = bert_tf.classifier(folders["classifier"], labels=LABELS)
     batch = model.tokenizer(TEXTS)

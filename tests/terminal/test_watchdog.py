@@ -168,11 +168,27 @@ def test_a_process_that_is_to_end_when_it_hangs():
     assert errors.rstrip().endswith("ERROR: This process ends, as --end_when_hung asks.")
 
 
+def test_it_also_ends_when_its_log_is_what_hangs():
+    """A full pipe that nobody reads: the main thread waits in its log, and so would the report."""
+    program = (
+        "from absl import logging\n"
+        "from bert_tf.terminal import messages, watchdog\n"
+        "messages.format_log_lines()\n"
+        "watchdog.LONGEST_PAUSE = 0.5\n"
+        "watchdog.WATCHDOG.set_limit(0.2, ends=True)\n"
+        "with watchdog.WATCHDOG.watched('train'):\n"
+        "    while True:\n"
+        "        logging.error('x' * 5000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as process:
+        assert process.wait(timeout=60) == 1
+
+
 def test_the_time_in_which_the_process_is_stopped_does_not_count():
-    process = start("2", "ends", "3.6")
+    process = start("4", "ends", "8")
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGSTOP)
-    time.sleep(3)
+    time.sleep(5)  # afterwards it waits for less than 4 seconds
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
