@@ -224,8 +224,7 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
         made = f"The data were made with do_lower_case {metadata.do_lower_case}"
         logging.warning("%s, but with %s: make them again if that is wrong.", made, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-    if FLAGS.export_dir:
-        loading.check_spare_rows(tokenizer, config)
+    loading.check_spare_rows(tokenizer, config)
     return tokenizer
 
 

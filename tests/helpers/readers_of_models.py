@@ -76,7 +76,7 @@ def model_facts(folder: pathlib.Path) -> Reader:
 
 def _as_declared(text: str) -> dict:
     values = json.loads(text)
-    return values | ({"labels": tuple(values["labels"])} if "labels" in values else {})
+    return {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
 
 
 def vocabulary(folder: pathlib.Path) -> Reader:

@@ -100,6 +100,7 @@ def data_description(folder: pathlib.Path) -> Reader:
         "do_whole_word_mask": False,
         "words_from_spaces": False,
         "one_draw_per_word": False,
+        "never_split": ("<e1>",),
         "dupe_factor": 2,
         "random_seed": 12345,
         "shard": 1,
