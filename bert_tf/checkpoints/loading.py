@@ -319,8 +319,7 @@ def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
         raise InputError(
             f"{tokenizer.vocab_file} with {num_pieces} word pieces",
             f"{rows}, the rows of the model's table, or a few less",
-            "give the vocabulary that belongs to the model; for a new model write "
-            f"vocab_size {num_pieces} into its bert_config.json",
+            f"give the model's vocabulary; to a new model give vocab_size {num_pieces}",
         )
     if rows > num_pieces:
         logging.warning(

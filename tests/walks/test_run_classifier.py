@@ -551,6 +551,7 @@ def test_pieces_that_are_never_split_go_with_the_model(inputs, classify, tmp_pat
     facts = tmp_path / "model/model_facts.json"
     facts.write_text(json.dumps({"never_split": ["w3"], "do_lower_case": True}))
     given = flags(tmp_path / "model", tmp_path / "run", do_train=True, num_train_epochs=1)
+    given["strategy"] = "one"
     classify(**given)
     model, tokenizer = load(tmp_path / "run")
     assert tokenizer.tokenize("xw3") == ["[UNK]", "w3"]

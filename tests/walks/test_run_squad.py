@@ -178,7 +178,7 @@ def test_pieces_that_are_never_split_go_with_the_model(inputs, squad, tmp_path):
     given = {
         **SMALL, "train_file": inputs / "dev.json", "predict_file": inputs / "dev.json",
         "init_checkpoint": tmp_path / "model", "output_dir": tmp_path / "out", "do_predict": True,
-        "version_2_with_negative": True,
+        "version_2_with_negative": True, "strategy": "one",
     }  # fmt: skip
     squad("--noxla", **given, do_train=True, train_batch_size=4, num_train_epochs=1)
     squad("--noxla", **given, legacy_alignment=True)
