@@ -185,10 +185,10 @@ def test_it_also_ends_when_its_log_is_what_hangs():
 
 
 def test_the_time_in_which_the_process_is_stopped_does_not_count():
-    process = start("4", "ends", "8")
+    process = start("6", "ends", "10")
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGSTOP)
-    time.sleep(5)  # afterwards it waits for less than 4 seconds
+    time.sleep(7)  # afterwards it waits for 3 seconds more
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
