@@ -185,10 +185,10 @@ def test_it_also_ends_when_its_log_is_what_hangs():
 
 
 def test_the_time_in_which_the_process_is_stopped_does_not_count():
-    process = start("6", "ends", "10")
+    process = start("4", "ends", "9")
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGSTOP)
-    time.sleep(7)  # afterwards it waits for 3 seconds more
+    time.sleep(6.5)  # more than limit and pause; afterwards it waits for 2.5 seconds more
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
