@@ -32,23 +32,20 @@ again:
 demo: .venv/ready
 	$(BIN)/bert-tf demo --output_dir=demo
 
-# Processes of a test run: one more than there are cores, as some tests wait; four at most.
-WORKERS = $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
-
 # In as many processes as there are cores, file by file, the longest files first.
 test: .venv/ready
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # The same under TensorFlow 2.20, the last with a build for TPUs.
 test-2.20: .venv-2.20/ready
-	.venv-2.20/bin/python -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
+	.venv-2.20/bin/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # What needs no XLA under that build itself, without a TPU: on CPUs it has none.
 NEED_NO_XLA := $(addprefix tests/,checkpoints data data_gen modeling planning serving squad tasks \
 	tokenization training test_config.py test_errors.py test_files.py test_imports.py)
 test-tpu: .venv-tpu/ready
-	TPU_LIBRARY_PATH=/nonexistent .venv-tpu/bin/python -m pytest -n $(WORKERS) \
+	TPU_LIBRARY_PATH=/nonexistent .venv-tpu/bin/python -m pytest -n auto --maxprocesses=4 \
 		--dist=loadfile --no-loadscope-reorder $(NEED_NO_XLA)
 
 lint: .venv/ready
