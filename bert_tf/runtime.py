@@ -152,7 +152,8 @@ def _text_error(reason: str) -> InputError:
     return InputError(
         f"{listed} with tensorflow-text {text or '(not installed)'}, which cannot be imported "
         f"({reason})",
-        "tensorflow-text of the same version: 2.21.1 with TensorFlow 2.21, 2.20.1 with 2.20",
+        "tensorflow-text of the same version: "
+        + ", ".join(f"{text} with TensorFlow {minor}" for minor, text in FITTING_TEXT.items()),
         f"pip install {again}{alone}tensorflow-text=={fitting}"
         if fitting
         else "pip install 'tensorflow==2.21.*' tensorflow-text==2.21.1",

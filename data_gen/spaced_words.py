@@ -16,22 +16,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.tokenization.unicode_table import BREAK_BEFORE, load_unicode_table
+from bert_tf.tokenization.unicode_table import (
+    BREAK_AFTER,
+    BREAK_BEFORE,
+    is_ideograph,
+    load_unicode_table,
+)
 from bert_tf.tokenization.wordpiece import FullTokenizer, batches, utf8
 
 CONTINUES_WORD = 1 << 30  # set in a token that continues the word before it; ids are below 2^24
 ID_BITS = CONTINUES_WORD - 1
-# First and last of the Chinese characters, as the original's BasicTokenizer has them.
-CHINESE = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
-)
 
 
 def iter_marked_batches(
@@ -82,7 +76,6 @@ def continue_words(
 def _separates(do_lower_case: bool) -> np.ndarray:
     """Whether a code point is white space or a punctuation mark: bool [code points]."""
     table = load_unicode_table(do_lower_case=do_lower_case)
-    separates = table.flags[table.rows[table.pages].ravel()] & BREAK_BEFORE != 0
-    for first, last in CHINESE:
-        separates[first : last + 1] = False
-    return separates
+    flags = table.flags[table.rows[table.pages].ravel()]
+    is_word = (flags & BREAK_BEFORE != 0) & (flags & BREAK_AFTER != 0)
+    return (flags & BREAK_BEFORE != 0) & ~(is_word & is_ideograph(np.arange(len(flags))))

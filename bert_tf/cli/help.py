@@ -126,13 +126,11 @@ def grouped(names: list[str]) -> dict[str, list[str]]:
 
 def entry(flag: flags.Flag, width: int) -> list[str]:
     """The lines of a flag: its name and default, and what it does; a long list below them."""
-    default = flag.default
+    default = None if re.search("Default:|If not given:", flag.help) else flag.default
     if flag.boolean:
-        is_on = bool(default) and "not given" not in flag.help  # there it depends
-        name, text = f"--[no]{flag.name}", flag.help + " (default: yes)" * is_on
+        name, text = f"--[no]{flag.name}", flag.help + " (default: yes)" * bool(default)
     else:
         shown = ",".join(default) if isinstance(default, list) else default
-        shown = None if "Default:" in flag.help else shown
         name, text = f"--{flag.name}={'' if shown is None else shown}", flag.help
     first, *listed = re.sub("^<(.*?)>:", _spaced, text).splitlines()
     lines = textwrap.wrap(first, width - NAME_WIDTH - 4)

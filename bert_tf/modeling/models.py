@@ -100,8 +100,7 @@ class BertModel(keras.Model):
 
     def load_assets(self, folder: str) -> None:
         """Reads what `save_assets` wrote."""
-        path = os.path.join(folder or "", TOKENIZER_FILE)
-        if folder and os.path.exists(path):
+        if folder and os.path.exists(path := os.path.join(folder, TOKENIZER_FILE)):
             with open(path, encoding="utf-8") as file:
                 self.tokenizer = _tokenizer(json.load(file))
 

@@ -79,7 +79,7 @@ def _words_between(texts: tf.Tensor, flags: "PointFlags") -> TextWords:
     chunk = tf.cumsum(tf.cast(is_space, tf.int32)) + text  # grows at spaces and with the text
     seen = tf.where(~is_space & (found & ut.DROPPED == 0))[:, 0]  # [V]
     chunk, solo = tf.gather(chunk, seen), tf.gather(is_solo, seen)
-    begins = _begins(chunk, solo, solo & _is_ideograph(tf.gather(points.values, seen)))  # [V]
+    begins = _begins(chunk, solo, solo & ut.is_ideograph(tf.gather(points.values, seen)))  # [V]
     first = tf.where(begins)[:, 0]  # [W], in V
     last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
     start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
@@ -107,12 +107,6 @@ def _begins(chunk: tf.Tensor, solo: tf.Tensor, ideograph: tf.Tensor) -> tf.Tenso
     behind = tf.gather(tf.math.segment_sum(core, rank), rank) - before - core
     alone = ideograph | (core == 0) & ((before == 0) | (behind == 0))
     return is_first | alone | tf.concat([~always, alone[:-1]], 0)
-
-
-def _is_ideograph(point: tf.Tensor) -> tf.Tensor:
-    """Whether a character that is a word alone is an ideograph, and not punctuation."""
-    blocks = (point >= 0x3400) & (point < 0xA000) | (point >= 0xF900) & (point < 0xFB00)
-    return blocks | (point >= 0x20000)
 
 
 class PointFlags:

@@ -54,6 +54,11 @@ def command(verb: str, *words: str, **flags: object) -> str:
     return " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
 
 
+def rounded(number: float) -> str:
+    """With one decimal at most."""
+    return f"{round(number, 1):.10g}"
+
+
 def number_of(number: float, things: str) -> str:
     """A number and what is counted, which is given in the plural.
 
@@ -62,7 +67,7 @@ def number_of(number: float, things: str) -> str:
     """
     if number == 1:
         things = re.sub("(?<=ch)es$|s$", "", things)
-    return f"{round(number, 1):.10g} {things}"
+    return f"{rounded(number)} {things}"
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from absl import logging
 
-from bert_tf.terminal.messages import number_of
+from bert_tf.terminal.messages import number_of, rounded
 
 SECONDS_TO_BAR = 1  # what is over sooner gets none
 SECONDS_TO_REPORT = 2  # what took longer leaves a line
@@ -86,11 +86,11 @@ class Progress:
         """What is to be said now."""
         if self._updated is None:
             return f"{self._label}, {duration(time.monotonic() - self._start)}"
-        rate, done = self._rate(), f"{self._label}: {_amount(self._done)}"
+        rate, done = self._rate(), f"{self._label}: {rounded(self._done)}"
         if self._total is None:
             return f"{done} {self._unit}" + f", {rate:.3g} a second" * bool(rate) + self._note
         if not rate:
-            return f"{done} of {_amount(self._total)} {self._unit}{self._note}"
+            return f"{done} of {rounded(self._total)} {self._unit}{self._note}"
         return progress_line(self._label, self._done, self._total, self._unit, rate) + self._note
 
     def bar(self) -> str:
@@ -202,11 +202,7 @@ def progress_line(label: str, done: float, total: float, unit: str, rate: float)
     'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
     """
     left = duration(max(0, total - done) / rate)
-    return f"{label}: {_amount(done)} of {_amount(total)} {unit}, {rate:.3g} a second, {left} left"
-
-
-def _amount(number: float) -> str:
-    return f"{round(number, 1):.10g}"
+    return f"{label}: {rounded(done)} of {rounded(total)} {unit}, {rate:.3g} a second, {left} left"
 
 
 def duration(seconds: float) -> str:

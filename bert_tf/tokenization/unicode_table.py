@@ -9,7 +9,7 @@ The table has two levels, because nearly all of its 1,114,112 entries repeat: a 
 """
 
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,3 +53,12 @@ def load_unicode_table(*, do_lower_case: bool) -> UnicodeTable:
     with np.load(FILE) as file:
         parts = [file[f"{prefix}_{name}"] for name in UnicodeTable._fields]
     return UnicodeTable(*(np.cumsum(part, axis=0, dtype=np.int32) for part in parts))
+
+
+def is_ideograph(point: Any) -> Any:
+    """Whether a code point that is a word of its own is an ideograph, and not punctuation.
+
+    An array or a tensor [...] of integers gives one of truth values.
+    """
+    blocks = (point >= 0x3400) & (point < 0xA000) | (point >= 0xF900) & (point < 0xFB00)
+    return blocks | (point >= 0x20000)

@@ -7,9 +7,8 @@ from generation import CHINESE_WORDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.tokenization import wordpiece
+from bert_tf.tokenization import unicode_table, wordpiece
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from data_gen import spaced_words
 from data_gen.corpus import tokenize_block
 from data_gen.documents import Block
 from data_gen.spaced_words import CONTINUES_WORD, ID_BITS, iter_marked_batches
@@ -120,8 +119,12 @@ def test_the_words_are_those_of_the_plain_way_and_the_ids_the_same(tokenizers, t
 
 
 def test_the_chinese_characters_are_those_that_the_tokenizer_cuts_off():
-    found = {point for first, last in spaced_words.CHINESE for point in range(first, last + 1)}
-    assert found == reference_tokenizer.CJK
+    for lower in (True, False):
+        table = unicode_table.load_unicode_table(do_lower_case=lower)
+        both = unicode_table.BREAK_BEFORE | unicode_table.BREAK_AFTER
+        is_word = table.flags[table.rows[table.pages].ravel()] & both == both
+        found = is_word & unicode_table.is_ideograph(np.arange(len(is_word)))
+        assert {*np.flatnonzero(found).tolist()} == reference_tokenizer.CJK
 
 
 def test_tokenized_blocks_have_the_same_ids_and_counts(tokenizers):

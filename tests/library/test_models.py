@@ -210,6 +210,7 @@ def test_without_the_import_the_message_is_short(folders, tmp_path):
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True)
     message = done.stderr.splitlines()[-1]
     assert "class 'BertModel'" in message
+    assert "'hidden_size': " in message
     assert model.tokenizer.vocab_file not in message
 
 

@@ -26,6 +26,16 @@ from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 
+ONE_STEP = {
+    "do_train": True,
+    "num_train_steps": 1,
+    "num_warmup_steps": 0,
+    "train_batch_size": 3,
+    "xla": False,
+    "strategy": "one",
+    **SIZES,
+}
+
 
 def weights(folder) -> dict[str, np.ndarray]:
     """All tensors of a folder's latest checkpoint, moments included."""
@@ -265,13 +275,7 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path, caplog):
     flags = {
         "input_file": tmp_path / "t.tfrecord*",
         "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
-        "do_train": True,
-        "num_train_steps": 1,
-        "num_warmup_steps": 0,
-        "train_batch_size": 3,
-        "xla": False,
-        "strategy": "one",
-        **SIZES,
+        **ONE_STEP,
     }
     with in_process("run_pretraining.py") as main:
         main(**flags, vocab_file=vocabulary, output_dir=tmp_path / "run")
@@ -291,19 +295,28 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path, caplog):
         tokenizer_of(weights, weights.config, str(vocabulary), True)
 
 
+def test_a_vocabulary_that_is_far_smaller_than_the_model(tmp_path):
+    """Every command that reads text would refuse the model later."""
+    flags = {
+        "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
+        "bert_config_file": write_config(tmp_path / "c.json", vocab_size=1200),
+        "do_lower_case": True,
+        "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
+        **ONE_STEP,
+    }
+    with in_process("run_pretraining.py") as main:
+        with pytest.raises(InputError, match="to a new model give vocab_size 101"):
+            main(**flags, output_dir=tmp_path / "run")
+        assert not list(tmp_path.glob("run/model.ckpt*"))
+
+
 def test_pieces_that_the_data_keep_whole_go_with_the_model(tmp_path):
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     flags = {
         "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
         "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
         "vocab_file": vocabulary,
-        "do_train": True,
-        "num_train_steps": 1,
-        "num_warmup_steps": 0,
-        "train_batch_size": 3,
-        "xla": False,
-        "strategy": "one",
-        **SIZES,
+        **ONE_STEP,
     }
     describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3"])
     with in_process("run_pretraining.py") as main:
@@ -327,13 +340,7 @@ def test_data_of_which_the_case_is_unknown(tmp_path, caplog):
         "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
         "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
         "output_dir": tmp_path / "run",
-        "do_train": True,
-        "num_train_steps": 1,
-        "num_warmup_steps": 0,
-        "train_batch_size": 3,
-        "xla": False,
-        "strategy": "one",
-        **SIZES,
+        **ONE_STEP,
     }
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     caplog.set_level("WARNING")
