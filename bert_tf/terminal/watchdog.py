@@ -37,8 +37,7 @@ _OF_SEVERAL = (
     f"Usual causes: another process that hangs or is much slower; {_CAUSES}",
     "To do: compare the logs of all processes. The one that is silent, or waits elsewhere, is the "
     "cause: end it, and start it again; the others then resume from the last checkpoint with it. "
-    "Without that, an operation between processes fails after {wait:.0f} s. If it is only slow, "
-    "raise --hang_seconds.",
+    "If it is only slow, raise --hang_seconds.",
 )
 
 
@@ -79,10 +78,9 @@ class Watchdog:
         """
         self._seconds, self._ends = seconds, ends
 
-    def set_process(self, name: str, *, longest_wait: float) -> None:
-        """Tells which of several processes this is, and how long one waits for another."""
-        causes, remedy = _OF_SEVERAL
-        self._process, self._advice = name, (causes, remedy.format(wait=longest_wait))
+    def set_process(self, name: str) -> None:
+        """Tells which of several processes this is."""
+        self._process, self._advice = name, _OF_SEVERAL
 
     @contextlib.contextmanager
     def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[Watch]:
@@ -113,6 +111,30 @@ class Watchdog:
                 self._over.set()
                 self._over = None
 
+    @contextlib.contextmanager
+    def without_python(self, what: str) -> Iterator[None]:
+        """Watches a call into C that lets no Python thread run, so that `watched` cannot look.
+
+        The words come before it; if it hangs only the stacks follow.
+
+        Args:
+          what: is done meanwhile.
+        """
+        if not self._seconds:
+            logging.info("%s.", what)
+            yield
+            return
+        end = ", and it ends" if self._ends else ""
+        then = f"after {duration(self._seconds)} the stacks of this process follow{end}"
+        logging.info("%s; %s.", what, then)
+        faulthandler.dump_traceback_later(
+            self._seconds, repeat=True, file=_error_stream(), exit=self._ends
+        )
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
     def _look(self, over: threading.Event, seconds: float) -> None:
         pause = min(seconds / 4, LONGEST_PAUSE)
         last = time.monotonic()
@@ -120,14 +142,9 @@ class Watchdog:
             now = time.monotonic()
             late, last = now - last - pause, now
             watches = self._watches[-1:]
-            if late > pause:  # this process did not run: that time does not count
+            if late > pause:  # nothing in Python ran, in a stopped process say: no hang of ours
                 for watch in watches:
                     watch.since = min(now, watch.since + late)
-            if late > seconds:
-                logging.warning(
-                    "This process did not run for %s: it was stopped, or its machine suspended.",
-                    duration(late),
-                )
             for watch in watches:
                 if now - watch.since >= watch.report_after:
                     watch.report_after = 2 * (now - watch.since)
@@ -155,13 +172,17 @@ class Watchdog:
 
 def _write_stacks() -> None:
     """Writes the stacks of all Python threads to standard error."""
-    try:
-        file = sys.stderr.fileno()
-    except (OSError, ValueError, AttributeError):  # a notebook's stream
-        file = 2
     with SCREEN.line():
         sys.stderr.flush()
-        faulthandler.dump_traceback(file)
+        faulthandler.dump_traceback(_error_stream())
+
+
+def _error_stream() -> int:
+    """The number of standard error's file."""
+    try:
+        return sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):  # a notebook's stream
+        return 2
 
 
 WATCHDOG = Watchdog()

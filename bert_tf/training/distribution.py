@@ -17,8 +17,6 @@ from bert_tf.terminal import messages
 from bert_tf.terminal.watchdog import WATCHDOG
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
-# A step that waits this long for another process fails: a process that hangs ends the run.
-LONGEST_WAIT = 3600.0  # seconds
 
 
 def make_strategy(
@@ -116,14 +114,14 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
     messages.name_process(name)
-    WATCHDOG.set_process(f"{name} of {num_processes()} processes", longest_wait=LONGEST_WAIT)
-    logging.info("%s: waiting for all %d processes.", name, num_processes())
+    WATCHDOG.set_process(f"{name} of {num_processes()} processes")
     cluster.expect_peers()
-    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=LONGEST_WAIT)
-    with WATCHDOG.watched("wait for all processes to start"):
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-        cluster.join(strategy)
-        cluster.barrier()
+    # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
+    # Python stands still in the constructor, which waits for the others to start.
+    with WATCHDOG.without_python(f"{name}: waiting for all {num_processes()} processes"):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    cluster.join(strategy)
+    cluster.barrier()
     logging.info("All %d processes are there.", num_processes())
     return strategy
 

@@ -204,6 +204,21 @@ def test_a_process_that_waits_for_a_stopped_one_says_so(given, tmp_path):
             processes.wait_until_said(index, f"[worker {index}] train: {step + 20} of")
 
 
+def test_operations_between_processes_leave_no_threads_and_a_late_process_is_waited_for(tmp_path):
+    """A time-out of TensorFlow's would keep a thread for each operation until it has passed."""
+    own = ["0 150", "6 150"]  # seconds late, operations
+    with Processes(2, tmp_path, "tests/helpers/collectives.py", own=own) as processes:
+        assert processes.wait() == [0, 0], processes.all_said()
+    for index in range(2):
+        early, late = map(int, re.findall(r"(\d+) threads", processes.said(index)))
+        assert late - early <= 5
+        assert "was stopped" not in processes.said(index)
+    said = processes.said(0)
+    assert "worker 0: waiting for all 2 processes; after 1 s the stacks" in said
+    assert "in _multi_worker_strategy" in said  # while the other one does not come
+    assert "No progress" not in said
+
+
 def test_processes_that_are_not_of_one_run_are_refused(given, tmp_path):
     """One would wait where the other does not; other settings: test_trainer.py."""
     flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "iterations_per_loop": None}
