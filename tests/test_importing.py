@@ -86,6 +86,31 @@ def test_nothing_is_changed_that_tensorflow_and_keras_do_not_change(tmp_path):
     assert {notice for log in errors for notice in notices(log)} == notices(errors[1])
 
 
+COMMAND = (
+    STATE
+    + """
+from bert_tf.cli import main as cli
+cli.prepare()
+print(json.dumps(state()))
+"""
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
+def test_commands_make_their_settings():
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "XLA_", "KERAS_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND],
+        env=clean | {"PYTHONPATH": str(ROOT)},
+        text=True,
+        capture_output=True,
+    )
+    state = json.loads(done.stdout)
+    wanted = {"TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"}
+    assert wanted <= state["environment"].keys()
+    assert not state["memory is given back"]
+
+
 def notices(log: pathlib.Path) -> set[str]:
     """The lines of TensorFlow's start, without times."""
     return set(re.findall(r"^[IWE]\d{4} .*?\] (.*)", log.read_text(), re.MULTILINE))
