@@ -36,12 +36,14 @@ def main() -> None:
 
 def run(folder: str) -> None:
     """In a backend's process: loads the checkpoint (the first one writes it), saves the outputs."""
-    import bert_tf
-    from bert_tf.checkpoints import tf1
-    from bert_tf.modeling import models
+    from bert_tf import runtime
 
+    runtime.prepare_process()  # as commands do, before TensorFlow loads
+    import bert_tf
     import keras
     import numpy as np
+    from bert_tf.checkpoints import tf1
+    from bert_tf.modeling import models
 
     config = bert_tf.BertConfig(
         vocab_size=997,

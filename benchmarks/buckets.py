@@ -22,6 +22,11 @@ import statistics
 import tempfile
 import time
 
+from bert_tf import runtime
+
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
+import numpy as np
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.tasks.registry import get_task
@@ -30,8 +35,6 @@ from bert_tf.training.distribution import make_strategy
 from bert_tf.training.fine_tuning import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
-
-import numpy as np
 
 KINDS = ("buckets", "plain")
 FOLDERS = {"mrpc": "MRPC", "sst-2": "SST-2", "cola": "CoLA", "rte": "RTE", "sts-b": "STS-B"}

@@ -88,12 +88,14 @@ def parse_options() -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int, int]:
     """The saves of a run, the bytes of a checkpoint, and the peak memory before the first."""
+    from bert_tf import runtime
+
+    runtime.prepare_process()  # as commands do, before TensorFlow loads
+    import numpy as np
     from bert_tf.checkpoints.tf1 import CheckpointFolder
     from bert_tf.training.logging import TrainingLog
     from bert_tf.training.settings import Intervals
     from bert_tf.training.stops import Stops
-
-    import numpy as np
 
     saves: list[Save] = []
     start = 0

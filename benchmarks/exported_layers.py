@@ -60,12 +60,14 @@ def main() -> None:
 
 def export(name: str, folder: pathlib.Path) -> None:
     """folder/fused and folder/keras, and tensors.json with what the measuring process needs."""
-    import bert_tf
-    from bert_tf.modeling import models
-    from bert_tf.serving import inference
+    from bert_tf import runtime
 
+    runtime.prepare_process()  # as commands do, before TensorFlow loads
+    import bert_tf
     import keras
     import tensorflow as tf
+    from bert_tf.modeling import models
+    from bert_tf.serving import inference
 
     keras.utils.set_random_seed(1)
     path = pathlib.Path(os.environ.get("BERT_TF_DATA", "")) / "weights/all-MiniLM-L6-v2"

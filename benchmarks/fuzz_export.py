@@ -88,9 +88,8 @@ def parse_options() -> argparse.Namespace:
 
 def export_small(kind: str, folder: pathlib.Path) -> pathlib.Path:
     """The export of a small model of a kind."""
-    from bert_tf.serving.export import export_checkpoint
-
     import served_models
+    from bert_tf.serving.export import export_checkpoint
 
     weights = served_models.write_folder(kind, folder / "model")
     return pathlib.Path(

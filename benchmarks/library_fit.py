@@ -107,7 +107,6 @@ def run_fit(data: pathlib.Path, seed: int, epochs: int) -> float:
 def fit(data: pathlib.Path, seed: int, epochs: int) -> None:
     """What a user of Keras writes; prints the dev accuracy."""
     import bert_tf
-
     import keras
 
     keras.utils.set_random_seed(seed)

@@ -104,6 +104,9 @@ def make_step(options: argparse.Namespace):
 
 def make_work(options: argparse.Namespace):
     """The pre-training of the options, as the planner describes it."""
+    from bert_tf import runtime
+
+    runtime.prepare_process()  # as commands do, before TensorFlow loads
     import bert_tf
     from bert_tf.planning.workload import Workload
 
@@ -134,9 +137,8 @@ def make_trainer(options: argparse.Namespace):
 
 def make_iterator(options: argparse.Namespace):
     """One batch, again and again."""
-    from bert_tf.planning import programs
-
     import tensorflow as tf
+    from bert_tf.planning import programs
 
     batch = programs.random_batch(make_work(options))
     return iter(tf.data.Dataset.from_tensors(batch).repeat())

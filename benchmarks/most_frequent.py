@@ -8,10 +8,9 @@ scored on the evaluation records: the floor for masked_lm_accuracy and next_sent
 
 import argparse
 
+import numpy as np
 from bert_tf.data.records import pretraining_record
 from bert_tf.data.shards import RecordFiles
-
-import numpy as np
 
 CHUNK = 4096
 

@@ -29,6 +29,10 @@ import math
 import pathlib
 import sys
 
+from bert_tf import runtime
+
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
 import bert_tf
 from bert_tf.planning import tables
 from bert_tf.planning.accelerators import largest_batch_on

@@ -12,14 +12,17 @@ import pathlib
 import tempfile
 import time
 
+from bert_tf import runtime
+
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
+import numpy as np
 from bert_tf.checkpoints import loading as weights
 from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.tasks import metrics, registry
 from bert_tf.tasks.features import Features, make_features
-
-import numpy as np
 
 KINDS = (
     ("saved_model", False),

@@ -34,14 +34,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+from bert_tf import runtime
+
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
+import numpy as np
+import tensorflow as tf
 from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.index import BLOCK_BYTES, index_path
 from bert_tf.data.lane_batches import LaneBatches
 from bert_tf.data.lanes import Lanes, number_of_lanes
 from bert_tf.data.records import Record, pretraining_record
-
-import numpy as np
-import tensorflow as tf
 
 SIZES = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}

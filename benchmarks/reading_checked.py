@@ -17,6 +17,11 @@ import time
 from collections.abc import Iterator
 from unittest import mock
 
+from bert_tf import runtime
+
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
+import numpy as np
 from bert_tf.data.batches import Batches
 from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.lane_batches import LaneBatches
@@ -24,8 +29,6 @@ from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.records import Record, pretraining_record
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles, write_records
-
-import numpy as np
 
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
 SIZES = {128: 20, 512: 80}  # S: P, as the original's README has them

@@ -98,9 +98,8 @@ def make_models(model: str, folder: pathlib.Path) -> None:
 def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """Random weights of BERT-Base's sizes, with another model's vocabulary."""
     import bert_tf
-    from bert_tf.checkpoints.tf1 import checkpoint_name
-
     import keras
+    from bert_tf.checkpoints.tf1 import checkpoint_name
 
     keras.utils.set_random_seed(1)
     config = bert_tf.BertConfig(**BASE)

@@ -12,6 +12,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+from bert_tf import runtime
+
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.modeling import models

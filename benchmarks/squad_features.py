@@ -15,11 +15,10 @@ import statistics
 import sys
 import time
 
+import numpy as np
 from bert_tf import FullTokenizer
 from bert_tf.squad.data import read_squad
 from bert_tf.squad.windows import Window, WindowSizes, prediction_windows
-
-import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
 import reference_squad as reference

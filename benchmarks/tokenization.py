@@ -12,8 +12,11 @@ import time
 from collections.abc import Callable
 from importlib import util
 
-import bert_tf
+from bert_tf import runtime
 
+runtime.prepare_process()  # as commands do, before TensorFlow loads
+
+import bert_tf
 import tensorflow as tf
 import tensorflow_text as tf_text
 

@@ -1,7 +1,7 @@
 """The process: settings made before TensorFlow loads, optional packages, locks, SIGTERM.
 
-What is set in the environment already is left as it is. If TensorFlow was imported before
-`bert_tf`, everything works but some of the speed is lost.
+Commands make the settings; a program that uses the library makes them if it wants to, by
+`prepare_process`.
 """
 
 import contextlib
@@ -225,11 +225,24 @@ def check_model_memory(num_parameters: int, *, moments: int = 0) -> None:
 
 
 def prepare_process() -> None:
-    """Makes the settings that TensorFlow and Keras read when they load."""
+    """Makes the settings with which models on CPUs are faster, for the whole process.
+
+    To be called before TensorFlow loads. It sets environment variables that are not set yet,
+    `TF_ENABLE_ONEDNN_OPTS` and `XLA_FLAGS`, and glibc's malloc, which then keeps freed memory.
+    """
     choose_cpu_kernels()
+    keep_freed_memory()
+
+
+_of_command: list[bool] = []  # whether `prepare_command` was called
+
+
+def prepare_command() -> None:
+    """Prepares the process of a command: as `prepare_process`, and TensorFlow loads quietly."""
+    _of_command[:] = [True]
+    prepare_process()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    keep_freed_memory()
 
 
 LEAST_MEMORY = {resource.RLIMIT_AS: ("-v", 4 << 30), resource.RLIMIT_DATA: ("-d", 2 << 30)}
@@ -247,23 +260,24 @@ def check_memory_limits() -> None:
             )
 
 
-def load_tensorflow(*, of_command: bool = False) -> None:
-    """Imports TensorFlow, without its start-up notices.
+def load_tensorflow() -> None:
+    """Imports TensorFlow; in a command's process without its start-up notices.
 
-    Args:
-      of_command: Keras need not find the packages of its wrappers and pictures, which take a third
-        of the time: commands use none of these.
+    There Keras need not find the packages of its wrappers and pictures, which take a third of the
+    time: commands use none of these.
 
     Raises:
       InputError: a limit leaves it too little memory.
     """
-    if "tensorflow" not in sys.modules:
-        check_memory_limits()
-        hidden = (
-            without_modules("sklearn", "matplotlib") if of_command else contextlib.nullcontext()
-        )
-        with Progress("load TensorFlow"), without_notices(), hidden:
-            importlib.import_module("tensorflow").config.list_physical_devices()
+    if "tensorflow" in sys.modules:
+        return
+    check_memory_limits()
+    if not _of_command:
+        importlib.import_module("tensorflow")
+        return
+    hidden = without_modules("sklearn", "matplotlib")
+    with Progress("load TensorFlow"), without_notices(), hidden:
+        importlib.import_module("tensorflow").config.list_physical_devices()
 
 
 @contextlib.contextmanager

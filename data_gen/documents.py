@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_tf.errors import InputError
-from bert_tf.files import decoded, gfile, path_errors, read_lines
+from bert_tf.files import check_regular, decoded, gfile, path_errors, read_lines
 from bert_tf.runtime import import_extra
 
 BLOCK_CHARACTERS = 1 << 20
@@ -48,9 +48,13 @@ class DocumentReader:
         Args:
           paths: the files, local or remote, UTF-8.
           input_format: a key of `INPUT_FORMATS`.
+
+        Raises:
+          InputError: one is no regular file, whose size is known before it is read.
         """
         self._sizes = []
         for path in paths:
+            check_regular(path)
             with path_errors(path):
                 self._sizes.append(gfile().stat(path).length)
         self.total_bytes = sum(self._sizes)

@@ -1,6 +1,14 @@
 """What a worker needs, loaded before workers are forked; without TensorFlow's start-up notices."""
 
-from bert_tf.runtime import without_notices
+import ctypes
+import signal
 
+PR_SET_PDEATHSIG = 1  # of Linux, where alone this is loaded
+# Python would notice the end of the command only when all is loaded.
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+from bert_tf.runtime import prepare_command, without_notices  # noqa: E402
+
+prepare_command()
 with without_notices():
     import data_gen.pipeline  # noqa: F401

@@ -8,15 +8,16 @@ import hypothesis
 import pytest
 
 import bert_tf
-from bert_tf.training import distribution
+from bert_tf import runtime
 
 
 def pytest_configure() -> None:
-    """Two devices for the tests of tf.distribute, before the first operation.
+    """The settings of commands, and two devices for the tests of tf.distribute.
 
     What asks for no device runs on the first, as if it were the only one.
     """
-    import tensorflow as tf  # after bert_tf, which makes settings that it reads when it loads
+    runtime.prepare_process()
+    import tensorflow as tf  # after the settings, which it reads when it loads
 
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -58,6 +59,8 @@ def two_replicas():
     A second MirroredStrategy would number its collective operations from the start again, and
     TensorFlow would take them for those of the first ("Shape mismatch in the collective instance").
     """
+    from bert_tf.training import distribution  # loads TensorFlow
+
     return distribution.make_strategy("mirrored")
 
 

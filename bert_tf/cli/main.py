@@ -48,7 +48,7 @@ def parse(
         _words[:] = app.parse_flags_with_usage(sys.argv)
         check_flags(_words[1:])
         if needs_tensorflow:
-            runtime.load_tensorflow(of_command=True)
+            runtime.load_tensorflow()
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -72,12 +72,13 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def prepare() -> None:
-    """Prepares streams, signals and the last resort for errors; before all else."""
+    """Prepares streams, signals, the last resort for errors and settings; before all else."""
     sys.excepthook = report_or_traceback  # for what is imported between `parse` and `run`
     sys.unraisablehook = warn_or_traceback
     with guard():
         open_standard_streams()
         stop_on_signals()
+    runtime.prepare_command()
     messages.format_log_lines()
     SCREEN.open()
 

@@ -82,6 +82,7 @@ def _serve(connection: Connection, work: Workload) -> None:
             return
         try:
             if trainer is None:
+                runtime.prepare_command()
                 runtime.load_tensorflow()
                 from bert_tf.planning import programs  # not above: it loads TensorFlow
 

@@ -193,6 +193,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page and its files, and the description of the model."""
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # the body, which is not read, is no request
         self._respond(self._get)
 
     def do_POST(self) -> None:
@@ -231,7 +233,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind != "application/json":
             raise HttpError(415, f"received {kind}, expected application/json")
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not length.isdecimal() or "Transfer-Encoding" in self.headers:
             raise HttpError(411, "expected a Content-Length")
         if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
             raise HttpError(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")

@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from bert_tf.data.index import IndexBuilder
 from bert_tf.files import gfile, synced
-from bert_tf.runtime import without_notices
+from bert_tf.runtime import keep_freed_memory, without_notices
 from data_gen.corpus import CorpusWriter, TokenizedBlock
 from data_gen.documents import Block, Counts, DocumentReader, changed_text
 from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan
@@ -117,6 +117,7 @@ def put_block_together(index: int, shares: Iterable[tuple[int, bytes]]) -> Block
 @functools.cache
 def block_worker(plan: Plan) -> BlockWorker:
     """The one worker of this process, for all steps."""
+    keep_freed_memory()
     with without_notices():
         return BlockWorker(plan)
 

@@ -1,6 +1,7 @@
 """data_gen/documents.py: both formats, damaged files, and that no text is lost."""
 
 import doctest
+import os
 import re
 
 import pytest
@@ -126,6 +127,12 @@ def test_what_is_not_utf8_is_named_with_its_line(
     monkeypatch.setattr(files, "READ_BYTES", read_bytes)
     path = write(tmp_path / "a.txt", content)
     assert_refused(rf"line {line}: bytes that are not UTF-8 \(b.\\x{byte}", path)
+
+
+def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "text")
+    with pytest.raises(InputError, match="text, which is a pipe"):
+        DocumentReader([str(tmp_path / "text")], input_format="text")
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):

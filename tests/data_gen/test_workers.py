@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -69,6 +70,28 @@ def test_processes_say_nothing_of_the_machine():
     env.pop("TF_CPP_MIN_LOG_LEVEL", None)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
     assert (ended.stdout, ended.stderr) == ("9\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is loaded before workers")
+def test_a_killed_command_leaves_no_process_that_loads():
+    """As long as it takes the process that workers are forked from to load TensorFlow."""
+    program = (
+        "import time\n"
+        "from multiprocessing import forkserver\n"
+        "from data_gen import workers\n"
+        "workers._process_context()\n"
+        "forkserver.ensure_running()\n"
+        "print(forkserver._forkserver._forkserver_pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", program]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        stat = pathlib.Path(f"/proc/{process.stdout.readline().strip()}/stat")
+        time.sleep(0.5)
+        process.kill()
+        time.sleep(1)
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def computed(state: tuple[int, int], task: int) -> tuple[int, int]:

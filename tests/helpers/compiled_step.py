@@ -131,6 +131,9 @@ def peak_bytes() -> int:
 
 def make_step(values: dict):
     """A function that takes so many steps of the shipped training loop."""
+    from bert_tf import runtime
+
+    runtime.prepare_process()  # as commands do, before TensorFlow loads
     import tensorflow as tf
 
     import bert_tf

@@ -177,7 +177,7 @@ def test_fit_evaluate_predict(folders):
 
 
 FRESH = """
-import bert_tf, keras, json, numpy, sys
+import bert_tf.library, keras, json, numpy, sys
 model = keras.models.load_model(sys.argv[1])
 logits = numpy.array(model(model.tokenizer(["w0 w3 w1", "w2"])))
 print(json.dumps([model.labels, logits.tolist(), type(model.optimizer).__name__]))

@@ -97,12 +97,6 @@ def test_the_notices_of_tensorflow_are_left_out(tmp_path):
     assert not re.search("oneDNN|cuInit|cudart", ended.stderr)
 
 
-def test_nor_are_they_seen_when_keras_is_imported():
-    program = "import bert_tf, keras; keras.ops.ones(3)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
 def test_the_command(tmp_path, capsys):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps(tables.PUBLISHED["BERT-Base"].to_dict()))

@@ -179,6 +179,25 @@ def test_a_body_that_does_not_come(monkeypatch, server):
     assert answer.startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.parametrize(
+    ("way", "lengths", "status"),
+    [
+        ("GET /", "Content-Length: {length}", 200),
+        ("GET /", "Transfer-Encoding: chunked", 200),
+        ("POST /api/answer", "Content-Length: 0\r\nTransfer-Encoding: chunked", 411),
+    ],
+)
+def test_a_body_that_is_not_read_is_no_request(server, way, lengths, status):
+    host, port = server.server_address[:2]
+    body = f"GET /api/model HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+    head = f"{way} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, port), timeout=5) as connection:
+        connection.sendall(f"{head}{lengths.format(length=len(body))}\r\n\r\n{body}".encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize("sent_before", ["", "POST /api/answer HTTP/1.1\r\n", None])
 def test_a_byte_now_and_then_does_not_hold_a_connection(monkeypatch, server, sent_before):
     """In the request line, in the head, or in the body: the time is for the whole request."""

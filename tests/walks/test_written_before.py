@@ -205,7 +205,7 @@ def same(a, b) -> bool:
 
 def test_keras_loads_a_model_after_one_import(folder):
     program = (
-        "import bert_tf, keras; "
+        "import bert_tf.library, keras; "
         "print(keras.models.load_model('pretraining/keras/model.keras', compile=False)"
         ".count_params())"
     )
