@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.modeling import models
@@ -63,8 +64,8 @@ def answer_in_both_ways(
 ) -> dict[str, tuple[dict[str, str], float]]:
     """For each way the answers by id, and the seconds from logits to answers."""
     source = weights.open_weights(options.model)
-    config = weights.config_of(source)
-    tokenizer = weights.tokenizer_of(source, config)
+    config = companions.config_of(source)
+    tokenizer = companions.tokenizer_of(source, config)
     cuts = WindowSizes(options.max_seq_length, options.doc_stride, options.max_query_length)
     windows = prediction_windows(file.examples, tokenizer, cuts)
     logits = logits_of(source, config, windows, options)
