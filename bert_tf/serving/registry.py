@@ -115,14 +115,12 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
                 f"what has an effect there: {', '.join(f'--{one}' for one in known)}",
                 f"leave out --{field.name}, or say with --task what the model is for",
             )
-    threshold, may_be_none = options.null_score_diff_threshold, options.version_2_with_negative
-    if may_be_none is None:
-        may_be_none = source.metadata.version_2_with_negative
-    if threshold is not None and may_be_none is False:
+    threshold = options.null_score_diff_threshold
+    if threshold is not None and options.version_2_with_negative is False:
         raise InputError(
-            f"--null_score_diff_threshold={threshold} with version_2_with_negative false",
+            f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative",
             "one of them: where every question has an answer, a threshold has no effect",
-            "leave out the threshold, or add --version_2_with_negative",
+            "leave out one of the two",
         )
 
 
