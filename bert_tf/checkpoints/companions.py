@@ -44,8 +44,8 @@ _OF_MODEL = {  # one of these heads, by the name of the model that has it
     "bert_choice": "multiple_choice",
     "bert_token_classifier": "token_labels",
 }
-# What no shape shows; with another value the same weights compute something else.
-_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+# Of a configuration: they concern training alone, and may be others than those of the weights.
+_OF_TRAINING = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
 UNUSED = re.compile(r"\[unused\d+\]")  # pieces of the released vocabularies, to be replaced
 MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
 # The released models by the case of their text, as the original knows them.
@@ -77,7 +77,7 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
     """The configuration of weights: the one given, else their own.
 
     Raises:
-      InputError: there is none, or the two differ in what would silently change the results.
+      InputError: there is none, or the two differ in more than dropout and first weights.
     """
     if bert_config_file is None:
         if weights.config is None:
@@ -89,11 +89,11 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
 
 
 def _refuse_other_config(weights: Weights, given: BertConfig, source: str) -> None:
-    own = weights.config or given
-    other = [key for key in _SILENT if getattr(own, key) != getattr(given, key)]
+    mine, theirs = given.to_dict(), (weights.config or given).to_dict()
+    other = [key for key in mine.keys() - _OF_TRAINING if mine[key] != theirs[key]]
     if other:
         mine, theirs = (
-            ", ".join(f"{key} {getattr(config, key)}" for key in other) for config in (given, own)
+            ", ".join(f"{key} {values[key]}" for key in sorted(other)) for values in (mine, theirs)
         )
         raise InputError(
             f"{source} with {mine}",
@@ -179,10 +179,13 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     )
 
 
-def refuse_other_tokenizer(model: keras.Model, tokenizer: FullTokenizer) -> None:
-    """Raises `InputError` if a model carries a tokenizer that gives other ids, or lacks rows."""
+def refuse_other_tokenizer(
+    model: keras.Model, tokenizer: FullTokenizer, *, max_seq_length: int
+) -> None:
+    """Raises `InputError` if a model has another tokenizer, or too few rows for this one's ids."""
     for config in _configs_of(model):
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
+        config.check_sequence_length(max_seq_length)
     own = getattr(model, "tokenizer", None) or tokenizer
     for name in ("pieces", "do_lower_case", "never_split"):
         if getattr(own, name) != getattr(tokenizer, name):

@@ -71,7 +71,7 @@ class Scorer:
             raise InputError(
                 f"max_seq_length {max_seq_length}", "3 or more", "leave room for [CLS] and [SEP]"
             )
-        refuse_other_tokenizer(model, tokenizer)
+        refuse_other_tokenizer(model, tokenizer, max_seq_length=max_seq_length)
         tokenizer.require_special_tokens("[CLS]", "[SEP]", MASK)
         self.tokenizer, self.batch_size = tokenizer, batch_size
         self.most_tokens = max_seq_length - 2  # of a text that is scored as a whole
