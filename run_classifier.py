@@ -135,8 +135,8 @@ if __name__ == "__main__":
 
 from absl import logging
 
-from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.checkpoints import companions, tf1
+from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.cli import from_flags
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.files import locked, write_eval_results
@@ -257,15 +257,10 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
 
 
 def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Task:
-    """The task with its label names: its own, those of the training data, or of the model.
-
-    In the order of the model's classes, where it has the same.
-    """
+    """The task with its label names: its own, those of the training data, or of the model."""
     source = model.source
     if FLAGS.do_train:
-        task = task.with_labels_of(train_examples)
-        is_for_it = source.metadata.task in (None, task.head)
-        return task.in_order_of(source.metadata.labels) if is_for_it and not FLAGS.labels else task
+        return task.with_labels_of(train_examples)
     return task.with_labels_of_model(
         source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
     )
@@ -279,7 +274,7 @@ def train(run: Run, train_examples: list, dev: Sequence[SplitData]) -> None:
     schedule = from_flags.schedule()
     schedule.num_train_steps(len(train_examples))  # refuses too few examples before it writes
     folder = tf1.CheckpointFolder(FLAGS.output_dir)
-    loading.refuse_other_model(folder, run.model, run.metadata())
+    companions.refuse_other_model(folder, run.model, run.metadata())
     config = sweep.SweepConfig(
         schedule=schedule,
         learning_rates=shared_flags.learning_rates(),

@@ -105,11 +105,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import kept_pieces, loading, tf1
+from bert_tf.checkpoints import companions, kept_pieces, loading, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     VOCAB_FILE,
     ModelMetadata,
+    Weights,
     read_model_files,
     write_model_files,
 )
@@ -148,7 +149,7 @@ def main(_: Sequence[str]) -> None:
         train_batches = make_train_batches(config) if FLAGS.do_train else None
         eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
         trainer = make_trainer(config, strategy)
-        load_first_weights(trainer, folder, data, metadata)
+        load_first_weights(trainer, folder, data, tokenizer, metadata)
         if FLAGS.do_train:
             settings = make_run_settings(config, strategy, train_batches)
             files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
@@ -224,7 +225,7 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
         made = f"The data were made with do_lower_case {metadata.do_lower_case}"
         logging.warning("%s, but with %s: make them again if that is wrong.", made, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-    loading.check_spare_rows(tokenizer, config)
+    companions.check_spare_rows(tokenizer, config)
     return tokenizer
 
 
@@ -325,28 +326,40 @@ def load_first_weights(
     trainer: Trainer,
     folder: tf1.CheckpointFolder,
     data: DataDescription | None,
+    tokenizer: FullTokenizer | None,
     metadata: ModelMetadata,
 ) -> None:
     """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from."""
-    if latest := folder.latest():
+    latest = folder.latest()
+    if path := latest or FLAGS.init_checkpoint:
+        source = loading.open_weights(path)
         # Refuses one of another model, before the files that belong to it are overwritten.
-        loading.load_checkpoint(trainer.model, latest)
-    elif FLAGS.init_checkpoint:
-        source = loading.open_weights(FLAGS.init_checkpoint)
-        loading.config_of(source, FLAGS.bert_config_file)  # refuses one that contradicts it
-        loading.refuse_other_case(source, metadata.do_lower_case)
+        companions.config_of(source, FLAGS.bert_config_file)
+        companions.refuse_other_case(source, metadata.do_lower_case)
         kept_pieces.refuse_lost(source, metadata.never_split or ())
-        if data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
-            logging.warning(
-                "%s has another vocabulary than the data: make the data with its vocabulary.",
-                source.path,
-            )
-        logging.info("%s", loading.load_checkpoint(trainer.model, source))
+        refuse_vocabulary(source, data, tokenizer)
+        report = loading.load_checkpoint(trainer.model, source)
+        if not latest:
+            logging.info("%s", report)
     elif not FLAGS.do_train:
         raise InputError(
             f"--do_eval alone, with no checkpoint in {folder.path}",
             "a trained model to evaluate",
             "add --do_train, or name a checkpoint with --init_checkpoint",
+        )
+
+
+def refuse_vocabulary(
+    source: Weights, data: DataDescription | None, tokenizer: FullTokenizer | None
+) -> None:
+    """Raises `InputError` if the data were made with another vocabulary than the first weights."""
+    if tokenizer:  # which `describe_data` has compared with the data
+        companions.refuse_other_pieces(source, tokenizer.pieces, FLAGS.vocab_file)
+    elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
+        raise InputError(
+            f"data made with {data.vocab_file}, another vocabulary than that of {source.path}",
+            f"data made with {source.vocab_file}",
+            "make the data with it; if only pieces [unusedN] were replaced, add --vocab_file",
         )
 
 
@@ -400,7 +413,7 @@ def export(
 ) -> None:
     """Exports the latest checkpoint as a SavedModel that fills in masked words."""
     source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
-    model = loading.PretrainedModel(source, config, tokenizer)
+    model = companions.PretrainedModel(source, config, tokenizer)
     from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
 
 

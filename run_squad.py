@@ -97,8 +97,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.checkpoints import companions, loading, tf1
+from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
@@ -178,7 +178,7 @@ def make_training_data(
     model: PretrainedModel, folder: tf1.CheckpointFolder, sizes: WindowSizes
 ) -> TrainingData:
     """Questions -> windows -> train.tf_record, in the original's order."""
-    loading.refuse_other_model(folder, model, metadata_of(model))
+    companions.refuse_other_model(folder, model, metadata_of(model))
     questions = read_questions(FLAGS.train_file, TFDS_TRAIN)
     examples = squad_data.training_examples(
         questions, version_2_with_negative=FLAGS.version_2_with_negative

@@ -25,11 +25,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 import data_generation
 import serving_latency
 import train_step
-
-import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZES = ("2x128", "4x256")  # of the step

@@ -190,11 +190,12 @@ def spearman(a, b) -> float:
 
 def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarray]:
     """ids [T] and last layer [T, D] of all real tokens of all sentences."""
+    from bert_tf.checkpoints import companions
     from bert_tf.checkpoints import loading as weights
     from bert_tf.serving import feature_extraction
 
     source = weights.open_weights(str(model))
-    tokenizer = weights.tokenizer_of(source, source.config)
+    tokenizer = companions.tokenizer_of(source, source.config)
     extractor = feature_extraction.Extractor(
         source, source.config, tokenizer, layers=[-1], pooling="none", max_seq_length=128,
         batch_size=BATCH,

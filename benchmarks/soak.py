@@ -37,9 +37,9 @@ import sys
 import time
 from collections.abc import Callable
 
-import endurance
-
 import psutil
+
+import endurance
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

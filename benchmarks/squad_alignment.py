@@ -16,6 +16,7 @@ from bert_tf import runtime
 
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
+from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.modeling import models
@@ -67,8 +68,8 @@ def answer_in_both_ways(
 ) -> dict[str, tuple[dict[str, str], float]]:
     """For each way the answers by id, and the seconds from logits to answers."""
     source = weights.open_weights(options.model)
-    config = weights.config_of(source)
-    tokenizer = weights.tokenizer_of(source, config)
+    config = companions.config_of(source)
+    tokenizer = companions.tokenizer_of(source, config)
     cuts = WindowSizes(options.max_seq_length, options.doc_stride, options.max_query_length)
     windows = prediction_windows(file.examples, tokenizer, cuts)
     logits = logits_of(source, config, windows, options)

@@ -20,12 +20,12 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
+from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.hugging_face_tokenizer import (
     Tokenizer,
     read_tokenizer,
     write_tokenizer,
 )
-from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
     SAFETENSORS,
     WEIGHT_FILES,
@@ -193,7 +193,12 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
 
 
 def _read_metadata(
-    values: Mapping[str, Any], config: Config, folder: str, source: str, tokenizer: Tokenizer
+    values: Mapping[str, Any],
+    config: Config,
+    folder: str,
+    source: str,
+    tokenizer: Tokenizer,
+    positions: int,
 ) -> ModelMetadata:
     path = os.path.join(folder, SENTENCE_CONFIG)
     sentence = typed(
@@ -202,7 +207,9 @@ def _read_metadata(
     if sentence.do_lower_case and tokenizer.do_lower_case is False:
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
     architecture, problem_type = _model(values)
-    found: dict[str, Any] = {"max_seq_length": sentence.max_seq_length}
+    longest = tokenizer.max_length or positions
+    bound = int(longest) if longest < positions else None  # more than the positions is no bound
+    found: dict[str, Any] = {"max_seq_length": sentence.max_seq_length or bound}
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
     if architecture in (None, HEADS["classification"]):
         found["task"] = tasks.get(problem_type)
@@ -290,7 +297,9 @@ def open_weights(path: str) -> Weights:
         config=config,
         pieces=tokenizer.pieces,
         vocab_file=tokenizer.vocab_file,
-        metadata=_read_metadata(values, theirs, folder, config_file, tokenizer),
+        metadata=_read_metadata(
+            values, theirs, folder, config_file, tokenizer, config.max_position_embeddings
+        ),
         ignored=ignored,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, refused_model, vocabulary_text
-from bert_tf.config import OtherKeys, typed
+from bert_tf.config import OtherKeys, declared, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from bert_tf.tokenization.wordpiece import (
@@ -80,6 +80,7 @@ class Settings(Special):
     tokenize_chinese_chars: bool | None = None
     do_basic_tokenize: bool | None = None
     never_split: tuple[str, ...] | None = None
+    model_max_length: float | None = declared(None, low=1)  # 1e30 stands for none
     added_tokens_decoder: dict[str, AddedToken] | None = None
 
 
@@ -122,6 +123,7 @@ class Tokenizer(NamedTuple):
     vocab_file: str | None  # where that is
     do_lower_case: bool | None
     never_split: tuple[str, ...] = ()  # pieces that are found in a text before it is cut
+    max_length: float | None = None  # most ids of a sequence
 
 
 def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
@@ -170,7 +172,8 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
             "both true or both false, as BERT's tokenizer has them",
         )
     never_split = tuple(dict.fromkeys((*own, *kept)))
-    return Tokenizer(*_read_pieces(folder, settings, fast), lower, never_split)
+    pieces, vocab_file = _read_pieces(folder, settings, fast)
+    return Tokenizer(pieces, vocab_file, lower, never_split, settings.model_max_length)
 
 
 def _read(cls: type[Files], folder: str, name: str) -> tuple[str, Files | None]:
@@ -315,7 +318,7 @@ def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) 
 
 def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:
     """The tokenizer's files, text by name; `longest`: the most ids of a sequence."""
-    pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
+    pieces = tokenizer.pieces
     special: dict[str, Any]
     special = {name: token for name, token in SPECIAL_TOKENS.items() if token in pieces}
     settings = {

@@ -25,6 +25,7 @@ CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
+HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
@@ -107,6 +108,32 @@ class Weights:
     ignored: tuple[str, ...] = ()
 
     @property
+    def num_classes(self) -> int:
+        """The classes of a classifier's head; 2 if there is none."""
+        return self.shapes.get("output_weights", (2,))[0]
+
+    @property
+    def head(self) -> str | None:
+        """The head that they look like, by architecture and names: one of `HEADS`.
+
+        None: they have a head of another architecture. Heads for one label, a score and any number
+        of labels look alike; which it is may be in the metadata's `task`.
+        """
+        architecture, shapes = self.metadata.architecture, self.shapes
+        heads = [name for name, known in HEADS.items() if known == architecture]
+        if len(heads) == 1:
+            return heads[0]
+        if not heads and architecture and any(re.match(f"{HEAD}|cls/", name) for name in shapes):
+            return None
+        if heads or "output_weights" in shapes:
+            return "regression" if self.num_classes == 1 else "classification"
+        if "cls/squad/output_weights" in shapes:
+            return "question_answering"
+        if "cls/predictions/output_bias" in shapes:
+            return "pretraining" if "cls/seq_relationship/output_weights" in shapes else "fill_mask"
+        return "embeddings"
+
+    @property
     def names(self) -> list[str]:
         """Names of the weights, without an optimizer's slots and counters."""
         return sorted(name for name in self.shapes if not _SLOTS.search(name))
@@ -176,10 +203,9 @@ def write_model_files(
     folder: str, config: BertConfig, tokenizer: "FullTokenizer", metadata: ModelMetadata
 ) -> None:
     """Writes what makes a run's folder a whole model, beside its checkpoints."""
-    pieces = [tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)]
     texts = {
         CONFIG_FILE: config.to_json_string(),
-        VOCAB_FILE: vocabulary_text(pieces),
+        VOCAB_FILE: vocabulary_text(tokenizer.pieces),
         METADATA_FILE: metadata.to_json_string(),
     }
     for name, text in texts.items():

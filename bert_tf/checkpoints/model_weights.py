@@ -98,8 +98,7 @@ def _belongings(
         own["do_lower_case"] = tokenizer.do_lower_case
         beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
-        pieces = tuple(tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size))
-        found |= {"pieces": pieces, "vocab_file": path}
+        found |= {"pieces": tokenizer.pieces, "vocab_file": path}
     own = {name: value for name, value in own.items() if value is not None}
     return {**found, "metadata": dataclasses.replace(beside, **own)}
 

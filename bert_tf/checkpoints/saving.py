@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import config_of
+from bert_tf.checkpoints.companions import config_of
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
     METADATA_FILE,

@@ -93,8 +93,14 @@ if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 from bert_tf.checkpoints import editing
+from bert_tf.checkpoints.companions import (
+    config_of,
+    refuse_other_case,
+    refuse_other_pieces,
+    tokenizer_of,
+)
 from bert_tf.checkpoints.hugging_face import hugging_face_name
-from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.files import locked
 from bert_tf.terminal.messages import log_end
@@ -145,8 +151,10 @@ def complete(source: Weights) -> Weights:
         source = dataclasses.replace(source, config=config)
     if FLAGS.vocab_file:
         pieces = tuple(read_vocabulary(FLAGS.vocab_file))
+        refuse_other_pieces(source, pieces, FLAGS.vocab_file)
         source = dataclasses.replace(source, pieces=pieces, vocab_file=FLAGS.vocab_file)
     if FLAGS["do_lower_case"].present:
+        refuse_other_case(source, FLAGS.do_lower_case)
         metadata = dataclasses.replace(source.metadata, do_lower_case=FLAGS.do_lower_case)
         source = dataclasses.replace(source, metadata=metadata)
     if source.config and source.pieces:

@@ -32,11 +32,10 @@ from bert_tf.serving.fill_mask import fill_mask
 def main(argv: Sequence[str]) -> None:
     """Flags -> model -> weights -> guesses."""
     texts = argv[1:] or [line.strip() for line in sys.stdin if line.strip()]
-    model, given = from_flags.open_masked_lm()
-    length = given.config.max_position_embeddings
+    model, tokenizer, length = from_flags.open_masked_lm()
     for text in texts:
         print(text)
-        guesses = fill_mask(model, given.tokenizer, text, max_seq_length=length, top_k=FLAGS.top_k)
+        guesses = fill_mask(model, tokenizer, text, max_seq_length=length, top_k=FLAGS.top_k)
         for number, row in enumerate(guesses, 1):
             listed = "  ".join(f"{guess.piece} {percent(guess.probability)}" for guess in row)
             print(f"  [MASK] {number}: {listed}")

@@ -10,14 +10,8 @@ from absl import flags, logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import (
-    ENCODER,
-    PretrainedModel,
-    config_of,
-    load_checkpoint,
-    open_weights,
-    tokenizer_of,
-)
+from bert_tf.checkpoints.companions import PretrainedModel, config_of, length_of, tokenizer_of
+from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
@@ -26,6 +20,7 @@ from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.terminal.messages import log_end
 from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 
@@ -122,12 +117,12 @@ def complete_model(source: Weights) -> PretrainedModel:
     return PretrainedModel(source, config, tokenizer)
 
 
-def open_masked_lm() -> tuple[keras.Model, PretrainedModel]:
-    """The model of --init_checkpoint with its masked-LM head, and what it is made of."""
+def open_masked_lm() -> tuple[keras.Model, FullTokenizer, int]:
+    """The model of --init_checkpoint with its masked-LM head, its tokenizer, its longest text."""
     given = complete_model(open_weights(FLAGS.init_checkpoint))
     model = models.pretraining_model(given.config, next_sentence=False)
     load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
-    return model, given
+    return model, given.tokenizer, length_of(given.source, given.config)
 
 
 def open_pretrained(strategy: tf.distribute.Strategy) -> PretrainedModel:

@@ -58,9 +58,8 @@ from bert_tf.terminal.messages import number_of
 def main(argv: Sequence[str]) -> None:
     """Flags -> model -> lines -> scores -> lines."""
     with open_output() as file:  # before the model is loaded: it may be refused
-        model, given = from_flags.open_masked_lm()
-        length = given.config.max_position_embeddings
-        scorer = Scorer(model, given.tokenizer, max_seq_length=length, batch_size=FLAGS.batch_size)
+        model, tokenizer, length = from_flags.open_masked_lm()
+        scorer = Scorer(model, tokenizer, max_seq_length=length, batch_size=FLAGS.batch_size)
         total = Score(0.0, 0)
 
         def answers() -> Iterator[dict[str, Any]]:

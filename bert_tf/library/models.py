@@ -8,31 +8,27 @@ model.compile("adamw", keras.losses.SparseCategoricalCrossentropy(from_logits=Tr
 model.fit(bert_tf.make_dataset(frame, model.tokenizer, labels=model.labels, seed=1))
 """
 
-import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints.loading import (
-    ENCODER,
-    HEAD,
+from bert_tf.checkpoints.companions import (
+    WITH_NAMES,
+    classes_of,
     config_of,
-    head_of,
-    load_checkpoint,
-    num_classes_of,
-    open_weights,
+    in_order_of,
+    length_of,
     tokenizer_of,
 )
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
+from bert_tf.checkpoints.metadata import HEAD, Weights
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import BertModel, make_model
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
-WITH_NAMES = ("classification", "multi_label", "token_labels")  # heads of several classes
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # The weights of each head. Those of the first two are not trained anew for a task.
 _WEIGHTS_OF_HEAD = {
@@ -81,11 +77,10 @@ def load(
     weights = open_weights(path)
     config = config_of(weights, bert_config_file)
     tokenizer = tokenizer_of(weights, config, vocab_file, do_lower_case)
-    longest = config.max_position_embeddings
-    tokenizer.max_length = min(weights.metadata.max_seq_length or longest, longest)
+    tokenizer.max_length = length_of(weights, config)
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
-    found = weights.metadata.task or head_of(weights)
+    found = weights.metadata.task or weights.head
     head = head or found
     if head not in HEADS:
         raise InputError(
@@ -97,7 +92,7 @@ def load(
     model = make_model(
         head,
         config,
-        num_classes=len(labels) if labels else num_classes_of(weights),
+        num_classes=len(labels) if labels else weights.num_classes,
         num_choices=weights.metadata.num_choices or DEFAULT_CHOICES,
     )
     _put_weights(model, weights, head, is_kept)
@@ -177,19 +172,12 @@ def _match_labels(
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
-    if num_classes_of(weights) != len(labels) or sorted(theirs or labels) != sorted(labels):
+    kept = in_order_of(weights, labels)
+    if kept is None:
         logging.warning(
-            "%s has a head for %s, which is not taken.",
-            *(weights.path, ", ".join(theirs or [f"{num_classes_of(weights)} classes"])),
+            "%s has a head for %s, which is not taken.", weights.path, classes_of(weights)
         )
-        return weights, labels, False
-    order = [(theirs or labels).index(label) for label in labels]
-
-    def read(name: str) -> Any:
-        value = weights.read(name)
-        return value[order] if re.match(HEAD, name) else value
-
-    return dataclasses.replace(weights, read=read), labels, True
+    return kept or weights, labels, kept is not None
 
 
 def _checked(labels: Sequence[str], head: str) -> tuple[str, ...]:

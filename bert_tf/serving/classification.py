@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.errors import InputError
 from bert_tf.serving.graph_text import Features
 from bert_tf.serving.signatures import Answers, ServingTask
 
@@ -56,15 +55,6 @@ class ClassifierTask(TextTask):
         }
     )
 
-    def __init__(self, *args):
-        """See `ServingTask`.
-
-        Raises:
-          InputError: the labels are not as many as the model has classes, or not each once.
-        """
-        super().__init__(*args)
-        check_labels(self)
-
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> label, probability [B], labels and probabilities [B, L]."""
         probabilities = tf.nn.softmax(self.outputs_of(features)["logits"])  # [B, L]
@@ -111,14 +101,3 @@ class RegressionTask(TextTask):
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> score [B]."""
         return {"score": self.outputs_of(features)["logits"][:, 0]}
-
-
-def check_labels(task: ServingTask) -> None:
-    """Raises InputError unless there are as many labels as the model has classes, each once."""
-    labels, num_classes = task.options.labels, task.model.num_classes
-    if len(set(labels)) < len(labels) or len(labels) != num_classes:
-        raise InputError(
-            f"{len(labels)} labels: {', '.join(labels)}",
-            f"{num_classes}, as many as the model has classes, each once",
-            "name them all, in the order of the classes, with --labels",
-        )

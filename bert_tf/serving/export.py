@@ -248,7 +248,7 @@ def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
 def _write_vocabulary(task: ServingTask, folder: str) -> str:
     """Writes assets/vocab.txt; returns its path."""
     tokenizer = task.sequences.tokenizer
-    text = vocabulary_text([tokenizer.inv_vocab[i] for i in range(tokenizer.vocab_size)])
+    text = vocabulary_text(tokenizer.pieces)
     assets = tf.io.gfile.join(folder, "assets")
     with files.path_errors(folder, "written"):
         tf.io.gfile.makedirs(assets)

@@ -1,14 +1,18 @@
 """A checkpoint -> the task that it is exported as.
 
 What a checkpoint is for is in its model_facts.json, or shows in the names of its weights; the
-caller's options say what neither does, and take precedence.
+caller's options say what neither does.
 """
 
 import dataclasses
 
 from absl import logging
 
-from bert_tf.checkpoints.loading import Weights, head_of, load_checkpoint, num_classes_of
+from bert_tf.checkpoints.companions import (
+    refuse_other_task,
+    with_labels,
+)
+from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
@@ -60,7 +64,10 @@ def make_task(
       InputError: the checkpoint is of no such task, or something does not fit.
     """
     options = _completed(source, config, options)
-    task, num_classes = SERVING_TASKS[options.task], num_classes_of(source)
+    task, num_classes = SERVING_TASKS[options.task], source.num_classes
+    refuse_other_task(source, task.name, options.pairs)
+    if "labels" in task.own_options:
+        source = with_labels(source, options.labels)
     if task in (RegressionTask, MultipleChoiceTask) and num_classes != 1:
         raise InputError(
             f"{source.path}, a model of {num_classes} classes, as {task.name}",
@@ -145,7 +152,7 @@ def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> 
         "max_seq_length": (trained.max_seq_length, length),
         "doc_stride": (trained.doc_stride, WindowSizes.doc_stride),
         "max_query_length": (trained.max_query_length, WindowSizes.max_query_length),
-        "labels": (stored.labels or None, tuple(map(str, range(num_classes_of(source))))),
+        "labels": (stored.labels or None, tuple(map(str, range(source.num_classes)))),
         "version_2_with_negative": _may_have_no_answer(stored, options),
         "null_score_diff_threshold": (stored.null_score_diff_threshold, 0.0),
     }
@@ -179,5 +186,5 @@ def task_of(source: Weights) -> str:
 
 
 def _looks_like(source: Weights) -> str | None:
-    name = head_of(source)
+    name = source.head
     return MaskedLmTask.name if name == "pretraining" else name

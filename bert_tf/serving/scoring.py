@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.companions import refuse_other_tokenizer
 from bert_tf.errors import InputError
 from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.signatures import refuse_not_finite
@@ -63,12 +64,14 @@ class Scorer:
           batch_size: masked copies of a text that are computed at a time.
 
         Raises:
-          InputError: the vocabulary lacks [CLS], [SEP] or [MASK], or no token has room.
+          InputError: the vocabulary is not the model's or lacks [CLS], [SEP] or [MASK], or no token
+            has room.
         """
         if max_seq_length < 3:
             raise InputError(
                 f"max_seq_length {max_seq_length}", "3 or more", "leave room for [CLS] and [SEP]"
             )
+        refuse_other_tokenizer(model, tokenizer, max_seq_length=max_seq_length)
         tokenizer.require_special_tokens("[CLS]", "[SEP]", MASK)
         self.tokenizer, self.batch_size = tokenizer, batch_size
         self.most_tokens = max_seq_length - 2  # of a text that is scored as a whole

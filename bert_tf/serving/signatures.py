@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import HEAD
+from bert_tf.checkpoints.metadata import HEAD
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.serving import graph_text

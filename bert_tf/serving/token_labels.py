@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER, HEAD
+from bert_tf.checkpoints.loading import ENCODER
+from bert_tf.checkpoints.metadata import HEAD
 from bert_tf.serving import graph_words
-from bert_tf.serving.classification import check_labels
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
 
@@ -35,13 +35,8 @@ class TokenLabelsTask(ServingTask):
     )
 
     def __init__(self, *args):
-        """See `ServingTask`.
-
-        Raises:
-          InputError: the labels are not as many as the model has classes, or not each once.
-        """
+        """See `ServingTask`."""
         super().__init__(*args)
-        check_labels(self)
         self._flags = graph_words.PointFlags()
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
         self._room = self.sequences.max_seq_length - 2  # tokens of a window

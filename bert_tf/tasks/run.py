@@ -27,9 +27,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import ENCODER, HEAD, PretrainedModel, load_checkpoint
-from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
+from bert_tf.checkpoints import companions, tf1
+from bert_tf.checkpoints.companions import PretrainedModel
+from bert_tf.checkpoints.loading import ENCODER, load_checkpoint
+from bert_tf.checkpoints.metadata import HEAD, ModelMetadata, Weights, write_model_files
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
@@ -204,8 +205,8 @@ class Run:
           InputError: it has no head, or one for other labels or another kind of task, or was
             trained on pairs where the task has single texts or the other way round.
         """
-        source = self.model.source
-        if purposes := self._other_purpose():
+        source, head = self.model.source, self.task.head
+        if purposes := companions.other_purpose(source, head, self.task.has_pairs):
             theirs, ours = purposes
             flags = "the flags that it was trained with (--label_kind, --text_b_column), or "
             raise InputError(
@@ -232,46 +233,42 @@ class Run:
             )
         schedule = Schedule(learning_rate=0.0, num_train_steps=1)
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
-        encoder = ENCODER if self.task.head == "token_labels" else "bert/"
+        encoder = ENCODER if head == "token_labels" else "bert/"
+        if head in companions.WITH_NAMES:
+            source = companions.with_labels(source, self.task.labels.names, self._own_names())
+            self.model = dataclasses.replace(self.model, source=source)
         logging.info("%s", load_checkpoint(trainer.model, source, required=f"{encoder}|{HEAD}"))
         self.step = tf1.step_of(source.path)
-
-    def _other_purpose(self) -> tuple[str, str] | None:
-        """What the model was trained for and what this task is, if its metadata differ."""
-        for name in ("architecture", "task", "pairs"):
-            theirs, ours = (getattr(m, name) for m in (self.model.source.metadata, self.metadata()))
-            is_task = name != "architecture" or theirs in map(HEADS.get, OBJECTIVES)
-            if theirs not in (None, ours) and is_task:  # a pre-trained model may become any
-                return f"{name} = {theirs}", f"{name} = {ours}"
-        return None
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training into the trainer's model.
 
-        A head of another shape, or known to be for other labels or another kind of task, is
-        replaced by a fresh one, and this is logged.
+        A head for the same labels is kept, its classes in the task's order. One of another shape,
+        or known to be for other labels or another kind of task, is replaced by a fresh one, and
+        this is logged.
         """
-        source = self.model.source
-        other = self._other_head() if HEAD_WEIGHTS in source.shapes else None
-        if other:
-            logging.warning(
-                "The head of %s is for %s: a new head is initialised.", source.path, other
-            )
-        skip = HEAD if other else None
+        source, skip = self.model.source, None
+        if HEAD_WEIGHTS in source.shapes:
+            other = companions.other_purpose(source, self.task.head, self.task.has_pairs)
+            kept = None if other else self._with_labels()
+            if kept is None:
+                skip, is_for = HEAD, other[0] if other else companions.classes_of(source)
+                logging.warning(
+                    "The head of %s is for %s: a new head is initialised.", source.path, is_for
+                )
+            source = kept or source
         logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
 
-    def _other_head(self) -> str | None:
-        """What the model's head is for, if not for this task."""
+    def _with_labels(self) -> Weights | None:
+        """The initial weights with their classes in the task's order; None: they are others."""
         source, labels = self.model.source, self.task.labels
-        if purposes := self._other_purpose():
-            return purposes[0]
-        classes = source.shapes[HEAD_WEIGHTS][0]
-        if classes != labels.size:
-            return f"{classes} classes"
-        names = source.metadata.labels
-        if names and labels.size > 1 and self.task.names_of_model(names) != labels.names:
-            return f"the labels {', '.join(names)}"
-        return None
+        if self.task.head in companions.WITH_NAMES:
+            return companions.in_order_of(source, labels.names, self._own_names())
+        return source if source.num_classes == labels.size else None
+
+    def _own_names(self) -> tuple[str, ...]:
+        """The names of the initial weights' classes, as the task spells them."""
+        return self.task.names_of_model(self.model.source.metadata.labels or ())
 
     def metadata(self) -> ModelMetadata:
         """The metadata of the run's model, for model_facts.json."""

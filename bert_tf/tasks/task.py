@@ -230,13 +230,6 @@ class Task:
                 missing.pop(),
             )
 
-    def in_order_of(self, names: Sequence[str] | None) -> "Task":
-        """This task with its labels in a model's order, if `names` are the same labels."""
-        own = self.names_of_model(names or ())
-        if self.labels.size == 1 or sorted(own) != sorted(self.labels.names):
-            return self
-        return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=own))
-
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
         """A model's names of labels, as this task spells them."""
         own = self.labels.names
@@ -246,7 +239,7 @@ class Task:
     def with_labels_of_model(
         self, names: Sequence[str] | None, *, source: str, is_originals: bool = False
     ) -> "Task":
-        """This task with the labels of a trained model, in the order of its classes.
+        """This task with the labels of a trained model: in its own order, if it names them itself.
 
         Args:
           names: in the model's files; None if there are none.
@@ -280,7 +273,8 @@ class Task:
                 f"one of the task {self.name}: {', '.join(own)}",
                 "give a model that was trained for this task",
             )
-        return dataclasses.replace(self, labels=dataclasses.replace(self.labels, names=found))
+        labels = dataclasses.replace(self.labels, names=own or found)
+        return dataclasses.replace(self, labels=labels)
 
 
 def splits(train: str, dev: str, test: str, **options) -> tuple[Split, ...]:

@@ -130,12 +130,17 @@ class FullTokenizer:
         most = self.max_length if max_length is None else max_length
         return padded(pack_texts(self, texts, text_pairs, most))
 
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The vocabulary in the order of the ids."""
+        return tuple(self.inv_vocab.values())
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the vocabulary's pieces among them, as JSON values."""
         return {
             "vocab_file": self.vocab_file,
             "do_lower_case": self.do_lower_case,
-            "pieces": list(self.inv_vocab.values()),
+            "pieces": list(self.pieces),
             "never_split": list(self.never_split),
             "max_length": self.max_length,
         }

@@ -10,7 +10,7 @@ import small
 
 from bert_tf import load_checkpoint, pretraining_model
 from bert_tf.checkpoints import editing
-from bert_tf.checkpoints.loading import tokenizer_of
+from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.errors import InputError
 

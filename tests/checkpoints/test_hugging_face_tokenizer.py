@@ -5,7 +5,8 @@ import json
 import model_files
 import pytest
 
-from bert_tf.checkpoints.loading import open_weights, tokenizer_of
+from bert_tf.checkpoints.companions import tokenizer_of
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError

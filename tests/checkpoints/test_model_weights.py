@@ -6,7 +6,8 @@ import pytest
 import small
 
 from bert_tf import FullTokenizer
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights, tokenizer_of
+from bert_tf.checkpoints.companions import tokenizer_of
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.checkpoints.saving import save_weights

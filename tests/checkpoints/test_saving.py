@@ -10,7 +10,8 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import config_of, open_weights
+from bert_tf.checkpoints.companions import config_of
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import FORMATS
 from bert_tf.checkpoints.saving import WRITERS, save_weights
 from bert_tf.errors import InputError

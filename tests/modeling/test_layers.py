@@ -13,7 +13,8 @@ from keras import ops
 from small import close, hidden_states
 
 from bert_tf import BertConfig, bert_encoder, pretraining_model
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights, tokenizer_of
+from bert_tf.checkpoints.companions import tokenizer_of
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout

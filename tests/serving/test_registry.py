@@ -57,7 +57,7 @@ def test_a_folder_says_how_its_model_was_trained(tmp_path):
     [
         ({}, {}, "classification"),
         ({"task": "multi_label"}, {}, "multi_label"),
-        ({"task": "multi_label"}, {"task": "classification"}, "classification"),
+        ({}, {"task": "multi_label"}, "multi_label"),
         ({"task": "multi_label"}, {"task": "embeddings"}, "embeddings"),
     ],
 )
@@ -73,7 +73,7 @@ def test_the_task(source, known, given, name):
         (
             "classification",
             {"pairs": True, "max_seq_length": 11},
-            {"pairs": False, "max_seq_length": 7},
+            {"pairs": True, "max_seq_length": 7},
             {},
         ),
         ("multiple_choice", {}, {}, {"num_choices": 4}),
@@ -206,9 +206,37 @@ def test_a_head_of_an_unknown_architecture_is_refused(source, kind, architecture
     assert make(weights, task="embeddings", max_seq_length=9).name == "embeddings"
 
 
-def test_labels_are_each_once(source):
-    with pytest.raises(InputError, match="3 labels: a, a, b"):
-        make(source("classification"), labels=("a", "a", "b"))
+@pytest.mark.parametrize(
+    ("kind", "known", "given", "says"),
+    [
+        ("classification", {}, {"labels": ("a", "a", "b")}, "3 labels: a, a, b"),
+        ("classification", {"task": "multi_label"}, {"task": "classification"}, "task = multi_"),
+        ("classification", {"task": "classification"}, {"task": "multi_label"}, "task = class"),
+        ("regression", {"task": "regression"}, {"task": "multiple_choice"}, "architecture = "),
+        ("token_labels", {}, {"task": "classification"}, "architecture = BertForToken"),
+        ("classification", {"pairs": False}, {"pairs": True}, "pairs = False"),
+    ],
+)
+def test_what_contradicts_a_trained_head_is_refused(source, kind, known, given, says):
+    with pytest.raises(InputError, match=says):
+        make(source(kind, **known), **given)
+
+
+def test_labels_in_another_order_stay_with_their_classes(source):
+    """Whatever order they are given in, a text has the same probabilities by name."""
+    weights = source("classification")
+    names = served_models.LABELS
+    given = (names[2], names[0], names[1])
+    own, other = (make(weights, labels=labels) for labels in (None, given))
+    features = served_models.features_of([2, 5, 3], [0, 0, 0])
+
+    def by_name(task: ServingTask) -> dict:
+        found = task.answer_ids(features)
+        return dict(zip(task.options.labels, found["probabilities"][0].numpy(), strict=True))
+
+    first, second = by_name(own), by_name(other)
+    assert list(second) == list(given)
+    assert {name: first[name] for name in names} == pytest.approx(second, abs=1e-6)
 
 
 @pytest.mark.parametrize(

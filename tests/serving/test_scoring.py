@@ -12,7 +12,8 @@ from masked_by_place import SUM
 from walking import in_process
 
 from bert_tf import FullTokenizer, pretraining_model
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights, tokenizer_of
+from bert_tf.checkpoints.companions import tokenizer_of
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving.scoring import Score, Scorer

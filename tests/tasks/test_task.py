@@ -171,28 +171,21 @@ def test_a_metric_that_there_is_not():
 @pytest.mark.parametrize(
     ("name", "own", "names"),
     [
-        ("mrpc", ["equivalent", "NOT_EQUIVALENT"], ("1", "0")),
+        ("mrpc", ["equivalent", "NOT_EQUIVALENT"], ("0", "1")),
         ("sst-2", ["NEGATIVE", "POSITIVE"], ("0", "1")),
-        ("mnli", ["ENTAILMENT", "neutral", "contradiction"], None),
+        (
+            "mnli",
+            ["ENTAILMENT", "neutral", "contradiction"],
+            ("contradiction", "entailment", "neutral"),
+        ),
         ("csv", ["b", "a"], ("b", "a")),
     ],
 )
-def test_the_labels_of_a_model_in_its_order(name, own, names):
-    task = get_task(name).with_labels_of_model(own, source="a/model")
-    assert task.labels.names == (names or ("entailment", "neutral", "contradiction"))
-
-
-def test_labels_in_the_order_of_a_model():
-    """Where they are the same ones; else as they were."""
-    mnli = get_task("mnli")
-    names = ("ENTAILMENT", "Neutral", "contradiction")
-    assert mnli.in_order_of(names).labels.names == ("entailment", "neutral", "contradiction")
-    for others in (None, ("a", "b", "c"), names[:2]):
-        assert mnli.in_order_of(others) == mnli
-    assert get_task("sts-b").in_order_of(("LABEL_0",)) == get_task("sts-b")
-    assert get_task("swag").in_order_of(("3", "2", "1", "0")) == get_task("swag")
-    own = get_task("csv", labels=["us", "US"])
-    assert own.in_order_of(("US", "us")).labels.names == ("US", "us")
+def test_the_labels_of_a_model_are_the_tasks_or_its_own(name, own, names):
+    """In the task's order, whose classes the model's are put into; else in the model's."""
+    task = get_task(name)
+    assert task.with_labels_of_model(own, source="a/model").labels.names == names
+    assert sorted(task.names_of_model(own)) == sorted(names)
 
 
 def test_labels_of_a_model_that_are_others():

@@ -15,7 +15,8 @@ import walking
 from walking import TINY, contents, read_tensors, write_config, write_vocabulary
 
 from bert_tf import BertConfig, Predictor, bert_encoder, load, load_checkpoint
-from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.companions import config_of, tokenizer_of
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError

@@ -1,0 +1,538 @@
+"""Every command and public function that takes a model, with every wrong companion of it.
+
+Refused with three parts and nothing written, or the result that there is without the companion. The
+pairs are made of the declarations: the verbs with their flags, and the names of the package with
+their parameters. What takes a model and a companion, and is not listed here, fails and asks.
+"""
+
+import collections
+import contextlib
+import csv
+import dataclasses
+import functools
+import importlib
+import inspect
+import io
+import itertools
+import json
+import pathlib
+import re
+import shutil
+import unittest.mock
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import model_files
+import numpy as np
+import pytest
+import tensorflow as tf
+import walking
+from absl import flags as absl_flags
+from walking import SIZES, SPECIAL_PIECES, TINY, contents, describe, in_process, write_records
+
+import bert_tf
+from bert_tf.__main__ import VERBS
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.config import BertConfig
+from bert_tf.data.index import find_local_blocks, index_path
+from bert_tf.errors import InputError
+from bert_tf.serving import loading
+from bert_tf.serving.options import TASKS, ServingOptions
+from bert_tf.serving.signatures import Signature
+
+pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:Even though the `tf.config")]
+CONFIG = BertConfig(**TINY | {"num_hidden_layers": 1})
+UNUSED = [f"[unused{number}]" for number in range(4)]
+PIECES = [*SPECIAL_PIECES, *UNUSED, *(f"w{n}" for n in range(CONFIG.vocab_size - 9))]
+LABELS = ("sad", "so so", "glad")
+TEXTS = ("w1 w7 w30 w12", "w2 w50", "w60 w61 w62 w63 w64 w65 w66")
+QUESTION = {"id": "q", "question": "w7 w9", "answers": [{"text": "w30", "answer_start": 6}]}
+CONTEXT = "w1 w7 w30 w12 w50"
+KINDS = {  # of models: kind of `model_files.tensors_of`, and what is known of each
+    "classification": ("classifier", {
+        "architecture": "BertForSequenceClassification", "labels": LABELS, "pairs": False}),
+    "pretraining": ("pretraining", {"architecture": "BertForPreTraining"}),
+    "question_answering": ("span", {"architecture": "BertForQuestionAnswering"}),
+}  # fmt: skip
+# What has to come of a companion; OWN: equal for what the model is, refused for all else.
+NEEDED, REFUSED, EITHER, OWN = "equal", "refused", "equal or refused", "own"
+NEW_HEAD = "new head"  # for other labels, where a model is trained further; this is logged
+counts = collections.Counter()
+
+
+def shuffled(items: list) -> list:
+    """The last ones in another order."""
+    return [*items[:20], *np.random.default_rng(5).permutation(items[20:]).tolist()]
+
+
+VOCABULARIES = {  # the lines, and what has to come of them
+    "elsewhere": (PIECES, NEEDED),
+    "own words": ([*PIECES[:5], "mine", "ours", *PIECES[7:]], NEEDED),
+    "shuffled": (shuffled(PIECES), REFUSED),
+    "two swapped": ([*PIECES[:-2], PIECES[-1], PIECES[-2]], REFUSED),
+    "a piece less": (PIECES[:-1], REFUSED),
+    "a piece more": ([*PIECES, "more"], REFUSED),
+    "a piece for two": ([*PIECES[:5], "w7", *PIECES[6:]], REFUSED),
+}
+CONFIGS = {
+    "elsewhere": ({}, NEEDED),
+    "other dropout": ({"hidden_dropout_prob": 0.3}, NEEDED),
+    "other heads": ({"num_attention_heads": 4}, REFUSED),
+    "other activation": ({"hidden_act": "relu"}, REFUSED),
+    "other eps": ({"layer_norm_eps": 1e-3}, REFUSED),
+    "other size": ({"intermediate_size": 24}, REFUSED),
+    "fewer positions": ({"max_position_embeddings": 17}, REFUSED),
+}
+# Companions by the names of flags and parameters: what is tried -> value, what has to come of it.
+COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
+    "vocab_file": {name: (f"{{home}}/{name}.txt", to) for name, (_, to) in VOCABULARIES.items()},
+    "bert_config_file": {name: (f"{{home}}/{name}.json", to) for name, (_, to) in CONFIGS.items()},
+    "do_lower_case": {"own": (False, NEEDED), "other": (True, REFUSED)},
+    "labels": {
+        "own": (LABELS, NEEDED),
+        "permuted": ((LABELS[2], *LABELS[:2]), NEEDED),
+        "others": (("red", "green", "blue"), REFUSED),
+        "too few": (LABELS[:2], REFUSED),
+        "twice": ((*LABELS[:2], LABELS[0]), REFUSED),
+    },
+    "task": {name: (name, OWN) for name in TASKS if name != "embeddings"},  # which has no head
+    "head": {name: (name, EITHER) for name in TASKS},
+    "pairs": {"own": (False, NEEDED), "other": (True, REFUSED)},
+    "max_seq_length": {"longer": (20, NEEDED), "beyond the positions": (25, REFUSED)},
+    "label_kind": {"own": ("classes", NEEDED), "several": ("multi_label", REFUSED),
+                   "a score": ("regression", REFUSED)},
+    "text_b_column": {"pairs": ("text_b", REFUSED)},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _eagerly():
+    """Graphs of models this small take longer to make than they save."""
+    as_they_are = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
+    tf.config.run_functions_eagerly(True)
+    with as_they_are:
+        yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> pathlib.Path:
+    """The models and their wrong companions."""
+    home = tmp_path_factory.mktemp("companions")
+    for name, (pieces, _) in VOCABULARIES.items():
+        (home / f"{name}.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    for name, (changes, _) in CONFIGS.items():
+        walking.write_config(home / f"{name}.json", **CONFIG.to_dict() | changes)
+    for kind, (tensors, known) in KINDS.items():
+        values = model_files.tensors_of(tensors, CONFIG)
+        model_files.write_tf1(home / kind, values, config=CONFIG, pieces=PIECES)
+        known = known | {"do_lower_case": False, "max_seq_length": 16}
+        known |= {} if kind == "pretraining" else {"task": kind}
+        (home / kind / "model_facts.json").write_text(json.dumps(known))
+    (home / "texts.txt").write_text("\n".join(TEXTS))
+    for name, labels in (("train", LABELS), ("others", ("red", "green", "blue"))):
+        rows = [("text_a", "text_b", "label"), *zip(TEXTS, TEXTS, labels, strict=True)]
+        with (home / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+    shutil.copy(home / "train.csv", home / "test.csv")
+    paragraph = {"context": CONTEXT, "qas": [QUESTION]}
+    squad = {"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]}
+    (home / "questions.json").write_text(json.dumps(squad))
+    write_all_records(home)
+    return home
+
+
+def write_all_records(home: pathlib.Path) -> None:
+    """Records for pre-training, as they are and beside what belongs to others."""
+    for name in ("good", "of_another_vocabulary", "of_another_index"):
+        write_records(home / f"{name}.tfrecord", 8, seed=3)
+    describe(home / "of_another_vocabulary.tfrecord", home / "shuffled.txt")
+    other = write_records(home / "other.tfrecord", 9, seed=4)
+    found = find_local_blocks(str(other))
+    index = pathlib.Path(index_path(str(home / "of_another_index.tfrecord")))
+    index.write_text(found.to_json_string())
+
+
+# ---------------------------------------------------------------------------- commands
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A command that takes a model. Of its flags {home} is the folder of all, {out} its output.
+
+    Attributes:
+      model: one of `KINDS`.
+      flags: of a good command.
+      result: what it wrote or printed, so that equal results are equal.
+      words: outside the flags.
+      more: companions of this command alone.
+      makes_heads: whether it may initialise a new head, which it then logs.
+      has_no: companions that this model or its data do not have: refused, or without effect.
+    """
+
+    model: str
+    flags: dict[str, Any]
+    result: Callable[[pathlib.Path, str], Any]
+    words: tuple[str, ...] = ()
+    more: dict[str, dict[str, tuple[Any, str]]] = dataclasses.field(default_factory=dict)
+    makes_heads: bool = False
+    has_no: tuple[str, ...] = ()
+
+
+def lines_of(out: pathlib.Path, _: str) -> list:
+    """Lines of JSON; probabilities by the names of their labels."""
+    return [by_name(json.loads(line)) for line in (out / "out").read_text().splitlines()]
+
+
+def by_name(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without the order of its classes."""
+    if isinstance(names := answer.get("labels"), list) and "probabilities" in answer:
+        answer = answer | {"labels": dict(zip(names, answer["probabilities"], strict=True))}
+        del answer["probabilities"]
+    return answer
+
+
+def guesses_of(_: pathlib.Path, printed: str) -> list[str]:
+    """Lines as printed; the pieces [unusedN] may have other words in their place."""
+    return printed.replace("mine", UNUSED[0]).replace("ours", UNUSED[1]).splitlines()
+
+
+def table_of(out: pathlib.Path, _: str) -> list[dict]:
+    """The predictions of a classifier with names."""
+    lines = (out / "test_results_labeled.tsv").read_text().splitlines()
+    return [dict(sorted(row.items())) for row in csv.DictReader(lines, delimiter="\t")]
+
+
+def model_of(out: pathlib.Path, _: str) -> list:
+    """Tensors and facts of a converted model; its vocabulary up to words of the user's own."""
+    weights = open_weights(out / "model")
+    tensors = {name: weights.read(name).tolist() for name in weights.names}
+    own = zip(PIECES, weights.pieces, strict=True)
+    pieces = [piece for piece, there in own if piece != there and piece not in UNUSED]
+    return [tensors, pieces, weights.metadata.known(), weights.config.num_attention_heads]
+
+
+CLASSIFY = {
+    "task_name": "csv", "data_dir": "{home}", "output_dir": "{out}", "do_predict": True,
+    "init_checkpoint": "{model}", "max_seq_length": 16, "xla": False, "strategy": "one",
+}  # fmt: skip
+TRAIN = {"do_train": True, "num_train_epochs": 1, "train_batch_size": 3, "learning_rate": "1e-30"}
+ASK = {"input_file": "{home}/texts.txt", "output_file": "{out}/out"}
+RECORDS = {
+    name: (f"{{home}}/{name}.tfrecord", to)
+    for name, to in (("of_another_vocabulary", REFUSED), ("of_another_index", EITHER))
+}
+CALLS = {  # several of a verb: a name behind it
+    "predict": Call("classification", {"model": "{model}", **ASK}, lines_of),
+    "playground": Call("classification", {}, lines_of, ("{model}",)),
+    "export": Call("classification", {"init_checkpoint": "{model}", "export_dir": "{out}"},
+                   lines_of),
+    "export answers": Call("question_answering", {
+        "init_checkpoint": "{model}", "export_dir": "{out}", "max_query_length": 4}, lines_of,
+        has_no=("labels", "pairs")),
+    "fill-mask": Call("pretraining", {"init_checkpoint": "{model}"},
+                      guesses_of, ("w1 [MASK] w30",)),
+    "score": Call("pretraining", {"init_checkpoint": "{model}", **ASK}, lines_of),
+    "features": Call("pretraining", {
+        "init_checkpoint": "{model}", **ASK, "max_seq_length": 16, "pooling": "mean"}, lines_of),
+    "convert": Call("classification", {"from": "{model}", "to": "{out}/model"}, model_of),
+    "convert average": Call("classification", {
+        "from": "{model},{model}", "to": "{out}/model"}, model_of, ("average",)),
+    "classify": Call("classification", CLASSIFY, table_of),
+    "classify train": Call("classification", CLASSIFY | TRAIN, table_of, makes_heads=True, more={
+        "train_file": {"other labels": ("others.csv", EITHER)}}),
+    "squad": Call("question_answering", {
+        "init_checkpoint": "{model}", "output_dir": "{out}", "do_predict": True, "xla": False,
+        "predict_file": "{home}/questions.json", "max_seq_length": 16, "doc_stride": 8,
+        "max_query_length": 4, "strategy": "one",
+    }, lambda out, _: json.loads((out / "nbest_predictions.json").read_text()), more={
+        "null_score_diff_threshold": {"where all have answers": (5.0, NEEDED)}}),
+    "pretrain": Call("pretraining", {
+        "init_checkpoint": "{model}", "output_dir": "{out}", "do_eval": True, "xla": False,
+        "bert_config_file": "{model}/bert_config.json", "input_file": "{home}/good.tfrecord",
+        "do_lower_case": False, "eval_batch_size": 4, "max_eval_steps": 2, "strategy": "one",
+        **SIZES,
+    }, lambda out, _: (out / "eval_results.txt").read_text(), more={"input_file": RECORDS},
+        has_no=("max_seq_length",)),
+}  # fmt: skip
+WITHOUT_A_MODEL = {  # verbs: they read no weights
+    *("data", "beam-data", "vocab", "evaluate-squad", "plan", "compile-check", "plot", "demo")
+}
+
+
+def test_every_verb_is_tried():
+    """A new verb is called with a model here, or takes none."""
+    listed = {name.split()[0] for name in CALLS} | WITHOUT_A_MODEL
+    assert listed == VERBS.keys(), "how are these called with a model?"
+    for verb in WITHOUT_A_MODEL - {"beam-data"}:  # whose flags are data's
+        with in_process(verb):
+            takes = {"init_checkpoint", "model", "from"} & {*absl_flags.FLAGS}
+            assert not takes, f"how is {verb} called with the model of --{takes.pop()}?"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_command(name, home, tmp_path, monkeypatch, caplog):
+    call, verb = CALLS[name], name.split()[0]
+    answer_in_place_of_export(monkeypatch)
+    before, numbers = contents(home / call.model), itertools.count()
+    known = COMPANIONS | call.more
+
+    with in_process(verb) as main:
+
+        def attempt(**given: Any) -> Any:
+            out = tmp_path / str(next(numbers))
+            places = {"home": home, "out": out, "model": home / call.model}
+            printed = io.StringIO()
+            values = {n: filled(v, places) for n, v in (call.flags | given).items()}
+            words = [filled(word, places) for word in call.words]
+            out.mkdir()
+            Answering.out = out
+            with contextlib.redirect_stdout(printed):
+                try:
+                    main(*words, **values)
+                except InputError:
+                    assert not contents(out), "it was refused, and files were written"
+                    raise
+            return call.result(out, printed.getvalue())
+
+        pairs = {flag: variants for flag, variants in known.items() if flag in absl_flags.FLAGS}
+        pairs |= {flag: loosely(pairs[flag]) for flag in pairs.keys() & {*call.has_no}}
+        try_all(name, call.model, pairs, attempt, caplog, makes_heads=call.makes_heads)
+    assert contents(home / call.model) == before
+
+
+def loosely(variants: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any, str]]:
+    """Variants that may be refused, or have no effect."""
+    return {name: (value, EITHER) for name, (value, _) in variants.items()}
+
+
+def filled(value: Any, places: dict[str, pathlib.Path]) -> Any:
+    """A value with the paths that it names."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value.format(**places) if isinstance(value, str) else value
+
+
+class Answering:
+    """In the place of what shows a model, or writes it: answers a few texts."""
+
+    out: pathlib.Path
+
+    def __init__(self, predictor: Any, **_: Any):
+        items = TEXTS
+        if predictor.task == "question_answering":
+            items = [(QUESTION["question"], CONTEXT)]
+        elif predictor.task == "fill_mask":
+            items = [f"{text} [MASK]" for text in TEXTS]
+        (self.out / "out").write_text("\n".join(map(json.dumps, predictor.predict(items))))
+
+    def warm_up(self) -> None:
+        """Nothing is compiled."""
+
+
+def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page and the export answer at once; all before that is theirs."""
+
+    def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
+        served = loading.of_weights(source, config, tokenizer, options)
+        Answering(bert_tf.Predictor(served))
+        return export_dir
+
+    export = importlib.import_module("bert_tf.cli.export")
+    monkeypatch.setattr(export, "export_checkpoint", export_checkpoint)
+    playground = importlib.import_module("bert_tf.cli.playground")
+    monkeypatch.setattr(playground, "Playground", Answering)
+    server = contextlib.nullcontext(type("", (), {"url": "", "serve_forever": lambda _: None})())
+    monkeypatch.setattr(playground, "Server", lambda *_, **__: server)
+
+
+# ---------------------------------------------------------------------------- the library
+
+
+def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
+    """What a model gives for the texts; logits by the names of their classes."""
+    inputs = tokenizer(TEXTS)
+    if model.name == "bert_choice":
+        inputs = {name: np.repeat(value[:, None], 4, axis=1) for name, value in inputs.items()}
+    found = model(inputs, training=False)
+    found = found if isinstance(found, dict) else {"logits": found}
+    found = {name: np.asarray(value) for name, value in found.items()}
+    if model.labels and "logits" in found:
+        logits = found.pop("logits")
+        found |= {name: logits[..., n] for n, name in enumerate(model.labels)}
+    return found
+
+
+def loaded(home: pathlib.Path, **given: Any) -> dict:
+    """`load`; of another task's head the encoder, which is the same."""
+    if "labels" in given:
+        given = {"head": "classification"} | given
+    return outputs_of(*bert_tf.load(home / "classification", **given))
+
+
+def classified(home: pathlib.Path, **given: Any) -> dict:
+    """`classifier`."""
+    model = bert_tf.classifier(home / "classification", **{"labels": LABELS} | given)
+    return outputs_of(model, model.tokenizer)
+
+
+def predicted(home: pathlib.Path, **given: Any) -> list[dict]:
+    """`Predictor`."""
+    predictor = bert_tf.Predictor(home / "classification", **given)
+    return [by_name(answer) for answer in predictor.predict(TEXTS)]
+
+
+@functools.cache
+def pretrained(home: pathlib.Path) -> tuple[keras.Model, bert_tf.FullTokenizer]:
+    """`load` with the heads of pre-training."""
+    return bert_tf.load(home / "pretraining")
+
+
+def scored(home: pathlib.Path, **given: Any) -> list[float]:
+    """`Scorer`."""
+    model, own = pretrained(home)
+    if "tokenizer" in given:
+        given["tokenizer"] = bert_tf.FullTokenizer(given["tokenizer"], do_lower_case=False)
+    scorer = bert_tf.Scorer(model, **{"tokenizer": own, "max_seq_length": 16} | given)
+    return [scorer.score(text).score for text in TEXTS]
+
+
+def put(home: pathlib.Path, **given: Any) -> dict:
+    """`load_checkpoint` into a model with companions of its own."""
+    given = given.get("model", {})
+    config = dataclasses.replace(CONFIG, **given.get("config", {}))
+    make = given.get("make", bert_tf.classifier_model)
+    model, own = make(config, num_classes=3), home / "elsewhere.txt"
+    model.labels = given.get("labels", LABELS)
+    tokenizer = bert_tf.FullTokenizer(
+        filled(given.get("tokenizer", str(own)), {"home": home}), False
+    )
+    model.tokenizer = tokenizer
+    bert_tf.load_checkpoint(model, home / "classification")
+    return outputs_of(model, tokenizer)
+
+
+MODELS = {  # a model that weights are loaded into
+    **{f"config: {name}": ({"config": changes}, to) for name, (changes, to) in CONFIGS.items()},
+    **{f"tokenizer: {name}": ({"tokenizer": value}, to)
+       for name, (value, to) in COMPANIONS["vocab_file"].items()},
+    **{f"labels: {name}": ({"labels": value}, to)
+       for name, (value, to) in COMPANIONS["labels"].items()},
+    "head: of tokens": ({"make": bert_tf.token_model}, REFUSED),
+}  # fmt: skip
+TOKENIZERS = COMPANIONS["vocab_file"] | {
+    "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)
+}
+LIBRARY = {  # name: how it is called, further companions, whether it may make a new head
+    "load": (loaded, {}, True),
+    "classifier": (classified, {}, True),
+    "Predictor": (predicted, {}, False),
+    "Scorer": (scored, {"tokenizer": TOKENIZERS}, False),
+    "load_checkpoint": (put, {"model": MODELS}, False),
+}
+OPTIONS = {  # what stands behind **options
+    "Predictor": [field.name for field in dataclasses.fields(ServingOptions)],
+    "classifier": [*inspect.signature(bert_tf.load).parameters][3:],
+}
+MODEL_PARAMETERS = {"path", "model", "weights"}
+WRITES = {"save_weights"}  # to its path
+
+
+def parameters_of(name: str) -> set[str]:
+    """The parameters of a public name."""
+    return {*inspect.signature(getattr(bert_tf, name)).parameters, *OPTIONS.get(name, ())}
+
+
+def test_every_public_name_is_tried():
+    companions = COMPANIONS.keys() | {"tokenizer", "config"}
+    for name in {*bert_tf.__all__} - WRITES:
+        takes = parameters_of(name) & MODEL_PARAMETERS
+        if takes and (len(takes) > 1 or parameters_of(name) & companions):
+            assert name in LIBRARY, f"how is bert_tf.{name} called with a model?"
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_a_function(name, home, caplog):
+    use, more, makes_heads = LIBRARY[name]
+    known = COMPANIONS | more
+    pairs = {one: variants for one, variants in known.items() if one in parameters_of(name)}
+
+    def attempt(**given: Any) -> Any:
+        given = {n: v.format(home=home) if isinstance(v, str) else v for n, v in given.items()}
+        return use(home, **given)
+
+    before = contents(home)
+    try_all(name, "classification", pairs, attempt, caplog, makes_heads=makes_heads)
+    assert contents(home) == before
+
+
+# ---------------------------------------------------------------------------- what comes of them
+
+
+def try_all(
+    name: str,
+    model: str,
+    pairs: dict[str, dict[str, tuple[Any, str]]],
+    attempt: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    *,
+    makes_heads: bool,
+) -> None:
+    """Tries every companion; any outcome but those that are allowed fails.
+
+    Those that must make no difference are tried together, a variant of each at a time.
+    """
+    expected, wrong, equal = attempt(), [], collections.defaultdict(list)
+
+    def outcome_of(given: dict[str, Any]) -> str:
+        caplog.clear()
+        try:
+            with caplog.at_level("INFO", logger="absl"):
+                found = attempt(**given)
+        except InputError as error:
+            return REFUSED if error.received and error.expected and error.remedy else "no parts"
+        if makes_heads and re.search("weights are new|a new head", caplog.text):
+            return NEW_HEAD
+        return NEEDED if same(found, expected) else "differs"
+
+    tries = [(each, *pair) for each, variants in pairs.items() for pair in variants.items()]
+    for each, variant, (value, wanted) in tries:
+        if wanted == OWN:
+            wanted = NEEDED if value == model else REFUSED
+        if wanted == NEEDED:
+            equal[each].append((variant, value))
+            continue
+        outcome = outcome_of({each: value})
+        counts[outcome] += 1
+        if outcome not in ((NEEDED, REFUSED) if wanted == EITHER else (wanted,)) + (NEW_HEAD,):
+            wrong.append(f"{each}, {variant}: {outcome}")
+    for together in itertools.zip_longest(*equal.values()):
+        given = {each: one[1] for each, one in zip(equal, together, strict=True) if one}
+        outcome = outcome_of(given)
+        counts[outcome] += len(given)
+        if outcome != NEEDED:
+            wrong.append(f"{given}: {outcome}")
+    assert counts
+    assert not wrong, f"{name}: " + " | ".join(wrong)
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether two results are equal, up to rounding; of outputs those that both have."""
+    if isinstance(expected, dict):
+        names = found.keys() & expected.keys()
+        return bool(names) and all(same(found[name], expected[name]) for name in names)
+    if isinstance(expected, list | tuple):
+        pairs = zip(found, expected, strict=False)
+        return len(found) == len(expected) and all(same(*pair) for pair in pairs)
+    if isinstance(expected, float | np.ndarray):
+        return np.shape(found) == np.shape(expected) and np.allclose(found, expected, atol=1e-5)
+    return found == expected
+
+
+def test_how_many(capsys):
+    """Runs last: nothing but these outcomes."""
+    with capsys.disabled():
+        listed = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        print(f"\n{counts.total()} pairs of a model and a companion: {listed}")
+    assert counts.keys() <= {NEEDED, REFUSED, NEW_HEAD}
