@@ -16,22 +16,8 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf import locks
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.locks import (
-    IN_FOLDER,
-    INCOMPLETE,
-    Lock,
-    check_lock,
-    held,
-    hidden_sibling,
-    is_held,
-    is_special,
-    is_stream,
-    lock_around,
-    refuse_link,
-    remove,
-    synced,
-)
 from bert_tf.runtime import load_tensorflow
 from bert_tf.terminal.messages import scores_table
 
@@ -84,7 +70,7 @@ def is_file(path: str) -> bool:
 
 def check_regular(path: str) -> None:
     """Raises `InputError` for a pipe, socket or device: reading it might never end."""
-    if not is_remote(path) and is_special(path):
+    if not is_remote(path) and locks.is_special(path):
         received = f"{path}, which is a pipe, a socket or a device"
         raise InputError(received, "a regular file", "save what it gives to a file, and name that")
 
@@ -247,7 +233,9 @@ def _blocks(path: str) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[Lock | None]:
+def locked(
+    path: str, *, folder: bool = False, parents: bool = False
+) -> Iterator[locks.Lock | None]:
     """Keeps other processes from writing an output; gives the lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
@@ -262,19 +250,20 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    if is_remote(path) or not writes_here or is_stream(path):
+    if is_remote(path) or not writes_here or locks.is_stream(path):
         yield None
         return
     home = path if folder else os.path.dirname(path.rstrip("/")) or "."
     with contextlib.ExitStack() as at_end:
         with path_errors(path, "written"):
             if not folder:
-                refuse_link(path)
+                locks.refuse_link(path)
             if (folder or parents) and not os.path.isdir(home):
                 os.makedirs(home, exist_ok=True)
                 at_end.callback(_remove_if_empty, home)
-            name = f"{path}/{IN_FOLDER}" if folder else hidden_sibling(path.rstrip("/"), "lock")
-            lock = at_end.enter_context(held(os.path.abspath(name), path))
+            own = locks.hidden_sibling(path.rstrip("/"), "lock")
+            name = f"{path}/{locks.IN_FOLDER}" if folder else own
+            lock = at_end.enter_context(locks.held(os.path.abspath(name), path))
         yield lock
 
 
@@ -290,8 +279,7 @@ def make_folder(path: str) -> None:
       InputError: it cannot be made or written, or is a link in the folder of a run.
     """
     with path_errors(path, "written"):
-        if lock_around(path):
-            refuse_link(path)
+        locks.refuse_inner_link(path)
         gfile().makedirs(path)
         trial = gfile().join(path, "trial")
         with temporary(trial) if is_remote(path) else tempfile.TemporaryFile(dir=path):
@@ -309,10 +297,10 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
       InputError: another process is writing the output, or its folder has been replaced.
     """
     with _lock_over(path) as lock:
-        check_lock(path)
-        refuse_link(path)
+        locks.check_lock(path)
+        locks.refuse_link(path)
         token = lock.token if lock else secrets.token_hex(8)
-        name = hidden_sibling(path, f"{token}-{secrets.token_hex(4)}{INCOMPLETE}")
+        name = locks.hidden_sibling(path, f"{token}-{secrets.token_hex(4)}{locks.INCOMPLETE}")
         made = lock.made if lock else set()
         made.add(name)
         try:
@@ -329,14 +317,14 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
             yield name
         finally:
             with contextlib.suppress(Exception):  # what failed before counts
-                (_remove_remote if is_remote(name) else remove)(name)
+                (_remove_remote if is_remote(name) else locks.remove)(name)
                 made.remove(name)
 
 
-def _lock_over(path: str) -> contextlib.AbstractContextManager[Lock | None]:
+def _lock_over(path: str) -> contextlib.AbstractContextManager[locks.Lock | None]:
     """The lock that this process holds on a folder around an output, or else the output's own."""
-    own = os.path.abspath(hidden_sibling(path, "lock"))
-    around = None if is_held(own) else lock_around(path)
+    own = os.path.abspath(locks.hidden_sibling(path, "lock"))
+    around = None if locks.is_held(own) else locks.lock_around(path)
     return contextlib.nullcontext(around) if around else locked(path)
 
 
@@ -361,7 +349,7 @@ def whole_file(path: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return
-    if is_stream(path):
+    if locks.is_stream(path):
         yield path
         return
     with contextlib.ExitStack() as stack:
@@ -373,10 +361,10 @@ def whole_file(path: str) -> Iterator[str]:
         with path_errors(path, "written"):
             if not is_remote(path) and os.path.exists(path):
                 os.chmod(name, os.stat(path).st_mode & 0o777)
-            synced(name)
-            check_lock(path)
+            locks.synced(name)
+            locks.check_lock(path)
             gfile().rename(name, path, overwrite=True)
-            synced(os.path.dirname(path) or ".")
+            locks.synced(os.path.dirname(path) or ".")
 
 
 def write_text(path: str, text: str) -> None:

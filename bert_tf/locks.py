@@ -254,6 +254,12 @@ def refuse_link(path: str) -> None:
         )
 
 
+def refuse_inner_link(path: str) -> None:
+    """Raises `InputError` for a link within a folder that this process has locked."""
+    if lock_around(path):
+        refuse_link(path)
+
+
 def synced(path: str) -> None:
     """Returns when a local file, or the names in a local folder, are on the disk."""
     if "://" in path:

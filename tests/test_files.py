@@ -113,6 +113,17 @@ def test_files_that_are_not_there(tmp_path):
             list(files.read_text_lines(str(path)))
 
 
+def test_a_pipe_is_no_text(tmp_path):
+    """It is refused before it is opened: nobody may ever write to it."""
+    os.mkfifo(tmp_path / "pipe")
+    for read in (files.read_text_lines, files.digest_of):
+        with pytest.raises(
+            InputError, match=r"pipe, which is a pipe, a socket or a device\n"
+        ) as caught:
+            list(read(str(tmp_path / "pipe")))
+        assert caught.value.remedy == "save what it gives to a file, and name that"
+
+
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "a").write_bytes(b"one\ntwo\nthr\xff\n")
     with pytest.raises(InputError, match="a, line 3: bytes that are not UTF-8"):

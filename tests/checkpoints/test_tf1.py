@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import threading
+import time
 from concurrent import futures
 
 import killed
@@ -269,6 +270,21 @@ def test_a_block_that_is_listed_many_times(tmp_path):
         CheckpointReader(prefix)
 
 
+def test_keys_that_a_small_file_expands(tmp_path):
+    """A file of 400 KB would take 1.6 GB; TensorFlow writes every 16th key whole."""
+    prefix = pathlib.Path(write(tmp_path / "c", {"a": VALUE}))
+    index = prefix.with_suffix(".index")
+    values = tensor_index.read_table(index.read_bytes())
+    long = {b"": values[b""], b"a" * 150_000: values[b"a"]}
+    index.write_bytes(tensor_index.table(long, expands=10_000))
+    begin = time.monotonic()
+    with pytest.raises(InputError, match=f"{prefix}, which cannot be read"):
+        CheckpointReader(prefix)
+    assert time.monotonic() - begin < 1
+    index.write_bytes(tensor_index.table(values, expands=15))
+    assert CheckpointReader(prefix).shapes == {"a" + "x" * n: VALUE.shape for n in range(16)}
+
+
 def test_a_tensor_in_parts(tmp_path):
     """As a partitioned variable of TensorFlow 1 is saved."""
     prefix = str(tmp_path / "c")
@@ -433,6 +449,7 @@ def test_a_checkpoint_elsewhere_is_read_and_never_removed(tmp_path):
 def test_nothing_is_written_where_the_folder_was_replaced(tmp_path):
     """Neither by the thread that writes checkpoints nor where the steps stop."""
     run = tmp_path / "run"
+    run.mkdir()
     with locked(str(run), folder=True):
         folder = CheckpointFolder(run)
         save(folder, 1)
