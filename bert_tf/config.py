@@ -10,7 +10,7 @@ import pathlib
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.errors import InputError
@@ -123,7 +123,9 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
             raise _refused(name, value, "a list")
         if bounds.get("filled") and not value:
             raise _refused(name, value, "a list with something in it")
-        items = [_taken(inner[0], v, f"{name}[{i}]", bounds) for i, v in enumerate(value)]
+        items = list(value)
+        for i, v in _to_check(inner[0], items):
+            items[i] = _taken(inner[0], v, f"{name}[{i}]", bounds)
         if bounds.get("distinct") and len(set(items)) < len(items):
             twice, _ = collections.Counter(items).most_common(1)[0]
             raise _refused(name, value, f"{twice!r:.80} only once")
@@ -140,6 +142,16 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
     if kind is not Any:
         _check_value(kind, value, name, bounds)
     return value
+
+
+def _to_check(kind: Any, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Places and items that stand for all: of whole numbers, maybe millions, the extremes do."""
+    if kind is not int:
+        yield from enumerate(items)
+        return
+    yield from ((i, v) for i, v in enumerate(items) if type(v) is not int)
+    for extreme in (min(items), max(items)) if items else ():
+        yield items.index(extreme), extreme
 
 
 def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:

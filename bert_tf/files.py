@@ -3,24 +3,22 @@
 import collections
 import contextlib
 import errno
-import glob
 import hashlib
-import itertools
 import json
 import math
 import os
 import re
-import socket
+import secrets
 import sys
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
+from bert_tf import locks
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.runtime import NOT_SUPPORTED, load_tensorflow, take_lock
+from bert_tf.runtime import load_tensorflow
 from bert_tf.terminal.messages import scores_table
 
 EVAL_RESULTS = "eval_results.txt"
@@ -72,13 +70,9 @@ def is_file(path: str) -> bool:
 
 def check_regular(path: str) -> None:
     """Raises `InputError` for a pipe, socket or device: reading it might never end."""
-    if not is_remote(path) and _is_special(path):
+    if not is_remote(path) and locks.is_special(path):
         received = f"{path}, which is a pipe, a socket or a device"
         raise InputError(received, "a regular file", "save what it gives to a file, and name that")
-
-
-def _is_special(path: str) -> bool:
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 @contextlib.contextmanager
@@ -218,7 +212,6 @@ def digest_of(path: str, *, sha256: bool = False) -> str:
     Raises:
       InputError: it cannot be read.
     """
-    check_regular(path)
     found = hashlib.sha256() if sha256 else hashlib.blake2b(digest_size=16)
     for block in _blocks(path):
         found.update(block)
@@ -227,6 +220,7 @@ def digest_of(path: str, *, sha256: bool = False) -> str:
 
 def _blocks(path: str) -> Iterator[bytes]:
     """The bytes of a file, some at a time."""
+    check_regular(path)
     with path_errors(path):
         if gfile().isdir(path):  # reads as an empty file
             raise OSError(errno.EISDIR, "it is a folder")
@@ -238,19 +232,11 @@ def _blocks(path: str) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------- out
 
 
-def hidden_sibling(path: str, ending: str) -> str:
-    """A name in the same folder that no pattern for the file itself matches.
-
-    >>> hidden_sibling("data/train.tfrecord", "incomplete")
-    'data/.train.tfrecord.incomplete'
-    """
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{ending}")
-
-
 @contextlib.contextmanager
-def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[bool]:
-    """Keeps other processes from writing an output; gives whether there is a lock.
+def locked(
+    path: str, *, folder: bool = False, parents: bool = False
+) -> Iterator[locks.Lock | None]:
+    """Keeps other processes from writing an output; gives the lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
     ends with its process, however that ends. The thread that holds it may take it again. Remote
@@ -264,29 +250,21 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    if is_remote(path) or not writes_here or _is_stream(path):
-        yield False
+    if is_remote(path) or not writes_here or locks.is_stream(path):
+        yield None
         return
     home = path if folder else os.path.dirname(path.rstrip("/")) or "."
     with contextlib.ExitStack() as at_end:
         with path_errors(path, "written"):
+            if not folder:
+                locks.refuse_link(path)
             if (folder or parents) and not os.path.isdir(home):
                 os.makedirs(home, exist_ok=True)
                 at_end.callback(_remove_if_empty, home)
-            name = f"{path}/.lock" if folder else hidden_sibling(path.rstrip("/"), "lock")
-            name, thread = os.path.abspath(name), threading.get_ident()
-            is_ours = _locked.get(name) == thread
-            lock = None if is_ours else take_lock(name, path)
-        if lock is not None:
-            _locked[name] = thread
-        try:
-            yield is_ours or lock is not None
-        finally:
-            if lock is not None:
-                del _locked[name]
-                with contextlib.suppress(OSError):  # the folder may be gone
-                    os.unlink(name)  # before the lock ends, so that it is nobody else's
-                os.close(lock)
+            own = locks.hidden_sibling(path.rstrip("/"), "lock")
+            name = f"{path}/{locks.IN_FOLDER}" if folder else own
+            lock = at_end.enter_context(locks.held(os.path.abspath(name), path))
+        yield lock
 
 
 def _remove_if_empty(folder: str) -> None:
@@ -294,29 +272,74 @@ def _remove_if_empty(folder: str) -> None:
         os.rmdir(folder)
 
 
-_locked: dict[str, int] = {}  # the lock files of this process, and the threads that took them
+def make_folder(path: str) -> None:
+    """Makes the folder of a run, or one in it.
+
+    Raises:
+      InputError: it cannot be made or written, or is a link in the folder of a run.
+    """
+    with path_errors(path, "written"):
+        locks.refuse_inner_link(path)
+        gfile().makedirs(path)
+        trial = gfile().join(path, "trial")
+        with temporary(trial) if is_remote(path) else tempfile.TemporaryFile(dir=path):
+            pass  # this one has no name
 
 
-def synced(path: str) -> None:
-    """Returns when a local file, or the names in a local folder, are on the disk."""
-    if is_remote(path):
-        return
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in NOT_SUPPORTED:
-            raise
-    finally:
-        os.close(opened)
+@contextlib.contextmanager
+def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
+    """Gives a new file or folder beside an output, hidden and empty; what is left is removed.
+
+    If this process is killed, the next one removes it that has the lock: the output's own, or that
+    of a folder around it.
+
+    Raises:
+      InputError: another process is writing the output, or its folder has been replaced.
+    """
+    with _lock_over(path) as lock:
+        locks.check_lock(path)
+        locks.refuse_link(path)
+        token = lock.token if lock else secrets.token_hex(8)
+        name = locks.hidden_sibling(path, f"{token}-{secrets.token_hex(4)}{locks.INCOMPLETE}")
+        made = lock.made if lock else set()
+        made.add(name)
+        try:
+            if is_remote(path) and not folder:
+                with gfile().GFile(name, "w") as file:
+                    file.write("")  # only this makes the file
+            elif is_remote(path):
+                gfile().makedirs(name)
+            elif folder:
+                os.mkdir(name)
+            else:  # of a file that is there, nobody may read more than before
+                mode = 0o600 if os.path.exists(path) else 0o666
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+            yield name
+        finally:
+            with contextlib.suppress(Exception):  # what failed before counts
+                (_remove_remote if is_remote(name) else locks.remove)(name)
+                made.remove(name)
+
+
+def _lock_over(path: str) -> contextlib.AbstractContextManager[locks.Lock | None]:
+    """The lock that this process holds on a folder around an output, or else the output's own."""
+    own = os.path.abspath(locks.hidden_sibling(path, "lock"))
+    around = None if locks.is_held(own) else locks.lock_around(path)
+    return contextlib.nullcontext(around) if around else locked(path)
+
+
+def _remove_remote(path: str) -> None:
+    if gfile().exists(path):
+        gfile().rmtree(path) if gfile().isdir(path) else gfile().remove(path)
 
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[str]:
     """Gives a temporary name to write a file under; at the end it gets its own, or is removed.
 
-    It is on the disk before it has its name. Of several processes only the chief's file is kept.
-    Devices, pipes and open streams are written as they are.
+    It is on the disk before it has its name, and has the permissions of the file that it replaces.
+    Of several processes only the chief's file is kept. Devices, pipes and open streams are written
+    as they are.
 
     Raises:
       InputError: no file can be made there, or another process is making it; seen at once, not
@@ -326,50 +349,22 @@ def whole_file(path: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return
-    if _is_stream(path):
+    if locks.is_stream(path):
         yield path
         return
-    with locked(path) as is_locked:
-        ending = f"incomplete-{socket.gethostname()[:32]}-{os.getpid()}-{next(_file_numbers)}"
-        temporary = hidden_sibling(path, ending)
+    with contextlib.ExitStack() as stack:
         with path_errors(path, "written"):
             if gfile().isdir(path):
                 raise OSError(errno.EISDIR, "it is a folder")
-            pattern = f"{glob.escape(hidden_sibling(path, 'incomplete'))}*"
-            for left in {*glob.glob(pattern)} - _written if is_locked else ():
-                os.unlink(left)  # by a process that was killed
-        _written.add(temporary)
-        try:
-            with path_errors(path, "written"), gfile().GFile(temporary, "w") as file:
-                file.write("")  # only this makes the file
-            yield temporary
-            with path_errors(path, "written"):
-                synced(temporary)
-                gfile().rename(temporary, path, overwrite=True)
-                synced(os.path.dirname(path) or ".")
-        except BaseException:
-            _remove_quietly(temporary)
-            raise
-        finally:
-            _written.remove(temporary)
-
-
-_file_numbers = itertools.count()
-_written: set[str] = set()  # the temporary files that this process is writing
-
-
-def _is_stream(path: str) -> bool:
-    names = ("/dev/std", "/dev/fd/", "/proc/")
-    return path.startswith(names) or _is_special(path)
-
-
-def _remove_quietly(path: str) -> None:
-    try:
-        if gfile().exists(path):
-            gfile().remove(path)
-    except Exception as error:  # what failed before counts
-        if not is_system_error(error):
-            raise
+            name = stack.enter_context(temporary(path))
+        yield name
+        with path_errors(path, "written"):
+            if not is_remote(path) and os.path.exists(path):
+                os.chmod(name, os.stat(path).st_mode & 0o777)
+            locks.synced(name)
+            locks.check_lock(path)
+            gfile().rename(name, path, overwrite=True)
+            locks.synced(os.path.dirname(path) or ".")
 
 
 def write_text(path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The process: settings made before TensorFlow loads, optional packages, locks, SIGTERM.
+"""The process: settings made before TensorFlow loads, optional packages, SIGTERM.
 
 Commands make the settings; a program that uses the library makes them if it wants to, by
 `prepare_process`.
@@ -6,27 +6,22 @@ Commands make the settings; a program that uses the library makes them if it wan
 
 import contextlib
 import ctypes
-import errno
-import fcntl
 import importlib.metadata
 import importlib.util
-import json
 import os
 import pathlib
 import re
 import resource
 import shlex
 import signal
-import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_tf.errors import InputError, first_line
-from bert_tf.terminal.progress import Progress, duration
+from bert_tf.terminal.progress import Progress
 
 
 def choose_cpu_kernels() -> None:
@@ -290,68 +285,6 @@ def without_modules(*names: str) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
-
-
-# ---------------------------------------------------------------------------- locks
-
-NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
-
-
-def take_lock(name: str, path: str) -> int | None:
-    """Locks the file `name` while this process lives, on behalf of an output.
-
-    Returns:
-      The open file; None where there are no locks.
-
-    Raises:
-      InputError: another process holds the lock; the file tells which.
-      OSError: the file cannot be made.
-    """
-    while True:
-        lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(os.close, lock)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise _held(path, os.pread(lock, 1 << 16, 0)) from None
-            except OSError as error:
-                if error.errno not in NOT_SUPPORTED:
-                    raise
-                return None
-            if _is_same_file(lock, name):  # else its last holder has removed it meanwhile
-                on_error.callback(os.unlink, name)
-                os.ftruncate(lock, 0)
-                holder = {"command": command_line()[:300], "process": os.getpid()}
-                holder |= {"host": socket.gethostname(), "since": time.time()}
-                os.pwrite(lock, json.dumps(holder).encode(), 0)
-                on_error.pop_all()
-                return lock
-
-
-def _is_same_file(opened: int, name: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(opened), os.stat(name))
-    except FileNotFoundError:
-        return False
-
-
-def _held(path: str, content: bytes) -> InputError:
-    """The error that names the holder of a lock, from the content of the lock file."""
-    try:
-        holder = json.loads(content)
-        since = float(holder["since"])
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-        ago = duration(max(0, time.time() - since))
-        process = f"process {holder['process']} on {holder['host']}"
-        who = f"{process} ({str(holder['command'])!r}, since {began}, {ago} ago)"
-    except (ValueError, TypeError, KeyError, OverflowError, OSError):  # not yet written
-        who = process = "another process"
-    return InputError(
-        f"{path}, which {who} is writing",
-        "one process for one output",
-        f"wait until {process} has ended, or end it; or choose another output",
-    )
 
 
 # ---------------------------------------------------------------------------- signals

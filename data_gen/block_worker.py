@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.data.records import DataDescription
-from bert_tf.files import synced, write_text
+from bert_tf.files import write_text
+from bert_tf.locks import synced
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.corpus import Corpus, DiskCorpus, MemoryCorpus, TokenizedBlock, tokenize_block
 from data_gen.documents import BLOCK_CHARACTERS, Block, Counts, sentence_splitter

@@ -22,7 +22,6 @@ from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
     gfile,
-    hidden_sibling,
     is_file,
     is_remote,
     locked,
@@ -30,6 +29,7 @@ from bert_tf.files import (
     read_json,
     whole_file,
 )
+from bert_tf.locks import IN_FOLDER, hidden_sibling, refuse_link, remove
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -222,7 +222,7 @@ def working_folder(
         killed is kept for the next one.
 
     Raises:
-      InputError: the folder cannot be made, or another run is using it.
+      InputError: the folder cannot be made, another run is using it, or no run has made it.
     """
     folder = pathlib.Path(hidden_sibling(output_file, "working"))
     if temp_dir or is_remote(output_file):
@@ -232,7 +232,13 @@ def working_folder(
     def is_kept() -> bool:
         return bool(kept_with) and (folder / kept_with).exists()
 
-    with locked(output_file, parents=True), locked(str(folder), folder=True):
+    refuse_link(str(folder))
+    with locked(output_file, parents=True), locked(str(folder), folder=True) as lock:
+        is_ours = is_kept() or (lock and lock.is_taken_over)
+        if not is_ours and left_in(folder):
+            raise not_ours(folder)
+        if lock:
+            lock.stays = True  # as long as the folder, which it shows to be of a run
         if not is_kept():
             clear(folder)
         try:
@@ -249,13 +255,27 @@ def clear(folder: pathlib.Path) -> None:
 
     Its files go first: they say that what is in its folders is complete.
     """
-    left_over = sorted({*folder.iterdir()} - {folder / ".lock"}, key=pathlib.Path.is_dir)
-    for path in left_over:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in sorted(left_in(folder), key=pathlib.Path.is_dir):
+        remove(path)
+
+
+def left_in(folder: pathlib.Path) -> set[pathlib.Path]:
+    """What is in a working folder besides its lock."""
+    return {*folder.iterdir()} - {folder / IN_FOLDER}
+
+
+def not_ours(folder: str | os.PathLike) -> InputError:
+    """The error for a folder that has the name of a working folder."""
+    return InputError(
+        f"{folder}, a folder that no run has made, where temporary files belong",
+        "no such folder, or what an earlier run left there",
+        "rename it, or choose another --output_file or --temp_dir",
+    )
 
 
 def _remove(folder: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
         clear(folder)
-    with contextlib.suppress(OSError):  # of a folder that could not be closed
+    with contextlib.suppress(OSError):  # once more, if a folder could not be closed
+        clear(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -40,9 +40,9 @@ from bert_tf.files import (
     is_file,
     path_errors,
     read_json,
-    synced,
     write_text,
 )
+from bert_tf.locks import synced
 from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.case import choose_case

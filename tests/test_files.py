@@ -8,15 +8,17 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
+import killed
 import pytest
 import tensorflow as tf
 
-from bert_tf import files
+from bert_tf import files, locks
 from bert_tf.data.records import Feature, Record
 from bert_tf.data.shards import write_records
 from bert_tf.errors import InputError
@@ -111,6 +113,17 @@ def test_files_that_are_not_there(tmp_path):
             list(files.read_text_lines(str(path)))
 
 
+def test_a_pipe_is_no_text(tmp_path):
+    """It is refused before it is opened: nobody may ever write to it."""
+    os.mkfifo(tmp_path / "pipe")
+    for read in (files.read_text_lines, files.digest_of):
+        with pytest.raises(
+            InputError, match=r"pipe, which is a pipe, a socket or a device\n"
+        ) as caught:
+            list(read(str(tmp_path / "pipe")))
+        assert caught.value.remedy == "save what it gives to a file, and name that"
+
+
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "a").write_bytes(b"one\ntwo\nthr\xff\n")
     with pytest.raises(InputError, match="a, line 3: bytes that are not UTF-8"):
@@ -160,21 +173,174 @@ def test_a_text_on_a_disk_that_is_full(tmp_path, monkeypatch):
     assert not names(tmp_path)
 
 
-def test_what_a_killed_process_left_is_written_over(tmp_path):
-    for ending in ("", "-host-1-0"):
-        (tmp_path / f".a.txt.incomplete{ending}").write_text("begun, and longer than what comes")
-    (tmp_path / ".a.txt.lock").write_text("of the same process")
+def test_only_what_a_killed_process_left_is_removed(tmp_path):
+    """Its lock says which names were its own: whatever else has such a name stays, with links."""
+    (tmp_path / "thesis").write_text("years of work")
+    of_another = killed.left_name("a.txt", token="f" * 16)
+    kept = {"thesis", ".a.txt.incomplete", ".a.txt.incomplete-host-1-0", of_another}
+    for name in kept:
+        (tmp_path / name).write_text("mine")
+    link = tmp_path / killed.left_name("link")
+    link.symlink_to(tmp_path / "thesis")
+    for lock, output in ((".a.txt.lock", "a.txt"), ("run/.lock", "run/a.txt")):
+        left = tmp_path / output
+        left.parent.mkdir(exist_ok=True)
+        killed.leave_lock(tmp_path / lock)
+        left.with_name(killed.left_name("a.txt")).write_text("begun")
+        left.with_name(killed.left_name("model")).mkdir()
+    with files.locked(str(tmp_path / "run"), folder=True):
+        assert names(tmp_path / "run") == {".lock"}
     files.write_text(str(tmp_path / "a.txt"), "one\n")
-    assert (tmp_path / "a.txt").read_text() == "one\n"
-    assert names(tmp_path) == {"a.txt"}
+    assert names(tmp_path) == kept | {"a.txt", link.name, "run"}
+
+
+LOCKS_OF_OTHERS = {
+    "text": lambda path: path.write_text("mine"),
+    "JSON": lambda path: path.write_text('{"process": 3}'),
+    "a list": lambda path: path.write_text("[1]"),
+    "a link": lambda path: path.symlink_to("thesis"),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "another name of a file": lambda path: path.hardlink_to(path.parent / "thesis"),
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("make", LOCKS_OF_OTHERS.values(), ids=LOCKS_OF_OTHERS)
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_lock_file_of_others_stays_as_it_is(tmp_path, make, folder):
+    (tmp_path / "thesis").write_text("years of work")
+    path = tmp_path / (".lock" if folder else ".out.lock")
+    make(path)
+    before = path.lstat()
+    output = str(tmp_path if folder else tmp_path / "out")
+    with (
+        pytest.raises(InputError, match=r"\.lock"),
+        files.locked(output, folder=folder),
+    ):
+        pytest.fail("the lock was taken")
+    assert path.lstat() == before
+    assert (tmp_path / "thesis").read_text() == "years of work"
+    assert names(tmp_path) == {"thesis", path.name}
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "and made again by another"])
+def test_a_folder_that_is_removed_while_it_is_locked(tmp_path, again):
+    """The process ends with an error, and leaves alone what is in its place."""
+    run, path = tmp_path / "run", str(tmp_path / "run/a.txt")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(files.locked(str(run), folder=True))
+        files.write_text(path, "one\n")
+        shutil.rmtree(run)
+        if again:
+            run.mkdir()
+            killed.leave_lock(run / ".lock")
+        for write in (files.write_text, lambda path, _: locks.check_lock(path)):
+            with pytest.raises(
+                InputError, match=f"^Received: {run}, which was removed or replaced"
+            ):
+                write(path, "two\n")
+    assert not run.exists() or names(run) == {".lock"}
+    assert run.exists() == again
+
+
+def test_a_file_whose_folder_is_replaced_while_it_is_written(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    with files.locked(str(run), folder=True):
+        file = files.whole_file(str(run / "a.txt"))
+        temporary = pathlib.Path(file.__enter__())
+        run.rename(tmp_path / "moved")
+        run.mkdir()
+        temporary.touch()
+        with pytest.raises(InputError, match="which was removed or replaced"):
+            file.__exit__(None, None, None)
+    assert names(run) == set()
+    assert names(tmp_path / "moved") == {".lock", temporary.name}
+
+
+def test_what_cannot_be_removed_at_once_is_removed_at_the_end(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    run = tmp_path / "run"
+    run.mkdir()
+    for lasts in (False, True):
+        with monkeypatch.context() as patch, files.locked(str(run), folder=True):
+            with files.temporary(str(run / "a.txt")):
+                patch.setattr(os, "unlink", fail)
+            assert len(names(run)) == 2
+            if not lasts:
+                patch.undo()
+        assert len(names(run)) == 2 * lasts  # the lock too, by which the next process knows
+    with files.locked(str(run), folder=True):
+        assert names(run) == {".lock"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
+def test_a_file_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    path.chmod(mode)
+    with files.whole_file(str(path)) as temporary:
+        assert not os.stat(temporary).st_mode & 0o077
+        pathlib.Path(temporary).write_text("new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "usual").touch()
+    (tmp_path / "folder").mkdir()
+    files.write_text(str(tmp_path / "a"), "")
+    with files.temporary(str(tmp_path / "b"), folder=True) as made:
+        os.rename(made, tmp_path / "b")
+    modes = [(tmp_path / name).stat().st_mode for name in ("usual", "a", "folder", "b")]
+    assert modes[0] == modes[1]
+    assert modes[2] == modes[3]
+
+
+@pytest.mark.parametrize("target", ["thesis", "nothing", "folder"])
+def test_a_link_is_no_output(tmp_path, target):
+    (tmp_path / "thesis").write_text("years of work")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "out").symlink_to(target)
+    before = names(tmp_path)
+    for path in ("out", "out/"):
+        with (
+            pytest.raises(InputError, match=f"out, a link to {target}\n.*\nTo do: give .*{target}"),
+            files.locked(str(tmp_path / path)),
+        ):
+            pytest.fail("the link was taken")
+    with files.locked(str(tmp_path), folder=True), pytest.raises(InputError):
+        files.write_text(str(tmp_path / "out"), "")
+    assert names(tmp_path) == before
+    assert (tmp_path / "thesis").read_text() == "years of work"
+    assert names(tmp_path / "folder") == set()
+
+
+def test_a_run_writes_through_no_link_but_its_own_folder(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to("real")
+    (tmp_path / "real/best").symlink_to("../elsewhere")
+    run = str(tmp_path / "run")
+    with files.locked(run, folder=True):
+        files.make_folder(run)
+        files.write_text(f"{run}/a.txt", "one\n")
+        with pytest.raises(InputError, match=r"run/best, a link to \.\./elsewhere"):
+            files.make_folder(f"{run}/best")
+    assert names(tmp_path / "real") == {"a.txt", "best"}
+    assert names(tmp_path / "elsewhere") == set()
 
 
 HOLDER = """
 import sys, time
-from bert_tf import files
+from bert_tf import files, locks
 with files.locked(sys.argv[1], folder=sys.argv[2] == "folder"):
-    print("locked", flush=True)
-    time.sleep(60)
+    with files.temporary(sys.argv[1] + "/model" * (sys.argv[2] == "folder"), folder=True):
+        print("locked", flush=True)
+        time.sleep(60)
 """
 
 
@@ -207,8 +373,8 @@ def test_one_process_writes_an_output(tmp_path, kind):
         process.wait()
         with files.locked(str(path), folder=kind == "folder") as is_locked:  # which has died
             assert is_locked
-            assert len(list(tmp_path.rglob(".*lock"))) == 1
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+            assert len(list(tmp_path.rglob(".*"))) == 1  # the lock
+    assert not [path for path in tmp_path.rglob("*") if path != tmp_path / "out"]
 
 
 def in_another_thread(function: Callable, *arguments: str) -> None:
@@ -304,7 +470,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path = str(tmp_path / "a.txt")
     files.write_text(path, "one\n")
     contents, name, folder = calls
-    assert re.fullmatch(re.escape(f"{tmp_path}/.a.txt.incomplete-") + r".+-\d+-\d+", contents[1])
+    assert re.fullmatch(re.escape(f"{tmp_path}/.a.txt.") + r"\w{16}-\w{8}.incomplete", contents[1])
     assert (contents[0], name, folder) == ("fsync", ("rename", path), ("fsync", str(tmp_path)))
 
 

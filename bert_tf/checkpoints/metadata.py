@@ -216,6 +216,7 @@ def write_model_files(
 
 _FOOTER_BYTES = 48  # at its end, of which 8 are a mark
 _MOST_DIMENSIONS = 64  # of an array in NumPy
+_RESTART_INTERVAL = 16  # LevelDB writes the first of so many keys whole
 
 
 def read_index(prefix: str) -> dict[str, tuple[Any, tuple[int, ...]]]:
@@ -281,11 +282,12 @@ def _read_block(content: bytes, offset: int, size: int) -> list[tuple[bytes, byt
     (num_restarts,) = struct.unpack("<I", block[-4:])
     end = len(block) - 4 - 4 * num_restarts
     restarts = set(struct.unpack(f"<{num_restarts}I", block[end:-4]))
-    at, key, found = 0, b"", []
-    while at < end:
+    at, key, found, key_bytes = 0, b"", [], 0
+    while at < end and key_bytes <= _RESTART_INTERVAL * len(block):
         start = at
         shared, rest, length, at = _varints(block, at, 3)
         key = key[:shared] + block[at : at + rest]
+        key_bytes += len(key)
         found.append((key, block[at + rest : at + rest + length]))
         at += rest + length
         if not shared:

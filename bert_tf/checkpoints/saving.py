@@ -24,7 +24,8 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote, locked, path_errors, synced
+from bert_tf.files import is_remote, locked, path_errors, temporary
+from bert_tf.locks import synced
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
@@ -69,18 +70,16 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     module, last_file = WRITERS[to_format]
     writer = importlib.import_module(module)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
-    temporary = f"{path}.incomplete"
-    with locked(path, parents=True), path_errors(path, "written"):
-        try:
-            _remove(temporary)  # of a process that was killed
-            tf.io.gfile.makedirs(temporary)
-            for name, text in texts.items():
-                with tf.io.gfile.GFile(os.path.join(temporary, name), "w") as file:
-                    file.write(text)
-            writer.write_tensors(temporary, weights)
-            publish_folder(temporary, path, last=last_file)
-        finally:
-            _remove(temporary)
+    with (
+        locked(path, parents=True),
+        path_errors(path, "written"),
+        temporary(path, folder=True) as folder,
+    ):
+        for name, text in texts.items():
+            with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
+                file.write(text)
+        writer.write_tensors(folder, weights)
+        publish_folder(folder, path, last=last_file)
     return path if to_format == "hugging_face" else os.path.join(path, CHECKPOINT_NAME)
 
 
@@ -116,11 +115,6 @@ def _copy_folder(source: str, target: str, *, last: str) -> None:
         if tf.io.gfile.exists(target):
             tf.io.gfile.rmtree(target)
         raise
-
-
-def _remove(folder: str) -> None:
-    if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
 
 
 def texts_of(weights: Weights) -> dict[str, str]:

@@ -20,7 +20,8 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_index, read_model_files
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.files import BEST, check_regular, path_errors, synced, write_text
+from bert_tf.files import BEST, check_regular, make_folder, path_errors, temporary, write_text
+from bert_tf.locks import check_lock, synced
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
@@ -61,9 +62,9 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         if not tf.io.gfile.isdir(path):
             raise _no_checkpoint(path)
     for folder in (os.path.join(path, BEST), path):
-        state = _read_state(folder)
-        if state and tf.io.gfile.exists(state.model_checkpoint_path + INDEX):
-            return state.model_checkpoint_path
+        named = _read_state(folder)
+        if named and tf.io.gfile.exists(named[-1] + INDEX):
+            return named[-1]
     found = [p.removesuffix(INDEX) for p in tf.io.gfile.glob(os.path.join(path, f"*{INDEX}"))]
     if not found:
         raise _no_checkpoint(path)
@@ -100,15 +101,23 @@ def has_checkpoints(folder: str) -> bool:
     return any(tf.io.gfile.exists(os.path.join(folder, name)) for name in names)
 
 
-def _read_state(folder: str):
-    """The parsed `checkpoint` file of a folder, paths made whole; None without that file."""
+def _read_state(folder: str) -> list[str]:
+    """The checkpoints that the `checkpoint` file of a folder names, the latest last.
+
+    One that it names by a path elsewhere is the one of that name in the folder, if there is one: so
+    the copy of a folder is whole. TensorFlow would read the original's.
+    """
     path = os.path.join(folder, "checkpoint")
     if not tf.io.gfile.exists(path):
-        return None
+        return []
     check_regular(path)
     with contextlib.suppress(ValueError):  # it names no checkpoint
         if state := tf.train.get_checkpoint_state(folder):  # None: it cannot be parsed
-            return state
+            named = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
+            here = {path: os.path.join(folder, os.path.basename(path)) for path in named}
+            found = [here[path] if tf.io.gfile.exists(here[path] + INDEX) else path
+                     for path in named]  # fmt: skip
+            return [path for path in found[:-1] if path != found[-1]] + found[-1:]
     raise InputError(
         f"{path}, which cannot be read",
         "a text that names the latest checkpoint of its folder",
@@ -183,7 +192,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
     Args:
       prefix: its path, without .index.
       tensors: values by name.
-      temporary: a folder on the same file system that does not exist; gone afterwards.
+      temporary: a folder on the same file system, empty or not there yet; gone afterwards.
     """
     tf.io.gfile.makedirs(temporary)
     inside = os.path.join(temporary, "checkpoint")
@@ -194,6 +203,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
         shape_and_slices=[""] * len(names),
         tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
     )
+    check_lock(prefix)
     # The index last: a checkpoint is there when its index is.
     for suffix in (DATA, INDEX):
         synced(inside + suffix)
@@ -207,7 +217,8 @@ class CheckpointFolder:
 
     A checkpoint is written under a temporary name and renamed when it is whole, then the
     `checkpoint` file is renamed over the old one. A run killed at any moment finds the latest
-    whole one. Of several processes the chief writes, and the others wait for it.
+    whole one. Of several processes the chief writes, and the others wait for it. Only checkpoints
+    of that name in this folder are ever removed.
 
     A thread writes, one checkpoint at a time. `latest` waits until it has done so.
     """
@@ -224,15 +235,10 @@ class CheckpointFolder:
         """
         self.path = str(output_dir)
         self._keep_max = keep_max
-        self._temporary = os.path.join(self.path, "incomplete_checkpoint")
         self._thread = futures.ThreadPoolExecutor(max_workers=1)
         self._saving: futures.Future | None = None
         if cluster.is_chief():
-            trial = os.path.join(self.path, ".trial")  # one name: what is left of a kill is removed
-            with path_errors(self.path, "written"):
-                tf.io.gfile.makedirs(trial)
-                with contextlib.suppress(tf.errors.NotFoundError):  # another process was faster
-                    tf.io.gfile.rmtree(trial)
+            make_folder(self.path)
 
     def latest(self) -> str | None:
         """The prefix of the latest checkpoint, or None.
@@ -245,10 +251,10 @@ class CheckpointFolder:
         return self._latest()
 
     def _latest(self) -> str | None:
-        state = _read_state(self.path)
-        if state is None:
+        named = _read_state(self.path)
+        if not named:
             return None
-        prefix = state.model_checkpoint_path
+        prefix = named[-1]
         if not tf.io.gfile.exists(prefix + INDEX):
             raise InputError(
                 f"{self.path}/checkpoint, which names the missing {prefix}",
@@ -258,12 +264,13 @@ class CheckpointFolder:
         return prefix
 
     def clear(self) -> None:
-        """Removes every checkpoint that the `checkpoint` file names, and that file."""
+        """Removes the run's checkpoints that the `checkpoint` file names, and that file."""
         self.wait()
-        state = _read_state(self.path)
-        if state and cluster.is_chief():
+        named = _read_state(self.path)
+        if named and cluster.is_chief():
+            check_lock(os.path.join(self.path, "checkpoint"))
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
-            for path in state.all_model_checkpoint_paths:
+            for path in filter(self._is_own, named):
                 _remove_checkpoint(path)
 
     def save(self, step: int, tensors: Mapping[str, Any]) -> str:
@@ -308,7 +315,12 @@ class CheckpointFolder:
             cluster.barrier()
 
     def raise_error(self) -> None:
-        """Raises the error of `start_saving` if it has failed by now; does not wait."""
+        """Raises the error of `start_saving` if it has failed by now; does not wait.
+
+        Raises:
+          InputError: likewise if the folder was removed or replaced since the run has locked it.
+        """
+        check_lock(os.path.join(self.path, "checkpoint"))
         if self._saving is not None and self._saving.done() and self._saving.exception():
             saving, self._saving = self._saving, None
             saving.result()
@@ -329,12 +341,10 @@ class CheckpointFolder:
     def _write(self, step: int, tensors: Mapping[str, Any]) -> None:
         """Writes a checkpoint, or nothing at all."""
         try:
-            self._remove_temporary()  # of a run that was killed while it wrote
-            write_checkpoint(self._prefix(step), tensors, temporary=self._temporary)
-            self._name_latest(self._prefix(step))
-        except BaseException as error:
-            with contextlib.suppress(tf.errors.OpError, OSError):
-                self._remove_temporary()
+            with temporary(self._prefix(step), folder=True) as folder:
+                write_checkpoint(self._prefix(step), tensors, temporary=folder)
+                self._name_latest(self._prefix(step))
+        except Exception as error:
             if not is_system_error(error):
                 raise
             expected, remedy = remedy_of(error)
@@ -347,8 +357,7 @@ class CheckpointFolder:
 
     def _name_latest(self, prefix: str) -> None:
         """Names a whole checkpoint as the latest; removes the oldest."""
-        state = _read_state(self.path)
-        kept = [p for p in state.all_model_checkpoint_paths if p != prefix] if state else []
+        kept = [p for p in _read_state(self.path) if self._is_own(p) and p != prefix]
         kept.append(prefix)
         dropped = kept[: -self._keep_max] if self._keep_max else []
         # Named until they are gone: what a killed run failed to remove, the next save removes.
@@ -368,9 +377,8 @@ class CheckpointFolder:
     def _prefix(self, step: int) -> str:
         return os.path.join(self.path, f"model.ckpt-{step}")
 
-    def _remove_temporary(self) -> None:
-        if tf.io.gfile.exists(self._temporary):
-            tf.io.gfile.rmtree(self._temporary)
+    def _is_own(self, prefix: str) -> bool:
+        return prefix == self._prefix(step_of(prefix))
 
 
 def _remove_checkpoint(prefix: str) -> None:

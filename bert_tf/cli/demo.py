@@ -79,7 +79,7 @@ def learn_vocabulary(output_dir: pathlib.Path) -> None:
         "hidden_dropout_prob": 0.0,  # so few texts are learned by heart
         "attention_probs_dropout_prob": 0.0,
     }
-    (output_dir / "bert_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    files.write_text(f"{output_dir}/bert_config.json", json.dumps(config, indent=2) + "\n")
 
 
 def make_records(output_dir: pathlib.Path) -> None:

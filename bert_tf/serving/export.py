@@ -13,8 +13,9 @@ export into a folder at a time.) Files for LiteRT and ONNX Runtime are laid out 
 """
 
 import contextlib
+import re
+import secrets
 import tempfile
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 METADATA_FILE = "export.json"
-INCOMPLETE = "incomplete-"  # begins the name of a folder that is being written
+_WRITTEN = re.compile(r"\.(version-[0-9a-f]{8})\..+")  # lock and folder of what is being written
 # The file that makes a folder a model of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
@@ -138,25 +139,20 @@ def export_checkpoint(
     with files.path_errors(export_dir, "written"):
         tf.io.gfile.makedirs(export_dir)
         _check_folder(export_dir, file_format)
-        # Its own: other processes may export into the same folder.
-        temporary = tf.io.gfile.join(export_dir, f"{INCOMPLETE}{uuid.uuid4().hex}")
-    with files.locked(temporary):
-        try:
-            converted = _write_model(task, temporary, export_dir, file_format, int8=int8)
-            metadata = model_card.metadata_of(
-                task, source.path, commands=commands, converted=converted
-            )
-            card = model_card.model_card(metadata, task.title)
-            text = model_card.metadata_text(metadata)
-            with files.path_errors(export_dir, "written"):
-                files.write_text(tf.io.gfile.join(temporary, METADATA_FILE), text)
-                files.write_text(tf.io.gfile.join(temporary, MODEL_CARD), card)
-                write_checksums(temporary)
-                return _publish(temporary, export_dir, last=MODEL_FILES[file_format])
-        finally:
-            with files.path_errors(export_dir, "written"):
-                if tf.io.gfile.exists(temporary):
-                    tf.io.gfile.rmtree(temporary)
+    # A name of its own: other processes may export into the same folder.
+    own = tf.io.gfile.join(export_dir, f"version-{secrets.token_hex(4)}")
+    with contextlib.ExitStack() as stack:
+        with files.path_errors(export_dir, "written"):
+            folder = stack.enter_context(files.temporary(own, folder=True))
+        converted = _write_model(task, folder, export_dir, file_format, int8=int8)
+        metadata = model_card.metadata_of(task, source.path, commands=commands, converted=converted)
+        card = model_card.model_card(metadata, task.title)
+        text = model_card.metadata_text(metadata)
+        with files.path_errors(export_dir, "written"):
+            files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
+            files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+            write_checksums(folder)
+            return _publish(folder, export_dir, last=MODEL_FILES[file_format])
 
 
 def _write_model(
@@ -172,7 +168,10 @@ def _write_model(
 
 
 def _check_folder(export_dir: str, file_format: str) -> None:
-    """Refuses versions of another format: TF Serving loads the greatest, whatever it is."""
+    """Refuses versions of another format: TF Serving loads the greatest, whatever it is.
+
+    Removes what an export left that was killed.
+    """
     for version, folder in versions(export_dir).items():
         for name, file in MODEL_FILES.items():
             if name != file_format and tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
@@ -182,19 +181,15 @@ def _check_folder(export_dir: str, file_format: str) -> None:
                     "a folder with versions of one format",
                     "choose another --export_dir",
                 )
-    # Folders, and the locks of those that a process was killed before or after.
-    names = (name.rstrip("/").lstrip(".") for name in tf.io.gfile.listdir(export_dir))
-    left = {name.removesuffix(".lock") for name in names if name.startswith(INCOMPLETE)}
-    for folder in (tf.io.gfile.join(export_dir, name) for name in sorted(left)):
-        with contextlib.suppress(InputError), files.locked(folder) as is_locked:  # else it is used
-            if is_locked:
-                if tf.io.gfile.exists(folder):
-                    tf.io.gfile.rmtree(folder)
-                continue
-            logging.warning(
-                "%s is of an export that was killed, or is still running; remove it if none is.",
-                folder,
-            )
+    for name in sorted(tf.io.gfile.listdir(export_dir)):
+        if not (found := _WRITTEN.fullmatch(name.rstrip("/"))):
+            continue
+        path, own = (tf.io.gfile.join(export_dir, found[group]) for group in (0, 1))
+        # Whoever takes the lock of a process that was killed removes what that left.
+        with contextlib.suppress(InputError), files.locked(own):  # else it is being written
+            if tf.io.gfile.isdir(path):
+                logging.warning("%s is of an export that was killed, or is still running; "
+                                "remove it if none is.", path)  # fmt: skip
 
 
 def _publish(temporary: str, export_dir: str, *, last: str) -> str:

@@ -12,6 +12,7 @@ from bert_tf import cluster
 from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.data.records import untuned
 from bert_tf.files import path_errors
+from bert_tf.locks import refuse_inner_link
 from bert_tf.terminal.progress import announced, progress_line
 from bert_tf.terminal.watchdog import WATCHDOG
 
@@ -114,6 +115,7 @@ class Pace:
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
     writes = cluster.is_chief()
+    refuse_inner_link(folder)
     return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 
 

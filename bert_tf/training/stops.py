@@ -49,10 +49,9 @@ class Stops:
         """Saves and evaluates if it is due after `step` updates.
 
         Raises:
-          InputError: a checkpoint, this one or the one before, could not be written.
+          InputError: the checkpoint could not be written.
           Interrupted: a SIGTERM came to one of the processes; a checkpoint has been written.
         """
-        self._folder.raise_error()
         with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
             if saves := self.is_due(step, self._intervals.save_checkpoints_steps):
                 self._save(step)

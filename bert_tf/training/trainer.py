@@ -149,6 +149,7 @@ class Trainer:
                 log.add(losses, kept_steps)
                 if on_stop:
                     on_stop(step, losses)
+                folder.raise_error()
                 if stops.is_due(step, intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1))
                     progress.said()

@@ -21,18 +21,11 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from bert_tf.data.index import index_path
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import (
-    expand_patterns,
-    gfile,
-    hidden_sibling,
-    is_remote,
-    path_errors,
-    synced,
-    write_text,
-)
+from bert_tf.files import expand_patterns, gfile, is_remote, path_errors, write_text
+from bert_tf.locks import hidden_sibling, synced
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
-from data_gen.outputs import check_paths, shard_path, shards_there, working_folder
+from data_gen.outputs import check_paths, not_ours, shard_path, shards_there, working_folder
 from data_gen.pipeline import (
     BlockWorker,
     Job,
@@ -270,9 +263,13 @@ def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
                 shutil.rmtree(machine_folder, ignore_errors=True)
         return
     folder = hidden_sibling(job.output_file, "working")
+    ours = f"{folder}/of_bert_tf"  # says that a run made the folder
+    if gfile().exists(folder) and not gfile().exists(ours):
+        raise not_ours(folder)
     if gfile().exists(folder):
         gfile().rmtree(folder)  # of a run that was killed
     gfile().makedirs(folder)
+    write_text(ours, "")
     try:
         yield folder, pathlib.Path(job.temp_dir or tempfile.gettempdir(), name)
     finally:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import killed
 import model_files
 import numpy as np
 import pytest
@@ -152,14 +153,20 @@ def test_a_failure_in_the_middle(tmp_path, tensors, to_format, error):
 
 
 def test_leftovers_of_a_killed_process(tmp_path, tensors):
-    (tmp_path / "a.incomplete/incomplete").mkdir(parents=True)
-    (tmp_path / "a.incomplete/model.safetensors").write_text("half")
+    killed.leave_lock(tmp_path / ".a.lock")
+    for folder in ("a.incomplete", killed.left_name("a")):
+        (tmp_path / folder / "incomplete").mkdir(parents=True)
+        (tmp_path / folder / "model.safetensors").write_text("half")
     weights = open_weights(
         save_weights(f"{tmp_path}/a", model_files.weights_of(tensors), to_format="tf1")
     )
     model_files.assert_same(model_files.all_tensors(weights), tensors)
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "a",
+        "a.incomplete",
+    ]  # this one is not ours
     assert not (tmp_path / "a/model.safetensors").exists()
+    assert (tmp_path / "a.incomplete/model.safetensors").exists()
 
 
 def test_a_place_where_nothing_can_be_made(tmp_path, tensors):

@@ -4,10 +4,13 @@ import contextlib
 import functools
 import os
 import pathlib
+import re
 import shutil
 import threading
+import time
 from concurrent import futures
 
+import killed
 import numpy as np
 import pytest
 import reference
@@ -29,6 +32,7 @@ from bert_tf.checkpoints.tf1 import (
     find_checkpoint,
 )
 from bert_tf.errors import InputError
+from bert_tf.files import locked
 
 SHAPES = reference.variable_shapes(small.CONFIG)
 DATA = ".data-00000-of-00001"
@@ -266,6 +270,21 @@ def test_a_block_that_is_listed_many_times(tmp_path):
         CheckpointReader(prefix)
 
 
+def test_keys_that_a_small_file_expands(tmp_path):
+    """A file of 400 KB would take 1.6 GB; TensorFlow writes every 16th key whole."""
+    prefix = pathlib.Path(write(tmp_path / "c", {"a": VALUE}))
+    index = prefix.with_suffix(".index")
+    values = tensor_index.read_table(index.read_bytes())
+    long = {b"": values[b""], b"a" * 150_000: values[b"a"]}
+    index.write_bytes(tensor_index.table(long, expands=10_000))
+    begin = time.monotonic()
+    with pytest.raises(InputError, match=f"{prefix}, which cannot be read"):
+        CheckpointReader(prefix)
+    assert time.monotonic() - begin < 1
+    index.write_bytes(tensor_index.table(values, expands=15))
+    assert CheckpointReader(prefix).shapes == {"a" + "x" * n: VALUE.shape for n in range(16)}
+
+
 def test_a_tensor_in_parts(tmp_path):
     """As a partitioned variable of TensorFlow 1 is saved."""
     prefix = str(tmp_path / "c")
@@ -356,23 +375,92 @@ def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, operation, comple
 def test_leftovers_of_a_killed_save(tmp_path):
     folder = CheckpointFolder(tmp_path)
     latest = save(folder, 5)
-    (tmp_path / "incomplete_checkpoint").mkdir()
-    (tmp_path / "incomplete_checkpoint" / f"checkpoint{DATA}").write_bytes(b"half")
+    killed.leave_lock(tmp_path / ".lock")
+    half = tmp_path / killed.left_name("model.ckpt-9")
+    half.mkdir()
+    (half / f"checkpoint{DATA}").write_bytes(b"half")
     (tmp_path / f"model.ckpt-9{DATA}").write_bytes(b"renamed, but its index not yet")
-    (tmp_path / ".checkpoint.incomplete").write_text("model_ch")
-    folder = CheckpointFolder(tmp_path)
-    assert folder.latest() == latest
-    save(folder, 9)
-    assert folder.latest() == f"{tmp_path}/model.ckpt-9"
+    (tmp_path / killed.left_name("checkpoint")).write_text("model_ch")
+    with locked(str(tmp_path), folder=True):
+        folder = CheckpointFolder(tmp_path)
+        assert folder.latest() == latest
+        save(folder, 9)
+        assert folder.latest() == f"{tmp_path}/model.ckpt-9"
     assert read(folder.latest())["x"] == 9
     assert names(tmp_path) == files_of(5, 9) | {"checkpoint"}
 
 
-def test_a_start_that_was_killed_leaves_nothing(tmp_path):
-    """The folder is tried by a folder in it, which the next start removes."""
-    (tmp_path / ".trial").mkdir()
-    CheckpointFolder(tmp_path)
-    assert not list(tmp_path.iterdir())
+def test_folders_of_the_user_stay(tmp_path):
+    """Whatever they are called."""
+    mine = ("incomplete_checkpoint", ".trial", ".model.ckpt-1.incomplete")
+    for name in mine:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis").write_text("years of work")
+    with locked(str(tmp_path), folder=True):
+        save(CheckpointFolder(tmp_path), 1)
+    assert names(tmp_path) == files_of(1) | {"checkpoint", *mine}
+    assert all(names(tmp_path / name) == {"thesis"} for name in mine)
+
+
+def copied(tmp_path, named: str) -> pathlib.Path:
+    """The copy of a run's folder whose `checkpoint` file names checkpoints by other paths."""
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    folder = CheckpointFolder(original)
+    for step in (1, 2):
+        save(folder, step)
+    write(original / "bert_model.ckpt", {"x": np.float32(0)})
+    names = ("bert_model.ckpt", "model.ckpt-1", "model.ckpt-2")
+    lines = [f'all_model_checkpoint_paths: "{named.format(original)}/{name}"' for name in names]
+    latest = f'model_checkpoint_path: "{named.format(original)}/{names[-1]}"'
+    (original / "checkpoint").write_text("\n".join([latest, *lines]))
+    shutil.copytree(original, copy)
+    return copy
+
+
+@pytest.mark.parametrize("named", ["{}", "../original", "."])
+@pytest.mark.parametrize("use", ["save", "clear"])
+def test_a_copied_folder_leaves_the_original_alone(tmp_path, named, use):
+    """Whatever path the `checkpoint` file gives; and checkpoints that no run has written stay."""
+    copy = copied(tmp_path, named)
+    before = {path: path.read_bytes() for path in (tmp_path / "original").iterdir()}
+    folder = CheckpointFolder(copy, keep_max=1)
+    assert folder.latest() == find_checkpoint(copy) == f"{copy}/model.ckpt-2"
+    save(folder, 3) if use == "save" else folder.clear()
+    assert {path: path.read_bytes() for path in (tmp_path / "original").iterdir()} == before
+    own = files_of(3) | {"checkpoint"} if use == "save" else set()
+    assert names(copy) == own | {f"bert_model.ckpt{end}" for end in (".index", DATA)}
+    if use == "save":
+        assert "original" not in (copy / "checkpoint").read_text()
+
+
+def test_a_checkpoint_elsewhere_is_read_and_never_removed(tmp_path):
+    """As TensorFlow reads it, where the folder has none of that name."""
+    copy = copied(tmp_path, "{}")
+    for path in copy.glob("model.ckpt-*"):
+        path.unlink()
+    before = names(tmp_path / "original")
+    folder = CheckpointFolder(copy, keep_max=1)
+    assert folder.latest() == find_checkpoint(copy) == f"{tmp_path}/original/model.ckpt-2"
+    save(folder, 3)
+    assert names(tmp_path / "original") == before
+    assert folder.latest() == f"{copy}/model.ckpt-3"
+
+
+def test_nothing_is_written_where_the_folder_was_replaced(tmp_path):
+    """Neither by the thread that writes checkpoints nor where the steps stop."""
+    run = tmp_path / "run"
+    run.mkdir()
+    with locked(str(run), folder=True):
+        folder = CheckpointFolder(run)
+        save(folder, 1)
+        run.rename(tmp_path / "moved")
+        run.mkdir()
+        for use in (folder.raise_error, lambda: save(folder, 2)):
+            with pytest.raises(InputError, match=r"run, which was removed or replaced"):
+                use()
+            folder._saving = None
+    assert names(run) == set()
+    assert names(tmp_path / "moved") == files_of(1) | {"checkpoint", ".lock"}
 
 
 @pytest.mark.parametrize("call", ["SaveV2", "rename"])
@@ -458,8 +546,9 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatc
     folder = CheckpointFolder(tmp_path)
     folder.save(3, {"a": np.zeros(5, np.float32)})
     suffixes = (".data-00000-of-00001", ".index")
-    of_files = [(f"sync incomplete_checkpoint/checkpoint{suffix}", f"rename model.ckpt-3{suffix}")
+    of_files = [(f"sync TEMPORARY/checkpoint{suffix}", f"rename model.ckpt-3{suffix}")
                 for suffix in suffixes]  # fmt: skip
+    calls = [re.sub(r"\.model\S+\.incomplete", "TEMPORARY", call) for call in calls]
     assert calls == [*of_files[0], *of_files[1], "sync .", "rename checkpoint"]
 
 
@@ -474,7 +563,7 @@ def test_ctrl_c_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, mo
     with pytest.raises(KeyboardInterrupt):
         folder.save(4, {"a": np.zeros(5, np.float32)})
     assert folder.latest() == first
-    assert not (tmp_path / "incomplete_checkpoint").exists()
+    assert names(tmp_path) == files_of(3) | {"checkpoint"}
 
 
 # ---------------------------------------------------------------------------- in the background
@@ -526,7 +615,7 @@ def test_what_reads_the_folder_waits(tmp_path, held, reads):
     folder = CheckpointFolder(tmp_path)
     folder.start_saving(5, {"x": np.float32(5)})
     assert held.is_there.wait(60)
-    assert names(tmp_path) == {"incomplete_checkpoint"}
+    assert all(name.startswith(".model.ckpt-5.") for name in names(tmp_path))
     held.let_go(after=LATE)
     match reads:
         case "start_saving":

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tensorflow as tf
 from bert_tf.config import typed
 from bert_tf.data import index
 from bert_tf.data.index import BlockIndex, IndexBuilder, find_blocks, find_local_blocks, index_path
+from bert_tf.errors import InputError
 
 
 def write(path, sizes) -> IndexBuilder:
@@ -66,6 +68,19 @@ def test_as_a_process_of_its_own(tmp_path):
     lines = said.splitlines()
     assert [lines[0], lines[1]] == [one.to_json_string().strip() for one in indexes]
     assert lines[2] == "null"
+
+
+def test_an_index_of_a_million_blocks():
+    """Of a file of a terabyte; it is read in a second."""
+    sizes = [2**20] * 10**6
+    values = {"num_bytes": sum(sizes), "block_bytes": sizes, "block_records": [7] * len(sizes)}
+    begin = time.monotonic()
+    assert typed(BlockIndex, values, source="a").fits(sum(sizes))
+    for wrong in (0, True, 1.0, "1", None):
+        sizes[-7] = wrong
+        with pytest.raises(InputError, match=rf"block_bytes\[999993\] {wrong!r}"):
+            typed(BlockIndex, values, source="a")
+    assert time.monotonic() - begin < 6  # with five refusals, and on a busy machine
 
 
 def test_its_name():

@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 
+import killed
 import pytest
 import tensorflow as tf
 from generation import SETTINGS, names
@@ -140,6 +141,7 @@ def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
     left_over = tmp_path / ".out.tfrecord.working" / "corpus"
     left_over.mkdir(parents=True)
     (left_over / "tokens").write_text("of a run that was killed")
+    killed.leave_lock(left_over.parent / ".lock")
     with working_folder(output, None) as folder:
         assert folder == left_over.parent
         assert names(folder) == [".lock"]
@@ -150,6 +152,26 @@ def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
             another_run.submit(working_folder(output, None).__enter__).result()
         assert folder.exists()
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("temp_dir", [False, True])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_with_the_name_of_a_working_folder_stays(tmp_path, temp_dir, is_link):
+    output, mine = str(tmp_path / "out"), tmp_path / ".out.working"
+    if temp_dir:
+        mine = tmp_path / "t" / (output.replace("/", "_") + ".working")
+        mine.parent.mkdir()
+    folder = tmp_path / "mine" if is_link else mine
+    folder.mkdir()
+    (folder / "thesis").write_text("years of work")
+    if is_link:
+        mine.symlink_to(folder)
+    with (
+        pytest.raises(InputError, match=r"a link to|a folder that no run has made"),
+        working_folder(output, str(mine.parent) if temp_dir else None),
+    ):
+        pytest.fail("it was used")
+    assert names(folder) == ["thesis"]
 
 
 def test_working_folder_elsewhere(tmp_path):
@@ -199,7 +221,7 @@ def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_w
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             opened.__exit__(None, None, None)
-    assert names(folder) == ["rows"]
+    assert names(folder) == [".lock", "rows"]
     with working_folder(output, None, kept_with=kept_with) as folder:
         assert names(folder) == [".lock"]
 
@@ -234,7 +256,7 @@ def test_finished_shards_are_found(tmp_path):
     assert finished_shards(prefix, 4, describe) == {}
     paths = write_shards(prefix, 0, 2, of=4)
     dead = tmp_path / ".x-00002-of-00004.lock"  # of a run that was killed when the shard was whole
-    dead.write_text("{}")
+    killed.leave_lock(dead)
     assert finished_shards(prefix, 4, describe) == {paths[0]: 10, paths[2]: 12}
     assert not dead.exists()
 

@@ -4,6 +4,7 @@ import collections
 import itertools
 import random
 
+import killed
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -58,7 +59,7 @@ def test_only_runs_are_read(tmp_path):
     """Not what a killed run has left of its notes beside them."""
     write_runs([make_rows([(7, 1)])], str(tmp_path / "000002"), 3)
     (tmp_path / "000002.json").write_text("{}")
-    (tmp_path / ".000002.json.incomplete-host-12-0").write_bytes(bytes(100))
+    (tmp_path / killed.left_name("000002.json")).write_bytes(bytes(100))
     assert collected(tmp_path, 3) == [(7, 1)]
 
 

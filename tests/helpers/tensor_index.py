@@ -30,9 +30,15 @@ def read_table(content: bytes) -> dict[bytes, bytes]:
     return found
 
 
-def table(values: dict[bytes, bytes], *, repeated: int = 1) -> bytes:
-    """A table of one block, which may be listed several times."""
-    content = _block(values)
+def table(values: dict[bytes, bytes], *, repeated: int = 1, expands: int = 0) -> bytes:
+    """A table of one block, which may be listed several times.
+
+    Args:
+      values: by key.
+      repeated: how often the block is listed.
+      expands: how many entries follow that are the last one under a longer key, by four bytes each.
+    """
+    content = _block(values, expands)
     handles = [(0, len(content) - 5)]
     keys = (max(values, default=b"") + b"\0" + struct.pack(">I", n) for n in range(repeated))
     for entries in ({}, dict.fromkeys(keys, _handle(*handles[0]))):
@@ -119,12 +125,14 @@ def _entries(block: bytes) -> dict[bytes, bytes]:
     return found
 
 
-def _block(values: dict[bytes, bytes]) -> bytes:
+def _block(values: dict[bytes, bytes], expands: int = 0) -> bytes:
     """A block without shared prefixes, its type (not compressed) and checksum."""
     content, restarts = bytearray(), []
     for key, value in values.items():
         restarts.append(len(content))
         content += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
+    for longer in range(expands):
+        content += _varint(len(key) + longer) + _varint(1) + _varint(len(value)) + b"x" + value
     restarts = restarts or [0]
     content += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts)) + b"\0"
     return bytes(content) + checksum(content)

@@ -8,6 +8,7 @@ import math
 import pathlib
 import re
 
+import killed
 import numpy as np
 import pytest
 import served_models
@@ -18,7 +19,7 @@ from exported_answers import (
 from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
 from served_models import KINDS, TOKENIZER
 
-from bert_tf import Predictor, cluster, files
+from bert_tf import Predictor, cluster, locks
 from bert_tf.checkpoints import saving
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
@@ -92,20 +93,25 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     assert path.name == "1"
     weights = weights_beside(str(path))
     (path.parent / "7").mkdir()
-    (path.parent / "incomplete-8").mkdir()  # of a process that was killed
-    (path.parent / ".incomplete-5.lock").touch()  # of one that was killed before it made its folder
-    (path.parent / "incomplete-9").mkdir()  # of one that is writing it
+    mine = ["incomplete-8", ".version-00000007.incomplete"]
+    for name in mine:
+        (path.parent / name).mkdir()
+    killed.leave_lock(path.parent / ".version-00000008.lock")
+    (path.parent / killed.left_name("version-00000008")).mkdir()  # of a process that was killed
+    (path.parent / ".version-00000005.lock").touch()  # of one that had made nothing yet
+    writing = f".version-00000009.{'f' * 16}-89abcdef.incomplete"
+    (path.parent / writing).mkdir()  # of one that is writing it
     (tmp_path / "model/eval_results.txt").write_text("eval_accuracy = 0.75\nloss = 1.0\n")
     arguments = (weights, weights.config, TOKENIZER, str(path.parent))
-    with (path.parent / ".incomplete-9.lock").open("w") as lock:
+    with (path.parent / ".version-00000009.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = export_checkpoint(*arguments, options=ServingOptions())
-    left = ["1", "7", "8", "incomplete-9"]
-    assert sorted(p.name for p in path.parent.iterdir()) == [".incomplete-9.lock", *left]
-    monkeypatch.setattr(files, "take_lock", lambda *_: None)  # as where there are no locks
+    left = sorted(["1", "7", "8", writing, *mine])
+    assert sorted(p.name for p in path.parent.iterdir() if p.name[-5:] != ".lock") == left
+    monkeypatch.setattr(locks, "take_lock", lambda *_: None)  # as where there are no locks
     with caplog.at_level("WARNING", logger="absl"):
         export_checkpoint(*arguments, options=ServingOptions())
-    assert f"{path.parent}/incomplete-9 is of an export that was killed" in caplog.text
+    assert f"{path.parent}/{writing} is of an export that was killed" in caplog.text
     monkeypatch.undo()
     assert pathlib.Path(second).name == "8"
     assert "eval_accuracy: 0.75" in (path.parent / "8/README.md").read_text()
@@ -116,7 +122,7 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(tmp_path, monkeypat
     monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(InputError, match="no space left"):
         export_checkpoint(*arguments, options=ServingOptions())
-    assert sorted(p.name for p in path.parent.iterdir()) == ["1", "7", "8", "9"]
+    assert sorted(p.name for p in path.parent.iterdir()) == sorted([*left, "9"])
 
 
 def test_two_exports_at_once_are_two_versions(tmp_path, monkeypatch):

@@ -220,7 +220,7 @@ def test_an_error_of_the_thread_ends_the_run_at_the_next_stop(
     assert steps == [1, 2, 3]
     assert f"resumes from {folder}/model.ckpt-0" in caught.value.remedy
     assert not files_of(folder, 2)
-    assert not (folder / "incomplete_checkpoint").exists()
+    assert not list(folder.glob(".*"))
 
 
 def test_an_error_of_the_last_checkpoint_is_one_of_the_run(trainer, batches, folder, monkeypatch):
@@ -271,7 +271,7 @@ def test_no_end_comes_before_the_checkpoint_is_whole(
     else:
         train(trainer, batches, folder, **changes)
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-{latest}"
-    assert not (folder / "incomplete_checkpoint").exists()
+    assert not list(folder.glob(".*"))
     assert files_of(folder, 2) == files_of(in_turn, 2)
     monkeypatch.undo()
     assert train(trainer, batches, folder) == list(range(latest + 1, STEPS + 1))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+import killed
 import numpy as np
 import pytest
 from walking import (
@@ -119,12 +120,13 @@ def check_what_is_left(folder: pathlib.Path) -> int:
 
 def leave_half_written(folder: pathlib.Path, step: int) -> None:
     """What a kill leaves behind if it comes while a checkpoint and texts are written."""
-    incomplete = folder / "incomplete_checkpoint"
-    incomplete.mkdir(exist_ok=True)
+    killed.leave_lock(folder / ".lock")
+    incomplete = folder / killed.left_name(f"model.ckpt-{step}")
+    incomplete.mkdir()
     (incomplete / "checkpoint.data-00000-of-00001").write_bytes(b"begun")
     (folder / f"model.ckpt-{step}.data-00000-of-00001").write_bytes(b"renamed before its index")
     for name in ("checkpoint", "bert_config.json", "vocab.txt"):
-        (folder / f".{name}.incomplete").write_text("beg")
+        (folder / killed.left_name(name)).write_text("beg")
 
 
 def files_of(folder: pathlib.Path) -> dict[str, bytes]:
