@@ -36,13 +36,13 @@ from bert_tf import __version__
 from bert_tf.errors import InputError
 from bert_tf.files import (
     digest_of,
-    expand_patterns,
     is_file,
     path_errors,
     read_json,
     synced,
     write_text,
 )
+from bert_tf.patterns import expand_patterns
 from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.case import choose_case

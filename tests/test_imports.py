@@ -8,7 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # In the order in which a batch meets them; those in one line do not know each other.
 FLOORS = (
-    ("errors", "terminal", "runtime", "files", "config", "cluster"),
+    ("errors", "terminal", "runtime", "files", "patterns", "config", "cluster"),
     ("tokenization",),
     ("modeling", "data"),
     ("checkpoints",),

@@ -22,7 +22,6 @@ from bert_tf.data.index import index_path
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
-    expand_patterns,
     gfile,
     hidden_sibling,
     is_remote,
@@ -30,6 +29,7 @@ from bert_tf.files import (
     synced,
     write_text,
 )
+from bert_tf.patterns import expand_patterns
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
 from data_gen.outputs import check_paths, shard_path, shards_there, working_folder
