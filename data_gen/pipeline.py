@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf import __version__
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import (
     digest_of,
@@ -42,7 +43,6 @@ from bert_tf.files import (
     synced,
     write_text,
 )
-from bert_tf.patterns import expand_patterns
 from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.case import choose_case

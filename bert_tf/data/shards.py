@@ -20,6 +20,7 @@ from tensorflow.python.lib.io import tf_record as tf_record_io
 from bert_tf import cluster
 from bert_tf.config import typed
 from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, LONGEST_RECORD
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.data.records import DataDescription, Record, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -31,7 +32,6 @@ from bert_tf.files import (
     refuse_gzip,
     whole_file,
 )
-from bert_tf.patterns import expand_patterns
 from bert_tf.terminal.progress import counted
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 

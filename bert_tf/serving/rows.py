@@ -78,7 +78,7 @@ class RowReader:
                 found = ", ".join(map(str, item)) or "no key"
                 raise self._error(f"{place} without {' and '.join(missing)}, with {found}")
             if more := [k for k in item.keys() - self._is_list if _is_text(k) and item[k]]:
-                raise self._error(f"{place} with {' and '.join(sorted(more))}, which is not read")
+                raise self._error(f"{place} with {' and '.join(sorted(more))}, another text")
             values = [item[name] for name in self._is_list]
         elif isinstance(item, str | bytes) and len(self._is_list) == 1:
             values = [item]
@@ -106,7 +106,7 @@ class RowReader:
         return InputError(
             received,
             f"{short} or {{{', '.join(named)}}}",
-            "give the model's texts as strings, under these names or in this order",
+            "give the model's texts and no others, as strings, under these names or in this order",
         )
 
 

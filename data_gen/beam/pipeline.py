@@ -19,6 +19,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from bert_tf.data.index import index_path
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -29,7 +30,6 @@ from bert_tf.files import (
     synced,
     write_text,
 )
-from bert_tf.patterns import expand_patterns
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
 from data_gen.outputs import check_paths, shard_path, shards_there, working_folder
