@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -41,26 +41,6 @@ def gfile():
 def is_remote(path: str) -> bool:
     """Whether a path is on a remote file system such as gs://."""
     return "://" in path
-
-
-def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
-    """Paths and globs, comma-separated or a list -> the files; each must match something."""
-    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
-        patterns = [patterns] if is_file(patterns) else patterns.split(",")
-    paths = []
-    for pattern in patterns:
-        if is_file(pattern):
-            matches = [pattern]
-        else:
-            matches = sorted(gfile().glob(pattern)) if pattern else []
-        if not matches:
-            raise InputError(
-                f"{pattern!r}, which matches no file",
-                "paths or globs of existing files, separated by commas",
-                "check the path, and that the step that makes the file has been run",
-            )
-        paths.extend(matches)
-    return paths
 
 
 def is_file(path: str) -> bool:
@@ -167,12 +147,24 @@ def decoded(line: bytes, name: str, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
+        if number == 1:
+            refuse_gzip(name, line)
         raise InputError(
             f"{name}, line {number}: bytes that are not UTF-8 "
             f"({line[error.start : error.start + 8]!r})",
             "text in UTF-8",
             "give another file, or convert this one: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
         ) from None
+
+
+def refuse_gzip(name: str, content: bytes) -> None:
+    """Raises `InputError` if a file begins as gzip's do."""
+    if content.startswith(b"\x1f\x8b"):
+        raise InputError(
+            f"{name}, which is compressed with gzip",
+            "an uncompressed file",
+            "uncompress it with gunzip, and name what that makes",
+        )
 
 
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:

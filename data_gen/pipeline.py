@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf import __version__
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import (
     digest_of,
-    expand_patterns,
     is_file,
     path_errors,
     read_json,

@@ -18,8 +18,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns, gfile, path_errors, whole_file
+from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words

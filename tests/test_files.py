@@ -33,21 +33,6 @@ def names(folder: pathlib.Path) -> set[str]:
 # ---------------------------------------------------------------------------- in
 
 
-def test_expand_patterns(tmp_path):
-    for name in ("b1", "a2", "a1", "c"):
-        (tmp_path / name).touch()
-
-    def names(patterns):
-        return "".join(path.rpartition("/")[2] + " " for path in files.expand_patterns(patterns))
-
-    assert names(f"{tmp_path}/a*") == "a1 a2 "
-    assert names(f"{tmp_path}/b1,{tmp_path}/a?") == "b1 a1 a2 "
-    assert names([f"{tmp_path}/c", f"{tmp_path}/a1"]) == "c a1 "
-    for nothing in ("", f"{tmp_path}/c,", f"{tmp_path}/c,{tmp_path}/d*", [f"{tmp_path}/d"]):
-        with pytest.raises(InputError, match="which matches no file"):
-            files.expand_patterns(nothing)
-
-
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_json_with_and_without_byte_order_mark(tmp_path, mark):
     path = tmp_path / "a.json"

@@ -16,6 +16,7 @@ Shapes: B rows, C texts of a list.
 import codecs
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -24,6 +25,8 @@ import numpy as np
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
+from bert_tf.tasks.tables import TEXT_NAME
+from bert_tf.terminal.messages import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
 Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
@@ -32,6 +35,8 @@ _COUNTED = {
     "token_labels": ("num_words", ("words", "labels", "probabilities", "starts", "ends")),
     "fill_mask": ("num_masks", ("pieces", "probabilities")),
 }
+# The key of a text, of this model or of another one. Other keys are ignored: id, label, title, ...
+_TEXT_KEY = re.compile(rf"{TEXT_NAME}|text_pair|context|endings")
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 
 
@@ -62,7 +67,7 @@ class RowReader:
 
         Args:
           item: a text for a model of single texts; otherwise texts in the order of `names`, or a
-            mapping with these names, whose other keys are ignored.
+            mapping with these names. Its other keys are ignored, unless they hold another text.
           place: names the item in messages.
 
         Raises:
@@ -72,6 +77,8 @@ class RowReader:
             if missing := [name for name in self._is_list if name not in item]:
                 found = ", ".join(map(str, item)) or "no key"
                 raise self._error(f"{place} without {' and '.join(missing)}, with {found}")
+            if more := [k for k in item.keys() - self._is_list if _is_text(k) and item[k]]:
+                raise self._error(f"{place} with {' and '.join(sorted(more))}, another text")
             values = [item[name] for name in self._is_list]
         elif isinstance(item, str | bytes) and len(self._is_list) == 1:
             values = [item]
@@ -99,8 +106,12 @@ class RowReader:
         return InputError(
             received,
             f"{short} or {{{', '.join(named)}}}",
-            "give the model's texts as strings, under these names or in this order",
+            "give the model's texts and no others, as strings, under these names or in this order",
         )
+
+
+def _is_text(key: Any) -> bool:
+    return isinstance(key, str) and _TEXT_KEY.fullmatch(key.lower()) is not None
 
 
 def _shown(value: Any) -> str:
@@ -210,13 +221,14 @@ def read_items(
     Raises:
       InputError: a line cannot be parsed; the message names it.
     """
-    parse = {"text": str, "tsv": _tsv(metadata), "jsonl": json.loads}[input_format]
+    parse = {"text": str, "tsv": _tsv(metadata), "jsonl": _json}[input_format]
     for number, raw in enumerate(lines, 1):
         if number == 1:
             raw = raw.removeprefix(codecs.BOM_UTF8)
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        text = files.decoded(raw, name, number)
         try:
-            yield parse(raw.decode("utf-8"))
+            yield parse(text)
         except (ValueError, RecursionError) as error:
             shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''}"
             raise InputError(
@@ -242,13 +254,17 @@ def place(name: str, number: int) -> str:
     return f"{name}, line {number}"
 
 
+def _json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=files.each_key_once)
+
+
 def _tsv(metadata: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
     names, rest = _columns(metadata)
 
     def parse(text: str) -> dict[str, Any]:
         values = text.split("\t")
         if len(values) < len(names) + bool(rest) or (not rest and len(values) > len(names)):
-            raise ValueError(f"{len(values)} columns")
+            raise ValueError(number_of(len(values), "columns"))
         item = dict(zip(names, values, strict=False))
         return item | ({rest: values[len(names) :]} if rest else {})
 
@@ -266,8 +282,8 @@ def _expected(input_format: str, metadata: Mapping[str, Any]) -> str:
     names, rest = _columns(metadata)
     if input_format == "jsonl":
         listed = [f'"{name}": "..."' for name in names] + ([f'"{rest}": [...]'] if rest else [])
-        return f"JSON in UTF-8, such as {{{', '.join(listed)}}}"
-    if input_format == "tsv":
-        more = f", then each of the {rest}" if rest else ""
-        return f"{' and '.join(names)}{more} in UTF-8, with tabs between"
-    return "text in UTF-8"
+        return f"JSON with each key once, such as {{{', '.join(listed)}}}"
+    if len(names) == 1 and not rest:
+        return f"1 column, as this model takes one text ({names[0]})"
+    more = f", then each of the {rest}" if rest else ""
+    return f"{' and '.join(names)}{more}, with tabs between"

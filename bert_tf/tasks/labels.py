@@ -16,11 +16,13 @@ L labels, C choices.
 """
 
 import dataclasses
+import decimal
 import functools
 import itertools
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -214,6 +216,18 @@ class Labels:
         """The names that hold a usual separator, and so may be several names, by separator."""
         found = {one: [name for name in self.names if one in name] for one in SEPARATORS}
         return {separator: names for separator, names in found.items() if names}
+
+    def look_alikes(self) -> list[list[str]]:
+        """The names that are equal but for case, white space or the way to write a number."""
+        groups: dict[str | decimal.Decimal, list[str]] = {}
+        exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
+        for name in self.names:
+            if DECIMAL.fullmatch(name):
+                key = decimal.Decimal(name, exact)
+            else:
+                key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+            groups.setdefault(key, []).append(name)
+        return [names for names in groups.values() if len(names) > 1]
 
     @property
     def are_binary(self) -> bool:

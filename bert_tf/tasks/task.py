@@ -183,7 +183,8 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
-        Warns of one label for all examples, and of names that look like several or like none.
+        Warns of one label for all examples, and of names that look like each other, like several
+        or like none.
 
         Raises:
           InputError: there are too few to learn anything, or 0 and 1 stand for names.
@@ -214,7 +215,15 @@ class Task:
                 "them. Check which column holds the labels.",
                 *(len(labels), found.spell_label(labels[0]) or "none"),
             )
-        if self.labels.are_fixed or self.head == "token_labels":
+        if self.labels.are_fixed:
+            return
+        if alike := found.look_alikes():
+            logging.warning(
+                "These labels look alike, and each is a class of its own: %s. If they mean the "
+                "same, write them in one way.",
+                "; ".join(" and ".join(map(repr, names)) for names in alike[:3]),
+            )
+        if self.head == "token_labels":
             return
         for separator, names in found.separated().items():
             kind = "" if self.head == "multi_label" else "--label_kind=multi_label "

@@ -95,7 +95,9 @@ def scores_table(scores: Mapping[str, float]) -> list[str]:
         scores = {name: value for name, value in scores.items() if name != "loss"}
     names = sorted(scores, key=_place)
     in_percent = any(scores[name] >= 10 for name in names if not _place(name))
-    values = [_number(scores[name], 2 if in_percent and not _place(name) else 4) for name in names]
+    are_points = [in_percent and not _place(name) and "thresh" not in name for name in names]
+    decimals = [2 if one else 4 for one in are_points]
+    values = [_number(scores[name], count) for name, count in zip(names, decimals, strict=True)]
     width = max(map(len, names), default=0)
     before = max((len(value.partition(".")[0]) for value in values), default=0)
     lines = []

@@ -19,9 +19,10 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from bert_tf.data.index import index_path
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns, gfile, is_remote, path_errors, write_text
+from bert_tf.files import gfile, is_remote, path_errors, write_text
 from bert_tf.locks import hidden_sibling, synced
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader

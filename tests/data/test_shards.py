@@ -1,6 +1,7 @@
 """Record files: one sequence of records through all files; what is refused."""
 
 import concurrent.futures
+import gzip
 import os
 import pathlib
 import random
@@ -13,6 +14,7 @@ import walking
 from frames import framed
 from small_records import NUMBER, PAIR, PAIR_BYTES, open_numbers, write_numbers
 
+from bert_tf.data.index import FOOTER_BYTES
 from bert_tf.data.records import Feature, Record, description_path, pretraining_record
 from bert_tf.data.shards import (
     RecordFiles,
@@ -69,6 +71,7 @@ def test_read_from_many_threads(tmp_path):
         (lambda data: data[:-20] + b"?" + data[-19:], "damaged or cut off after 6 records"),
         (lambda data: b"Once upon a time there was a file of text.\n", "after 0 records"),
         (lambda data: b"", "an empty file"),
+        (gzip.compress, "compressed with gzip"),
     ],
 )
 def test_damaged_files(tmp_path, damage, message):
@@ -243,13 +246,36 @@ def test_random_damage_is_refused_or_harmless(tmp_path):
         assert len(str(error)) < 1000
 
 
-@pytest.mark.parametrize("change", ["cut", "removed"])
-def test_a_file_that_changes_while_it_is_read(tmp_path, change):
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda path: os.truncate(path, 90), "it has become shorter"),
+        (os.remove, "No such file or directory"),
+        (lambda path: write_numbers(path, [0, 1, 2, 3, 5]), "it has other bytes"),
+    ],
+)
+def test_a_file_that_changes_while_it_is_read(tmp_path, change, says):
     path = write_numbers(tmp_path / "a.tfrecord", range(5))
     files = RecordFiles(path, NUMBER)
-    os.truncate(path, 90) if change == "cut" else os.remove(path)
-    with pytest.raises(InputError, match=r"a\.tfrecord, record 5, which can no longer be read"):
+    change(path)
+    with pytest.raises(InputError, match=rf"record 5, which can no longer be read .*{says}"):
         files.read([4])
+
+
+def test_a_bit_that_flips_after_opening(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    files = RecordFiles(write_numbers(path, range(100, 107)), NUMBER)
+    data = path.read_bytes()
+    at = len(data) // 7 * 4 - FOOTER_BYTES - 1  # the last byte of the fourth record, its number
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    assert files.read([0, 1, 2, 4, 5, 6])["input_ids"][3] == 104
+    with pytest.raises(InputError, match=r"record 4, which can no longer be read .*other bytes"):
+        files.read(range(7))
+
+
+def test_files_of_other_contents_have_another_fingerprint(tmp_path):
+    paths = [write_numbers(tmp_path / str(n), [n, 7]) for n in range(3)]
+    assert len({RecordFiles(path, NUMBER).fingerprint() for path in paths}) == 3
 
 
 def test_next_sentence_labels_may_be_there_unread(tmp_path):

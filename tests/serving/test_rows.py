@@ -27,7 +27,7 @@ CHOICE = metadata_of(context=[None], endings=[None, None])
         (SINGLE, "é", {"text": b"\xc3\xa9"}),
         (SINGLE, b"\xff", {"text": b"\xff"}),
         (SINGLE, ["a"], {"text": b"a"}),
-        (SINGLE, {"text": "a", "id": 7}, {"text": b"a"}),
+        (SINGLE, {"text": "a", "id": 7, "title": "b", "text_b": None, 3: 4}, {"text": b"a"}),
         (SINGLE, "\ud800", {"text": "\U0010ffff".encode()}),
         (PAIR, ("a", ""), {"question": b"a", "context": b""}),
         (PAIR, {"context": "c", "question": "q"}, {"question": b"q", "context": b"c"}),
@@ -45,6 +45,9 @@ def test_items_are_read(metadata, item, row):
         (SINGLE, None, "item 4: None (NoneType)"),
         (SINGLE, ["a", "b"], "item 4: ['a', 'b'] (list)"),
         (SINGLE, {"txt": "a"}, "item 4 without text, with txt"),
+        (SINGLE, {"text": "a", "text_b": "b"}, "item 4 with text_b, another text"),
+        (PAIR, {"question": "q", "context": "c", "Text": "t", "sentence": "s"},
+         "item 4 with Text and sentence, another text"),
         (SINGLE, {"text": 5.5}, "item 4, text: 5.5 (float)"),
         (PAIR, "a", "item 4: 'a' (str)"),
         (PAIR, {}, "item 4 without question and context, with no key"),
@@ -55,7 +58,7 @@ def test_items_are_read(metadata, item, row):
         (CHOICE, ("a", ["b", 3]), "item 4, endings with 3 (int)"),
         (PAIR, "x" * 99, f"item 4: '{'x' * 59}... (str)"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_item_is_named(metadata, item, received):
     with pytest.raises(InputError) as caught:
         RowReader(metadata).read(item, "item 4")
@@ -143,20 +146,25 @@ def test_every_line_is_an_item():
 
 
 @pytest.mark.parametrize(
-    ("content", "metadata", "input_format", "received"),
+    ("content", "metadata", "input_format", "received", "expected"),
     [
-        (b"a\n\xff\n", SINGLE, "text", "the file, line 2: b'\\xff'"),
-        (b"a\n", PAIR, "tsv", "the file, line 1: b'a' (1 columns)"),
-        (b"a\tb\na\tb\tc\n", PAIR, "tsv", "the file, line 2: b'a\\tb\\tc' (3 columns)"),
-        (b"a\n", CHOICE, "tsv", "the file, line 1: b'a' (1 columns)"),
-        (b'"a"\n\n', SINGLE, "jsonl", "the file, line 2: b''"),
-        (b"[" * 200_000, SINGLE, "jsonl", "the file, line 1: b'[["),
+        (b"a\n\xff\n", SINGLE, "text", "2: bytes that are not UTF-8 (b'\\xff", "text in UTF-8"),
+        (b"a\tb\n", SINGLE, "tsv", "1: b'a\\tb' (2 columns)",
+         "1 column, as this model takes one text (text)"),
+        (b"a\n", PAIR, "tsv", "1: b'a' (1 column)", "question and context, with tabs between"),
+        (b"a\tb\na\tb\tc\n", PAIR, "tsv", "2: b'a\\tb\\tc' (3 columns)", "question and context, "),
+        (b"a\n", CHOICE, "tsv", "1: b'a' (1 column)",
+         "context, then each of the endings, with tabs between"),
+        (b'"a"\n\n', SINGLE, "jsonl", "2: b''", 'JSON with each key once, such as {"text": "'),
+        (b"[" * 200_000, SINGLE, "jsonl", "1: b'[[", "JSON "),
+        (b'{"text": "a", "text": "b"}', SINGLE, "jsonl", "1: b'{\"text\": \"a\"", "JSON "),
     ],
-)
-def test_a_line_that_is_none_is_named(content, metadata, input_format, received):
+)  # fmt: skip
+def test_a_line_that_is_none_is_named(content, metadata, input_format, received, expected):
     with pytest.raises(InputError) as caught:
         read(content, metadata, input_format)
-    assert caught.value.received.startswith(received)
+    assert caught.value.received.startswith(f"the file, line {received}")
+    assert caught.value.expected.startswith(expected)
 
 
 def test_the_format_is_known_by_the_ending():

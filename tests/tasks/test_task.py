@@ -231,6 +231,8 @@ NOTHING_WRONG = [("a", "b"), ("arts", "arts (fine)"), ("none", "n/a")]
         ("multi_label", [("a",)] * 2, "All 2 training examples have the same label, a"),
         ("classes", ["x,y", "z"], "1 labels hold ',' .*--label_kind=multi_label --lab"),
         ("classes", ["None", "z"], "'None' is taken as the name of a label"),
+        ("classes", ["Yes", "no", "yes"], "a class of its own: 'Yes' and 'yes'\\. "),
+        ("multi_label", [("1",), ("01", "x")], "a class of its own: '01' and '1'\\. "),
         ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
         *(("classes", names, "") for names in NOTHING_WRONG),
         *(("multi_label", [names, ()], "") for names in NOTHING_WRONG),

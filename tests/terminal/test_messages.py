@@ -25,6 +25,10 @@ def test_the_drawn_examples():
             ["exact_match      9.09", "f1              15.66", "total        10570",
              "eval_loss        2.2500"],
         ),
+        (  # a threshold is no percentage
+            {"best_f1": 57.654321, "best_f1_thresh": 0.0049},
+            ["best_f1         57.65", "best_f1_thresh   0.0049"],
+        ),
         ({"loss": 2.0, "eval_loss": 3.0}, ["loss       2.0000", "eval_loss  3.0000"]),
         ({}, []),
     ],

@@ -96,8 +96,8 @@ def test_files_are_answered_line_by_line(folder, wanted, tmp_path, predict):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("in.tsv", b"a\tb\na\n", "in.tsv, line 2: b'a' (1 columns)"),
-        ("in.tsv", b"a\tb\n\xff\tb\n", "in.tsv, line 2: b'\\xff\\tb'"),
+        ("in.tsv", b"a\tb\na\n", "in.tsv, line 2: b'a' (1 column)"),
+        ("in.tsv", b"a\tb\n\xff\tb\n", "in.tsv, line 2: bytes that are not UTF-8 (b'\\xff\\tb"),
         ("in.jsonl", b'["a", "b"]\n{"text_a": "a"}\n', "in.jsonl, line 2 without text_b, with"),
         ("in.jsonl", b'["a", 7]\n', "in.jsonl, line 1, text_b: 7 (int)"),
         ("in.jsonl", b'["a", "b"]\n{\n', "in.jsonl, line 2: b'{'"),

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 from generation import SAMPLE_TEXT, make_job, write_chinese
 
+from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import expand_patterns, read_json
+from bert_tf.files import read_json
 from data_gen import shuffling
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
