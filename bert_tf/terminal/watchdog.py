@@ -120,16 +120,15 @@ class Watchdog:
         Args:
           what: is done meanwhile.
         """
-        if not self._seconds:
-            logging.info("%s.", what)
-            yield
-            return
-        end = ", and it ends" if self._ends else ""
-        then = f"after {duration(self._seconds)} the stacks of this process follow{end}"
-        logging.info("%s; %s.", what, then)
-        faulthandler.dump_traceback_later(
-            self._seconds, repeat=True, file=_error_stream(), exit=self._ends
-        )
+        then = ""
+        if self._seconds:
+            end = ", and it ends" if self._ends else ""
+            then = f"; after {duration(self._seconds)} the stacks of this process follow{end}"
+        logging.info("%s%s.", what, then)
+        if self._seconds:
+            faulthandler.dump_traceback_later(
+                self._seconds, repeat=True, file=_error_stream(), exit=self._ends
+            )
         try:
             yield
         finally:
