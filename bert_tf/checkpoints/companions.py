@@ -44,8 +44,13 @@ _OF_MODEL = {  # one of these heads, by the name of the model that has it
     "bert_choice": "multiple_choice",
     "bert_token_classifier": "token_labels",
 }
-# Of a configuration: they concern training alone, and may be others than those of the weights.
-_OF_TRAINING = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
+# What no shape shows; with another value the same weights compute something else.
+_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+# What the weights were made for; dropout and first weights concern training alone.
+_OF_WEIGHTS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size", *_SILENT),
+)
 UNUSED = re.compile(r"\[unused\d+\]")  # pieces of the released vocabularies, to be replaced
 MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
 # The released models by the case of their text, as the original knows them.
@@ -84,16 +89,17 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
             raise _not_beside(weights, CONFIG_FILE, "configuration", "--bert_config_file")
         return weights.config
     given = BertConfig.from_json_file(bert_config_file)
-    _refuse_other_config(weights, given, bert_config_file)
+    _refuse_other_config(weights, given, bert_config_file, _OF_WEIGHTS)
     return given
 
 
-def _refuse_other_config(weights: Weights, given: BertConfig, source: str) -> None:
+def _refuse_other_config(
+    weights: Weights, given: BertConfig, source: str, keys: Sequence[str]
+) -> None:
     mine, theirs = given.to_dict(), (weights.config or given).to_dict()
-    other = [key for key in mine.keys() - _OF_TRAINING if mine[key] != theirs[key]]
-    if other:
+    if other := [key for key in keys if mine[key] != theirs[key]]:
         mine, theirs = (
-            ", ".join(f"{key} {values[key]}" for key in sorted(other)) for values in (mine, theirs)
+            ", ".join(f"{key} {values[key]}" for key in other) for values in (mine, theirs)
         )
         raise InputError(
             f"{source} with {mine}",
@@ -263,13 +269,7 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
 
 
 def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
-    """What a trained head is for and what it is asked for, if these are known to differ.
-
-    Args:
-      weights: with any head, or none.
-      head: the task that is asked for, a name in `HEADS`.
-      pairs: whether texts come in pairs; None: not said.
-    """
+    """What a trained head is for and what it is asked for, if these are known to differ."""
     if head not in _SAME_WEIGHTS:
         return None
     architectures = {HEADS[name] for name in _SAME_WEIGHTS}
@@ -343,16 +343,12 @@ def classes_of(weights: Weights) -> str:
 def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Weights:
     """The weights, their classes in the order of the labels that a model carries.
 
-    Args:
-      weights: to be loaded into the model.
-      model: one of `bert_tf.modeling.models`, or any with their layers.
-      with_head: whether the weights of its classifier are among those to be loaded.
-
     Raises:
-      InputError: the model has another configuration, vocabulary, case or task, or other labels.
+      InputError: the model has another configuration, vocabulary, case or, if its classifier is
+        among what is loaded (`with_head`), task or labels.
     """
     for config in _configs_of(model):
-        _refuse_other_config(weights, config, model.name)
+        _refuse_other_config(weights, config, model.name, _SILENT)
     if tokenizer := getattr(model, "tokenizer", None):
         refuse_other_pieces(weights, tokenizer.pieces, model.name)
         refuse_other_case(weights, tokenizer.do_lower_case)

@@ -65,6 +65,8 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
             f"{path}, which already exists", "a new folder", "choose another path, or remove it"
         )
     config = config_of(weights)
+    if weights.pieces is not None:
+        config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
     if to_format == "tf1":
         _check_original_can_compute(config, weights.path)
     module, last_file = WRITERS[to_format]

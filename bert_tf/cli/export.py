@@ -4,10 +4,10 @@
     bert-tf export --init_checkpoint=/models/squad --export_dir=/serving/squad
     bert-tf export --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
 
-The folder of a run says what its model is for and how it was trained; for other folders, flags do,
-and a flag goes before what the folder says. The command writes /serving/mrpc/1, then
-/serving/mrpc/2 and so on. --format=litert or onnx writes one file for these runtimes, which takes
-ids in place of text.
+The folder of a run says what its model is for and how it was trained; for other folders, flags do.
+A task or labels that contradict the folder are refused; other flags go before what it says. The
+command writes /serving/mrpc/1, then /serving/mrpc/2 and so on. --format=litert or onnx writes one
+file for these runtimes, which takes ids in place of text.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_bool("int8", False, "Weights as int8, a quarter of the size; litert and onnx.")
     flags.DEFINE_enum("task", None, TASKS, "What the model does; default: as its files say.")
-    flags.DEFINE_list("labels", [], "Names of the classes, in order; default: the model's own.")
+    flags.DEFINE_list("labels", [], "Names of the classes; default: the model's own, else numbers.")
     flags.DEFINE_bool(
         "pairs", None, f"The model was trained on pairs of texts; {AS_TRAINED} single texts."
     )

@@ -22,7 +22,11 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "task", None, TASKS, f"{of_weights} what the model does, where its files do not say it."
     )
-    flags.DEFINE_list("labels", [], f"{of_weights} names of the classes, in order.")
+    flags.DEFINE_list(
+        "labels",
+        [],
+        f"{of_weights} names of the classes, where its files do not say them in order.",
+    )
     flags.DEFINE_bool("pairs", None, f"{of_weights} it was trained on pairs of texts.")
     shared_flags.define_count("max_seq_length", None, f"{of_weights} most tokens of a text.")
     shared_flags.define_model_files()

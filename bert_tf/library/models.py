@@ -64,15 +64,16 @@ def load(
         not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
         kept, its classes in this order; for others a new one is initialised. None: its own.
-      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them.
+      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them; else
+        they must be the same, but for words in the place of the vocabulary's pieces [unusedN].
 
     Returns:
       The model; its `labels` and `tokenizer` are saved with it in a .keras file. The tokenizer cuts
       to the length that the model's files name (max_seq_length), else to the model's positions.
 
     Raises:
-      InputError: there is no such model, it lacks a head that predicts tokens, or labels are
-        missing, given twice, or given for a head without classes.
+      InputError: there is no such model, it lacks a head that predicts tokens, what is given is
+        another model's, or labels are missing, given twice, or given for a head without classes.
     """
     weights = open_weights(path)
     config = config_of(weights, bert_config_file)

@@ -19,11 +19,12 @@ class ServingOptions:
     """Choices at export, named like the flags.
 
     None means not chosen: the value then comes from the checkpoint's files or, if they have none
-    or belong to another task, is the default given here.
+    or belong to another task, is the default given here. Task, labels and pairs that contradict
+    the files are refused.
 
     Attributes:
       task: one of TASKS; default: what the weights show.
-      labels: class names, in order; default: numbers.
+      labels: class names, in order if the checkpoint does not name them; default: numbers.
       pairs: the model was trained on pairs of texts; default: it was not.
       num_choices: sequences in a record of multiple choice; default: DEFAULT_CHOICES.
       max_seq_length: maximum sequence length in tokens; default: 384 for questions, otherwise the

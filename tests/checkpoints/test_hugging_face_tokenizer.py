@@ -5,7 +5,8 @@ import json
 import model_files
 import pytest
 
-from bert_tf.checkpoints.companions import tokenizer_of
+from bert_tf import load
+from bert_tf.checkpoints.companions import length_of, tokenizer_of
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
@@ -124,6 +125,30 @@ def test_a_cased_tokenizer_behind_lower_casing(tmp_path, tensors):
         open_weights(write(tmp_path / "a", tensors, files=files))
     files[CONFIG_FILE] = {"do_lower_case": True}
     assert open_weights(write(tmp_path / "b", tensors, files=files)).metadata.max_seq_length == 9
+    files[CONFIG_FILE]["model_max_length"] = 7  # sentence-transformers ignores it, too
+    assert open_weights(write(tmp_path / "c", tensors, files=files)).metadata.max_seq_length == 9
+
+
+NONE = 1000000000000000019884624838656  # what transformers writes for no limit
+
+
+@pytest.mark.parametrize(("written", "longest"), [(7, 7), (13, None), (512, None), (NONE, None)])
+def test_the_longest_sequence(tmp_path, tensors, written, longest):
+    """Below the positions of the model, of which there are 13, it is a bound; else it is none."""
+    files = {"vocab.txt": VOCAB_TEXT, CONFIG_FILE: {"model_max_length": written}}
+    folder = write(tmp_path / "a", tensors, files=files)
+    weights = open_weights(folder)
+    assert weights.metadata.max_seq_length == longest
+    assert length_of(weights, weights.config) == (longest or 13)
+    _, tokenizer = load(folder)
+    assert tokenizer.max_length == (longest or 13)
+
+
+@pytest.mark.parametrize("written", [0, -1, "512", True])
+def test_a_longest_sequence_that_is_none(tmp_path, tensors, written):
+    files = {"vocab.txt": VOCAB_TEXT, CONFIG_FILE: {"model_max_length": written}}
+    with pytest.raises(InputError, match=r"tokenizer_config\.json with model_max_length"):
+        open_weights(write(tmp_path / "a", tensors, files=files))
 
 
 def test_vocabulary_of_tokenizer_json_alone(tmp_path, tensors):

@@ -133,7 +133,7 @@ def test_two_exports_at_once_are_two_versions(tmp_path, monkeypatch):
 
     def save_after_another(*args, **kwargs):
         monkeypatch.setattr(tf.saved_model, "save", save)
-        options = ServingOptions(labels=("a", "b", "c"))
+        options = ServingOptions(labels=served_models.LABELS[::-1])
         with concurrent.futures.ThreadPoolExecutor() as another:
             paths.append(another.submit(export_checkpoint, *arguments, options=options).result())
         save(*args, **kwargs)
@@ -142,7 +142,10 @@ def test_two_exports_at_once_are_two_versions(tmp_path, monkeypatch):
     paths.append(export_checkpoint(*arguments, options=ServingOptions()))
     assert [pathlib.Path(path).name for path in paths] == ["1", "2"]
     labels = [json.loads(pathlib.Path(p, "export.json").read_text())["options"] for p in paths]
-    assert [one["labels"] for one in labels] == [["a", "b", "c"], list(served_models.LABELS)]
+    assert [one["labels"] for one in labels] == [
+        [*served_models.LABELS[::-1]],
+        [*served_models.LABELS],
+    ]
 
     taken = iter([1, 1, 3])
     monkeypatch.setattr(export_module, "_next_version", lambda _: next(taken))

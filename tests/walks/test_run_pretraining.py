@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from walking import (
     SIZES,
+    contents,
     describe,
     in_process,
     read_tensors,
@@ -258,7 +259,7 @@ def test_two_phases_are_one_schedule(tmp_path, caplog):
 # ---------------------------------------------------------------------------- the case of the data
 
 
-def test_the_case_of_the_data_goes_with_the_model(tmp_path, caplog):
+def test_the_case_of_the_data_goes_with_the_model(tmp_path):
     """From the text through records, checkpoint and export: no step guesses it."""
     write_vocabulary(tmp_path / "small.txt", 100)
     vocabulary = tmp_path / "vocab.txt"
@@ -280,11 +281,21 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path, caplog):
     with in_process("run_pretraining.py") as main:
         main(**flags, vocab_file=vocabulary, output_dir=tmp_path / "run")
         main(**flags, output_dir=tmp_path / "plain")
-        assert "another vocabulary" not in caplog.text
         describe(write_records(tmp_path / "other", 8, seed=3), tmp_path / "small.txt")
         flags["input_file"] = tmp_path / "other"
-        main(**flags, output_dir=tmp_path / "next", init_checkpoint=tmp_path / "run")
-        assert "model.ckpt-1 has another vocabulary than the data" in caplog.text
+        with pytest.raises(InputError, match=r"another vocabulary than that of .*model\.ckpt-1"):
+            main(**flags, output_dir=tmp_path / "next", init_checkpoint=tmp_path / "run")
+        flags |= {"input_file": tmp_path / "undescribed", "do_lower_case": False}
+        write_records(tmp_path / "undescribed", 8, seed=3)
+        heads = write_config(tmp_path / "4.json", num_hidden_layers=1, num_attention_heads=4)
+        for wrong, says in (
+            ({"vocab_file": tmp_path / "small.txt"}, "a vocabulary of 100 pieces"),
+            ({"bert_config_file": heads}, "heads 4"),
+        ):
+            before = contents(tmp_path / "run")
+            with pytest.raises(InputError, match=says):  # of the run that is resumed
+                main(**flags | {"num_train_steps": 2} | wrong, output_dir=tmp_path / "run")
+            assert contents(tmp_path / "run") == before
     for name in ("run", "plain"):  # recorded without a vocabulary too, which may be given later
         known = json.loads((tmp_path / name / "model_facts.json").read_text())
         assert known["do_lower_case"] is False
