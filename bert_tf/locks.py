@@ -151,8 +151,9 @@ def _write(opened: int, token: str) -> None:
     holder |= {"host": socket.gethostname(), "since": time.time(), "token": token}
     text = json.dumps(holder).encode()
     os.ftruncate(opened, 0)
-    if os.pwrite(opened, text, 0) < len(text):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    written = 0
+    while written < len(text):
+        written += os.pwrite(opened, text[written:], written)
 
 
 def _is_same_file(opened: int, name: str) -> bool:
