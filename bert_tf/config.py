@@ -27,6 +27,7 @@ _KINDS = {  # of an annotation: the values that it takes, and how messages call 
 }
 _hints = functools.cache(typing.get_type_hints)
 _BOUNDS = {
+    "above": (operator.gt, "above {}"),
     "low": (operator.ge, "at least {}"),
     "high": (operator.le, "at most {}"),
     "below": (operator.lt, "below {}"),
@@ -43,10 +44,10 @@ def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
     A kind is int, float, bool, str, Any, a dataclass, `tuple[KIND, ...]` (a list in JSON) or
     `dict[str, KIND]`, each also `| None`. The metadata of a dataclass's field may hold
 
-        low, high, below    bounds of every number in it
-        choices             the only values
-        filled              whether no text and no list in it may be empty
-        distinct            whether the items of a list must differ
+        above, low, high, below    bounds of every number in it
+        choices                    the only values
+        filled                     whether no text and no list in it may be empty
+        distinct                   whether the items of a list must differ
 
     A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN and
     infinity are never taken. A subclass of `OtherKeys` leaves unknown keys alone.
@@ -76,6 +77,11 @@ def check_fields(instance: Any) -> None:
     kinds = _hints(type(instance))
     for field in dataclasses.fields(instance):
         _taken(kinds[field.name], getattr(instance, field.name), field.name, field.metadata)
+
+
+def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
+    """Raises `InputError` unless `typed` takes the value; `bounds` as a field's metadata."""
+    _taken(kind, value, name, bounds)
 
 
 def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:

@@ -3,11 +3,14 @@
 Imports Keras alone: it is registered with Keras when that loads, so that compiled models are read.
 """
 
+import dataclasses
 import importlib
 from typing import Any
 
 import keras
 from keras import ops
+
+from bert_tf.config import check
 
 
 def make_optimizer(
@@ -19,9 +22,16 @@ def make_optimizer(
       num_train_steps: of the whole training: `epochs * len(dataset)`.
       learning_rate: its greatest value, at the end of the warm-up.
       warmup_proportion: the share of the steps in which it rises; then it falls to 0.
+
+    Raises:
+      InputError: one of them is out of range.
     """
+    check("num_train_steps", num_train_steps, int, low=1)
+    check("warmup_proportion", warmup_proportion, float, low=0, high=1)
     schedule = WarmupSchedule(
-        learning_rate, num_train_steps, num_warmup_steps=int(num_train_steps * warmup_proportion)
+        learning_rate=learning_rate,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * warmup_proportion),
     )
     return AdamWeightDecay(schedule)
 
@@ -30,21 +40,18 @@ def make_optimizer(
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then linear decay: `training.optimization.Schedule` for Keras."""
 
-    def __init__(self, learning_rate: float, num_train_steps: int, num_warmup_steps: int = 0):
-        self._arguments = {
-            "learning_rate": learning_rate,
-            "num_train_steps": num_train_steps,
-            "num_warmup_steps": num_warmup_steps,
-        }
+    def __init__(self, **values: Any):
+        """Takes the fields of `Schedule`."""
+        optimization = importlib.import_module("bert_tf.training.optimization")
+        self._schedule = optimization.Schedule(**values)
 
     def __call__(self, step: Any) -> Any:
         """The rate of a step, counted from 0."""
-        optimization = importlib.import_module("bert_tf.training.optimization")
-        return optimization.Schedule(**self._arguments)(ops.convert_to_tensor(step))
+        return self._schedule(ops.convert_to_tensor(step))
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return dict(self._arguments)
+        return dataclasses.asdict(self._schedule)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -50,7 +50,10 @@ class _Dense(keras.layers.Dense):
         return ops.reshape(product(rows), (*shape[:-1], self.units))
 
     def quantize(self, mode=None, type_check=True, config=None):
-        """As Keras's own, which would refuse a subclass."""
+        """As Keras's own, which would refuse a subclass; LoRA's product is merged before."""
+        if self.lora_enabled and self.quantization_mode is None:  # else it is rounded when saved
+            self._kernel.assign(self.merged_kernel())
+            self.lora_kernel_b.assign(ops.zeros_like(self.lora_kernel_b))
         super().quantize(mode, type_check=False, config=config)
 
     def merged_kernel(self):
@@ -98,9 +101,12 @@ class BertLayer(keras.layers.Layer):
     def get_config(self):
         """The constructor's arguments, and of which kind the dense layers inside are if quantized.
 
-        Keras saves the configuration of the outermost layer alone.
+        Keras saves the configuration of the outermost layer alone. A layer of which LoRA's factors
+        alone are trained is saved as frozen, as they are merged.
         """
         config = {**super().get_config(), "config": self.config.to_dict()}
+        own = [v for v in self.weights if not v.name.startswith("lora_kernel")]
+        config["trainable"] = self.trainable and (not own or any(v.trainable for v in own))
         dense = self._dense_layers()
         if any(layer.quantization_mode is not None for layer in dense):
             config["dense"] = [
@@ -118,6 +124,7 @@ class BertLayer(keras.layers.Layer):
         config = dict(config)
         kinds = config.pop("dense", None)
         layer = super().from_config(config)
+        layer.trainable = layer.trainable  # of the layers inside too
         for dense, kind in zip(layer._dense_layers(), kinds, strict=True) if kinds else ():
             dense.dtype_policy = keras.dtype_policies.deserialize(kind["dtype"])
             dense.quantization_config = keras.saving.deserialize_keras_object(kind["quantization"])
@@ -168,6 +175,7 @@ class Embeddings(BertLayer):
         words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
         # A product with one-hot rows: a gradient without scatter, for the two or so types.
+        segment_ids = ops.reshape(segment_ids, ops.shape(input_ids))  # not broadcast
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.variable_dtype)
         x += ops.matmul(types, ops.convert_to_tensor(self.token_type_embeddings))  # [B, S, D]
         x += ops.convert_to_tensor(self.position_embeddings)[:length]  # [S, D] to each row
@@ -216,6 +224,7 @@ class SelfAttention(BertLayer):
         """x [B, S, D], mask_scores [B, 1, 1, S] -> context [B, S, D]."""
         batch, length, hidden = ops.shape(x)
         heads = self.config.num_attention_heads
+        mask_scores = ops.reshape(mask_scores, (batch, 1, 1, length))  # not broadcast
 
         def split(y):  # [B, S, D] -> [B, N, S, H]
             y = ops.reshape(y, (batch, length, heads, hidden // heads))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import keras
 from absl import logging
 
+from bert_tf.config import check
 from bert_tf.errors import InputError
 
 # The dense layers of the encoder: the paths that have each.
@@ -45,16 +46,19 @@ def add_lora(
     Args:
       model: a model of this package; it is changed.
       rank: columns of A.
-      alpha: scale of the product, divided by the rank; default: the rank.
+      alpha: above 0: scale of the product, divided by the rank; default: the rank.
       targets: of `TARGETS`, by default as in the paper.
 
     Returns:
       The number of weights that are trained now.
 
     Raises:
-      InputError: the rank or a target is none, or the model has LoRA already or no encoder of ours.
+      InputError: rank, alpha or a target is invalid, or the model has LoRA already or no encoder
+        of ours.
     """
-    chosen = _choose(model, rank, targets)
+    check("rank", rank, int, low=1)
+    check("alpha", alpha, float | None, above=0, high=1e6)
+    chosen = _choose(model, targets)
     for layer in model._flatten_layers():
         if re.match(_ENCODER, f"{layer.path}/"):
             layer.trainable = True  # a frozen layer's variables are not trained, whatever they are
@@ -77,13 +81,11 @@ def _size(variable: keras.Variable) -> int:
     return math.prod(variable.shape)
 
 
-def _choose(model: keras.Model, rank: int, targets: Sequence[str]) -> list[keras.layers.Dense]:
-    """The dense layers of the targets; checks all that `add_lora` is given."""
+def _choose(model: keras.Model, targets: Sequence[str]) -> list[keras.layers.Dense]:
+    """The dense layers of the targets; checks the model and these."""
     names = ", ".join(TARGETS)
     if isinstance(targets, str) or not targets or not set(targets) <= TARGETS.keys():
         raise InputError(f"targets {targets!r}", f"a list of {names}", "correct the list")
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        raise InputError(f"rank {rank!r}", "a whole number, 1 or more", "8 is usual")
     layers = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dense)]
     if any(layer.lora_enabled for layer in layers):
         raise InputError(

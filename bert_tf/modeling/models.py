@@ -10,35 +10,39 @@ span_model          the encoder's outputs, and logits of the answer's start and 
 make_model          one of them, by the name of its head
 """
 
+import functools
 import importlib
 import json
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
-from keras import ops
 
 from bert_tf.config import BertConfig
-from bert_tf.errors import InputError
 from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.inputs import TOKEN_INPUTS, check_inputs, complete_inputs
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
-TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
-SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
-# Inputs that may be left out, from int32 ids [..., S]: all ids but 0 are words, of the first text;
-# predictions are made for every position.
-DEFAULTS = {
-    "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
-    "segment_ids": ops.zeros_like,
-    "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
-}
 TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
 CLASSIFIER_DROPOUT = 0.1  # of the pooled vector in training; fixed in the original too
+
+
+def _with_checked_arrays(name: str) -> Callable:
+    """A method of Keras that refuses arrays which the model would refuse; datasets are not read."""
+    method = getattr(keras.Model, name)
+
+    @functools.wraps(method)
+    def checked(self, x=None, *args, **kwargs):
+        if all(hasattr(array, "shape") for array in keras.tree.flatten(x)):
+            check_inputs(x, self.input, self._bert_config)
+        return method(self, x, *args, **kwargs)
+
+    return checked
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -73,7 +77,26 @@ class BertModel(keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The outputs for a dict of inputs, or for input_ids alone."""
-        return super().__call__(complete_inputs(inputs, self.input), *args, **kwargs)
+        inputs = complete_inputs(inputs, self.input, self._bert_config)
+        return super().__call__(inputs, *args, **kwargs)
+
+    fit, evaluate, predict, train_on_batch, test_on_batch, predict_on_batch = map(
+        _with_checked_arrays,
+        ("fit", "evaluate", "predict", *(f"{x}_on_batch" for x in ("train", "test", "predict"))),
+    )
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        """As Keras's own, which makes floats of ids: the mean of the batches of its devices."""
+        if data_batch is not None:
+            x, *others = keras.utils.unpack_x_y_sample_weight(data_batch)
+            x = keras.tree.map_structure(lambda values: keras.ops.cast(values, "int32"), x)
+            data_batch = (x, *others)
+        super()._symbolic_build(iterator, data_batch)
+
+    @functools.cached_property
+    def _bert_config(self) -> BertConfig | None:
+        found = (x.config for x in self._flatten_layers() if isinstance(x, layers.Embeddings))
+        return next(found, None)
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` makes the model of, weights and tokenizer aside."""
@@ -108,41 +131,6 @@ class BertModel(keras.Model):
 def _tokenizer(values: Mapping[str, Any]) -> "FullTokenizer":
     # Imported here: the models themselves need no TensorFlow.
     return importlib.import_module("bert_tf.tokenization.wordpiece").FullTokenizer(**values)
-
-
-def complete_inputs(inputs: Any, expected: Mapping[str, Any]) -> Any:
-    """The inputs of a model by its own names, with a value for those that were left out.
-
-    Args:
-      inputs: by the original's names or Hugging Face's, or ids alone. A list of tensors is left to
-        Keras.
-      expected: has the names of the model's inputs as its keys.
-
-    Raises:
-      InputError: there are no input_ids, an input is given twice, or is unknown.
-    """
-    if isinstance(inputs, list | tuple) and all(hasattr(x, "shape") for x in inputs):
-        return inputs
-    if not isinstance(inputs, Mapping):
-        inputs = {"input_ids": inputs}
-    given = [(SYNONYMS.get(name, name), x) for name, x in inputs.items() if x is not None]
-    values = dict(given)
-    missing = expected.keys() - values.keys()
-    if (
-        len(values) < len(given)
-        or not values.keys() <= expected.keys()
-        or not missing <= DEFAULTS.keys()
-    ):
-        names = {ours: f"{ours} or {theirs}" for theirs, ours in SYNONYMS.items()}
-        raise InputError(
-            f"inputs of a model: {', '.join(map(str, inputs)) or 'none'}",
-            f"input_ids, and at most one each of {', '.join(names.get(n, n) for n in expected)}",
-            "rename or leave out the others",
-        )
-    if missing:  # arrays become tensors, as Keras takes no mixture
-        values = {name: ops.cast(x, "int32") for name, x in values.items()}
-        values |= {name: DEFAULTS[name](values["input_ids"]) for name in missing}
-    return values
 
 
 def make_model(

@@ -231,7 +231,7 @@ class Run:
                 "%s was trained with%s --document_context; here it is the other way round.",
                 *(source.path, "" if source.metadata.document_context else "out"),
             )
-        schedule = Schedule(learning_rate=0.0, num_train_steps=1)
+        schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         encoder = ENCODER if head == "token_labels" else "bert/"
         if head in companions.WITH_NAMES:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.config import check_fields, declared, size
 from bert_tf.errors import InputError
 from bert_tf.training.settings import OPTIMIZERS
 
@@ -24,12 +25,18 @@ class Schedule:
     t counts from 0, so the first step's rate is 0 with any warm-up; the rate falls from
     init * (W-1)/W to that of the decay, init * (1 - W/T), when the warm-up ends; the last step's is
     init / T. With W = 0 there is no warm-up.
+
+    Raises:
+      InputError: a rate or a number of steps is out of range.
     """
 
-    learning_rate: float  # init
-    num_train_steps: int  # T
-    num_warmup_steps: int = 0  # W
-    end_learning_rate: float = 0.0
+    learning_rate: float = declared(above=0, high=1e6)  # init
+    num_train_steps: int = size()  # T
+    num_warmup_steps: int = declared(0, low=0, high=2**31 - 1)  # W
+    end_learning_rate: float = declared(0.0, low=0, high=1e6)
+
+    def __post_init__(self):
+        check_fields(self)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of step t, int scalar counted before the update -> float32 scalar."""

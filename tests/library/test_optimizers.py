@@ -2,8 +2,10 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from bert_tf.errors import InputError
 from bert_tf.library.optimizers import make_optimizer
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, clip_by_global_norm
 
@@ -34,3 +36,17 @@ def test_updates_are_those_of_the_training_loop():
     for variable, (expected, *_), value in zip(variables, states, start.values(), strict=True):
         np.testing.assert_allclose(variable, expected, atol=2e-6)
         assert np.abs(variable - value).max() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("num_train_steps", value) for value in (0, -3, 2.5)],
+        *[("warmup_proportion", value) for value in (2, -0.1, float("nan"))],
+        *[("learning_rate", value) for value in (0, -1, float("nan"), "x")],
+    ],
+)
+def test_arguments_out_of_range(name, value):
+    """Such as 0 steps, of which the rate would be NaN."""
+    with pytest.raises(InputError, match=name):
+        make_optimizer(**{"num_train_steps": 9, name: value})

@@ -16,6 +16,7 @@ from bert_tf import BertConfig, bert_encoder, pretraining_model
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.errors import InputError
 from bert_tf.modeling import heads, layers
 from bert_tf.modeling.dropout import Dropout
 
@@ -161,6 +162,7 @@ def test_padding_changes_nothing():
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=5))
     rng = np.random.default_rng(1)
     ids, segments = rng.integers(0, V, [2, 2, S])
+    segments %= small.CONFIG.type_vocab_size
     mask = np.array([[1] * 4 + [0] * 3] * 2)
 
     def run(columns, **changed):
@@ -185,8 +187,10 @@ def test_longer_sequences_than_positions():
         ids = np.ones([1, length], np.int32)
         model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
     ids = np.ones([1, longest + 1], np.int32)
-    with pytest.raises(ValueError, match="received sequences of 14, expected at most 13"):
+    with pytest.raises(InputError, match="sequences of 14 word pieces"):
         model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
+    with pytest.raises(ValueError, match="received sequences of 14, expected at most 13"):
+        layers.Embeddings(small.CONFIG)(ids, ids)
 
 
 # ---------------------------------------------------------------------------- gradients

@@ -134,6 +134,10 @@ def test_predictions_that_were_compiled_before():
         ({"rank": 0}, "rank 0"),
         ({"rank": 2.5}, "rank 2.5"),
         ({"rank": True}, "rank True"),
+        *[
+            ({"alpha": value}, "alpha")
+            for value in (0, -1.0, float("nan"), float("inf"), "x", True)
+        ],
         ({"targets": "query"}, "targets 'query'"),
         ({"targets": ()}, r"targets \(\)"),
         ({"targets": ("query", "dense")}, "dense"),
@@ -195,6 +199,9 @@ def test_kerass_files_have_the_merged_kernels(tmp_path, trained, name):
     np.testing.assert_allclose(logits(plain), logits(trained), rtol=1e-5, atol=1e-5)
     if name.endswith(".keras"):
         loaded = keras.models.load_model(path)
+        assert trained_names(loaded) == {"classifier/output_weights", "classifier/output_bias"}
+        assert len(loaded.weights) == len(plain.weights)
+        loaded.trainable = True
         assert len(loaded.trainable_variables) == len(plain.weights)
         np.testing.assert_allclose(logits(loaded), logits(trained), rtol=1e-5, atol=1e-5)
 
@@ -250,6 +257,23 @@ def test_frozen_layers_are_loaded_and_saved(tmp_path, before):
         open_weights(save_weights(f"{tmp_path}/a", model, to_format="bert_tf")),
     ):
         model_files.assert_same(model_files.all_tensors(weights), before)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_quantization_rounds_the_merged_kernels_once(tmp_path):
+    """Not the kernels alone, and the sum again when it is saved."""
+    model = classifier()
+    add_lora(model, RANK, alpha=10)
+    train(model)
+    model.save_weights(str(tmp_path / "merged.weights.h5"))
+    merged = classifier()
+    merged.load_weights(str(tmp_path / "merged.weights.h5"))
+    for one in (model, merged):
+        one.quantize("int8")
+    np.testing.assert_array_equal(logits(model), logits(merged))
+    model.save(str(tmp_path / "model.keras"))
+    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    np.testing.assert_allclose(logits(loaded), logits(model), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")

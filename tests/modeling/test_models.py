@@ -10,7 +10,8 @@ from bert_tf import BertConfig, bert_encoder, pretraining_model, runtime
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import SYNONYMS, make_model
+from bert_tf.modeling.inputs import SYNONYMS
+from bert_tf.modeling.models import make_model
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
 RELEASED_SIZES = [

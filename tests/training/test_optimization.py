@@ -68,7 +68,6 @@ def test_schedule_that_is_all_warmup():
         (1e-4, 200, 199, None),
         (1e-4, 1, 1, "ends at 0, still rising to 0.0001. Use .* 0 steps"),
         (1e-4, 1, 0, None),
-        (0.0, 200, 20, "0 in every step"),
         (1e-50, 200, 20, "0 in every step"),  # in float32
         (5e-5, 100000, 10000, None),
     ],
@@ -77,6 +76,22 @@ def test_a_schedule_that_learns_little_is_said(rate, total, warmup, warning):
     schedule = Schedule(learning_rate=rate, num_train_steps=total, num_warmup_steps=warmup)
     found = schedule.warning()
     assert re.search(warning, found) if warning else not found
+
+
+INVALID = [
+    ("num_train_steps", (0, -3, 2.5, "9", True)),
+    ("num_warmup_steps", (-1, 0.5)),
+    ("learning_rate", (0.0, -1.0, float("nan"), float("inf"), 1e300, "x")),
+    ("end_learning_rate", (-1.0, float("nan"))),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, value) for n, values in INVALID for value in values]
+)
+def test_a_schedule_that_is_none(name, value):
+    with pytest.raises(InputError, match=name):
+        Schedule(**{"learning_rate": 0.1, "num_train_steps": 9, name: value})
 
 
 @settings(deadline=None, max_examples=50)

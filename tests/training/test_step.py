@@ -113,7 +113,7 @@ def linear_trainer(strategy, **step_config) -> Trainer:
     return Trainer(
         model,
         losses.RegressionObjective(),
-        AdamWeightDecay(schedule=Schedule(learning_rate=0.0, num_train_steps=1)),
+        AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1)),
         strategy=strategy,
         seed=3,
         step_config=StepConfig(**step_config),

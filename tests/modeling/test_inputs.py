@@ -1,0 +1,146 @@
+"""Inputs that would be broadcast, wrapped or cut are refused wherever arrays come in."""
+
+import keras
+import numpy as np
+import pytest
+import small
+import tensorflow as tf
+
+from bert_tf import BertModel, bert_encoder, pretraining_model
+from bert_tf.errors import InputError
+from bert_tf.modeling.inputs import TOKEN_INPUTS
+from bert_tf.modeling.models import choice_model, classifier_model
+
+BATCH = small.examples()
+IDS, MASK, SEGMENTS = (BATCH[name] for name in TOKEN_INPUTS)
+INPUTS = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": SEGMENTS}
+
+
+def changed(array: np.ndarray, value: float) -> np.ndarray:
+    """The array with another value in the middle."""
+    array = array.astype(np.result_type(np.int64, type(value)))
+    array[2, 3] = value
+    return array
+
+
+REFUSED = {
+    "a mask for all rows": ({"attention_mask": MASK[:1]}, r"input_mask of shape \[1, 7\]"),
+    "a mask of one column": ({"attention_mask": MASK[:, :1]}, r"input_mask of shape \[5, 1\]"),
+    "a mask of pairs": ({"attention_mask": MASK[:, None]}, r"input_mask of shape \[5, 1, 7\]"),
+    "a mask of shares": ({"attention_mask": MASK * 0.5}, "input_mask of type float64"),
+    "a mask of twos": ({"attention_mask": MASK * 2}, "input_mask with 2"),
+    "segments for all rows": ({"token_type_ids": SEGMENTS[:1]}, r"segment_ids of shape \[1, 7\]"),
+    "no segment": ({"token_type_ids": changed(SEGMENTS, 4)}, "segment_ids with 4"),
+    "a segment below 0": ({"token_type_ids": changed(SEGMENTS, -1)}, "segment_ids with -1"),
+    "a label": ({"input_ids": changed(IDS, -100)}, "input_ids with -100"),
+    "counted from the end": ({"input_ids": changed(IDS, -1)}, "input_ids with -1"),
+    "beyond the table": ({"input_ids": changed(IDS, 41)}, "input_ids with 41"),
+    "beyond 32 bits": ({"input_ids": changed(IDS, 2**32 + 3)}, "input_ids with 4294967299"),
+    "no whole number": ({"input_ids": changed(IDS, 10.7)}, "input_ids of type float64"),
+    "texts": ({"input_ids": np.array([["a text"]])}, "input_ids of type str"),
+    "too long": (dict.fromkeys(INPUTS, np.ones((5, 14), int)), "sequences of 14 word pieces"),
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> BertModel:
+    """One output, as `bert_tf.classifier` makes it."""
+    whole = classifier_model(small.CONFIG, num_classes=3)
+    model = BertModel(whole.input, whole.output["logits"])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    return model
+
+
+WAYS = {
+    "call": lambda model, inputs, labels: model(inputs),
+    "predict": lambda model, inputs, labels: model.predict(inputs),
+    "evaluate": lambda model, inputs, labels: model.evaluate(x=inputs, y=labels),
+    "fit": lambda model, inputs, labels: model.fit(inputs, labels),
+    "predict_on_batch": lambda model, inputs, labels: model.predict_on_batch(inputs),
+    "train_on_batch": lambda model, inputs, labels: model.train_on_batch(inputs, labels),
+    "test_on_batch": lambda model, inputs, labels: model.test_on_batch(inputs, labels),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_arrays(model, name, way):
+    """Called, and by every method of Keras's that takes arrays; before anything is computed."""
+    changes, received = REFUSED[name]
+    with pytest.raises(InputError, match=received):
+        WAYS[way](model, INPUTS | changes, np.zeros(small.ROWS))
+
+
+def test_lists_and_tensors(model):
+    for inputs, received in (
+        (["a text"], "input_ids of type str"),
+        ([[1, 2], [3]], "input_ids of type list"),
+        ([1, 2, 3], r"input_ids of shape \[3\]"),
+        ([IDS, MASK * 2, SEGMENTS], "input_mask with 2"),
+        (tf.constant(changed(IDS, -100)), "input_ids with -100"),
+        (keras.Input((7,)), "input_ids of type float32"),
+    ):
+        with pytest.raises(InputError, match=received):
+            model(inputs)
+
+
+@pytest.mark.parametrize("dataset", [{"input_ids": IDS * 1.0}, {"attention_mask": MASK[:, :1]}])
+def test_kinds_and_shapes_of_datasets(model, dataset):
+    model.predict_function = None  # of no shapes before
+    with pytest.raises(
+        InputError, match=r"(input_ids of type float64|input_mask of shape \[(None|5), 1\])"
+    ):
+        model.predict(tf.data.Dataset.from_tensor_slices(INPUTS | dataset).batch(5), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("input_mask", np.s_[:1]), ("input_mask", np.s_[:, :1]),
+     ("segment_ids", np.s_[:1]), ("segment_ids", np.s_[:, :1])],
+)  # fmt: skip
+def test_shapes_that_are_known_only_when_a_graph_runs(encode, name, columns):
+    inputs = dict(zip(TOKEN_INPUTS, (IDS, MASK, SEGMENTS), strict=True))
+    encode(inputs)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Input to reshape"):
+        encode(inputs | {name: inputs[name][columns]})
+
+
+@pytest.fixture(scope="module")
+def encode():
+    specs = {name: tf.TensorSpec([None, None], tf.int32) for name in TOKEN_INPUTS}
+    return tf.function(bert_encoder(small.CONFIG), input_signature=[specs], autograph=False)
+
+
+def test_positions_and_labels():
+    model = pretraining_model(small.CONFIG, with_losses=True)
+    batch = {name: BATCH[name] for name in model.input}
+    model(batch)
+    positions, ids = batch["masked_lm_positions"], batch["masked_lm_ids"]
+    for name, value, received in (
+        ("masked_lm_positions", positions + small.S, "masked_lm_positions with"),
+        ("masked_lm_positions", positions[:1], r"masked_lm_positions of shape \[1, 3\]"),
+        ("masked_lm_ids", ids - 100, "masked_lm_ids with"),
+        ("masked_lm_ids", ids[:, :1], r"masked_lm_ids of shape \[5, 1\]"),
+    ):
+        with pytest.raises(InputError, match=received):
+            model(batch | {name: value})
+
+
+def test_choices():
+    model = choice_model(small.CONFIG, num_choices=3)
+    ids = np.ones((2, 3, 7), np.int32)
+    assert model(ids)["logits"].shape == (2, 3)
+    for wrong in (ids[:, :1], ids[:, 0]):
+        with pytest.raises(InputError, match="input_ids of shape"):
+            model(wrong)
+
+
+def test_inputs_that_are_taken(model):
+    expected = np.array(model(INPUTS))
+    for inputs in (
+        INPUTS | {"attention_mask": MASK.astype(bool)},
+        {name: value.astype(np.uint8) for name, value in INPUTS.items()},
+        [IDS, MASK, SEGMENTS],
+    ):
+        np.testing.assert_array_equal(model(inputs), expected)
