@@ -124,7 +124,8 @@ class BertLayer(keras.layers.Layer):
         config = dict(config)
         kinds = config.pop("dense", None)
         layer = super().from_config(config)
-        layer.trainable = layer.trainable  # of the layers inside too
+        for inner in layer._flatten_layers(include_self=False):
+            inner.trainable = layer.trainable
         for dense, kind in zip(layer._dense_layers(), kinds, strict=True) if kinds else ():
             dense.dtype_policy = keras.dtype_policies.deserialize(kind["dtype"])
             dense.quantization_config = keras.saving.deserialize_keras_object(kind["quantization"])

@@ -59,6 +59,7 @@ class BertModel(keras.Model):
     All but the first may be left out. A mask that is left out is `input_ids != 0`: the same as the
     ones that the original and transformers take, but for padded ids, whose padding they would read
     as words. Segments are then 0, and predictions are made for every position.
+    What would be broadcast, wrapped or cut is refused (inputs.py).
 
     What else Keras has for functional models holds for this one: `fit`, `save`, `export`,
     `clone_model` (whose clone has neither labels nor tokenizer), layers as parts of other models.

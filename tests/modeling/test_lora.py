@@ -201,7 +201,8 @@ def test_kerass_files_have_the_merged_kernels(tmp_path, trained, name):
         loaded = keras.models.load_model(path)
         assert trained_names(loaded) == {"classifier/output_weights", "classifier/output_bias"}
         assert len(loaded.weights) == len(plain.weights)
-        loaded.trainable = True
+        for layer in loaded.layers:
+            layer.trainable = True
         assert len(loaded.trainable_variables) == len(plain.weights)
         np.testing.assert_allclose(logits(loaded), logits(trained), rtol=1e-5, atol=1e-5)
 
