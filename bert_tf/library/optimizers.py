@@ -8,6 +8,7 @@ import importlib
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_tf.config import check
@@ -26,6 +27,10 @@ def make_optimizer(
     Raises:
       InputError: one of them is out of range.
     """
+    num_train_steps, learning_rate, warmup_proportion = (
+        number.item() if isinstance(number, np.generic) else number
+        for number in (num_train_steps, learning_rate, warmup_proportion)
+    )
     check("num_train_steps", num_train_steps, int, low=1)
     check("warmup_proportion", warmup_proportion, float, low=0, high=1)
     schedule = WarmupSchedule(

@@ -17,7 +17,7 @@ def test_updates_are_those_of_the_training_loop():
     shapes = {"kernel": (3, 5), "gamma": (4,), "bias": (2,), "output_weights": (2, 3)}
     start = {name: rng.standard_normal(shape).astype("f") for name, shape in shapes.items()}
     variables = [keras.Variable(value, name=name) for name, value in start.items()]
-    ours = make_optimizer(STEPS, learning_rate=0.1, warmup_proportion=0.3)
+    ours = make_optimizer(np.int64(STEPS), learning_rate=0.1, warmup_proportion=0.3)
     ours.build(variables)
     again = keras.optimizers.deserialize(keras.optimizers.serialize(ours))
     assert again.get_config() == ours.get_config()
