@@ -352,7 +352,7 @@ def load_first_weights(
 def refuse_vocabulary(
     source: Weights, data: DataDescription | None, tokenizer: FullTokenizer | None
 ) -> None:
-    """Raises `InputError` if the data were made with another vocabulary than the first weights."""
+    """Raises `InputError` if the data's vocabulary is not that of the first weights."""
     if tokenizer:  # which `describe_data` has compared with the data
         companions.refuse_other_pieces(source, tokenizer.pieces, FLAGS.vocab_file)
     elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:

@@ -1,11 +1,11 @@
-"""Speed beside another checkout, in turn: step, reading, generation, an answer of an export.
+"""Compares the speed with another checkout: training step, reading, generation, answers of exports.
 
     git worktree add ../before COMMIT
     BERT_TF_DATA=... python benchmarks/against.py --before=../before
 
-Each checkout runs its own benchmarks and commands with its own code, in processes that take turns,
-so that a change of the machine's speed affects both. Prints the medians of each and the median of
-the ratios of the turns, above 1 where this checkout is faster. The parts:
+Each checkout runs its own benchmarks and commands, in processes that take turns, so that a change
+of the machine's speed affects both. Prints the median of each and the median ratio of the turns,
+above 1 where this checkout is faster. The parts:
 
     step        examples/s of the training loop (train_step.py, L2 H128 and L4 H256)
     reading     records/s of batches of 256, by blocks and by rows (reading_checked.py)
@@ -110,7 +110,7 @@ def generation(trees: dict[str, pathlib.Path], folder: pathlib.Path, rounds: int
         yield "generation, MB/s", name, MEGABYTES / (time.perf_counter() - started)
         written[name] = output.read_bytes()
     if written["before"] != written["now"]:
-        sys.exit("both checkouts write other records")
+        sys.exit("the checkouts write different records")
 
 
 def answer(trees: dict[str, pathlib.Path], folder: pathlib.Path, rounds: int) -> Rates:
@@ -135,7 +135,7 @@ def answer(trees: dict[str, pathlib.Path], folder: pathlib.Path, rounds: int) ->
             vectors.setdefault(name, []).append(found["vectors"])
         pairs = zip(vectors["before"], vectors["now"], strict=True)
         if (difference := max(np.abs(np.subtract(*pair)).max() for pair in pairs)) > ROUNDING:
-            sys.exit(f"the exports of both checkouts differ by {difference:.1e}")
+            sys.exit(f"the exports of the checkouts differ by {difference:.1e}")
     end(processes)
 
 
@@ -148,13 +148,13 @@ PARTS: dict[str, Callable] = {
 
 
 def in_turn(things: dict, rounds: int) -> Iterator[tuple]:
-    """Name and thing, so often, every other time in the opposite order."""
+    """Names and things, `rounds` times, every other time in reverse order."""
     for number in range(rounds):
         yield from list(things.items())[:: -1 if number % 2 else 1]
 
 
 def run(tree: pathlib.Path, *words: str) -> str:
-    """What a script of a checkout prints."""
+    """The output of a script of a checkout."""
     return subprocess.run(
         [sys.executable, *words],
         **place(tree),
@@ -166,7 +166,7 @@ def run(tree: pathlib.Path, *words: str) -> str:
 
 
 def begin(tree: pathlib.Path, *words: str) -> subprocess.Popen:
-    """A process of a checkout that is told what to do."""
+    """A process of a checkout that waits for requests on its input."""
     return subprocess.Popen(
         [sys.executable, *words],
         **place(tree),
@@ -183,7 +183,7 @@ def place(tree: pathlib.Path) -> dict:
 
 
 def end(processes: dict[str, subprocess.Popen]) -> None:
-    """Ends processes that wait for more to do."""
+    """Ends processes that wait for requests."""
     for process in processes.values():
         process.stdin.close()
         process.wait()

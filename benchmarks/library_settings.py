@@ -1,8 +1,8 @@
-"""What `bert_tf.runtime.prepare_process` gives a program that uses the library.
+"""Measures what `bert_tf.runtime.prepare_process` gains a program that uses the library.
 
     BERT_TF_DATA=... python benchmarks/library_settings.py --rounds=3
 
-Speed of `fit` (batches of 32 pairs of MRPC, padded alike) and of `Predictor` (sentence
+Speed of `fit` (batches of 32 pairs of MRPC, padded to one length) and of `Predictor` (sentence
 vectors) with all-MiniLM-L6-v2, without and with the call, in processes that take turns; medians.
 """
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure(*, prepared: bool) -> dict[str, float]:
-    """Examples of `fit` and texts of `Predictor` a second, the memory at the end."""
+    """Examples/s of `fit`, texts/s of `Predictor`, and the memory at the end."""
     from bert_tf import runtime
 
     if prepared:

@@ -1,22 +1,22 @@
-"""Long runs at full speed, watched for what grows: threads, memory, open files, time a step.
+"""Watches long runs at full speed for growth of threads, memory and open files.
 
     python benchmarks/soak.py --output_dir=soak --text='wiki/*' --vocab_file=vocab.txt \
         --picture=docs/soak.png
 
     two_processes, three_processes   pre-training in processes of one run, 20,000 steps
-    one_process                      the same alone, 100,000 steps
+    one_process                      the same in a single process, 100,000 steps
     served_export                    200,000 requests to an export behind TensorFlow Serving's REST
                                      API, by TensorFlow's C API in a process without this package
     playground                       50,000 requests to `bert-tf playground`, answers and attention
     data                             2 GB of text to records in shards
 
-The models are as small as can be, so that most steps and requests are made in an hour. Once a
-second the processes of the command are looked at; memory is what no file backs. A soak is flat if
-threads and open files never rise by more than 5 after the beginning (500 steps, a twentieth of all
-else) and memory is in the second half at most 5 % higher than before. Rates are printed and
-drawn: other programs on the machine turn them. Exit code 1 if one is not flat.
+The models are tiny, so that an hour holds many steps and requests. The processes of the command
+are sampled once a second; memory is what no file backs. A soak is flat if, after a warm-up (500
+steps of training, else 5 %), threads and open files rise by at most 5, and the most memory of the
+second half is at most 5 % above that of the first. Rates are printed and drawn but not judged, as
+other programs on the machine change them. Exit code 1 if a soak is not flat.
 
---soaks names some of them; --output_dir keeps the samples of each, and the picture has all.
+--soaks selects some of them. --output_dir keeps the samples, and the picture shows all that it has.
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Watched:
     samples: list[dict] = dataclasses.field(default_factory=list)
 
     def sample(self, begun: float) -> None:
-        """Notes what the process has done, and what it holds."""
+        """Records the progress of the process, its threads, files and memory."""
         try:
             first = psutil.Process(self.process.pid)
             family = [first, *first.children(recursive=True)]
@@ -213,7 +213,7 @@ def train(
 
 
 def steps_said(log: pathlib.Path) -> int:
-    """The last step that a log names."""
+    """The last step in a log."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 5000))
         found = STEP.findall(file.read().decode(errors="replace"))
@@ -305,7 +305,7 @@ def ask(process: subprocess.Popen, port: int, count: int, requests) -> Watched:
 
 
 def wait_for_server(process: subprocess.Popen, port: int) -> float:
-    """Returns when somebody listens on the port, and the time."""
+    """Waits until the port accepts connections; returns the time."""
     while True:
         if process.poll() is not None:
             sys.exit(f"the server ended with {process.returncode}")
@@ -346,7 +346,7 @@ def generate(options: argparse.Namespace, folder: pathlib.Path, megabytes: int) 
 
 
 def begin(command: list[str], log: pathlib.Path, **environment: str) -> subprocess.Popen:
-    """Starts a command; what it says goes to a file."""
+    """Starts a command whose output goes to a file."""
     with open(log, "wb") as file:
         return subprocess.Popen(
             command, stdout=file, stderr=file, cwd=ROOT, env=os.environ | environment
@@ -440,7 +440,7 @@ def report(name: str, samples: list[dict]) -> bool:
 
 
 def rates_of_quarters(samples: list[dict]) -> list[float]:
-    """What was done a second, in each quarter of the time."""
+    """The rate in each quarter of the samples."""
     size = len(samples) // 4
     parts = [samples[i * size : (i + 1) * size + 1] for i in range(4)] if size else []
     return [

@@ -80,7 +80,7 @@ def check_fields(instance: Any) -> None:
 
 
 def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
-    """Raises `InputError` unless `typed` takes the value; `bounds` as a field's metadata."""
+    """Raises `InputError` unless `typed` accepts the value; `bounds`: as in a field's metadata."""
     _taken(kind, value, name, bounds)
 
 
@@ -151,7 +151,7 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
 
 
 def _to_check(kind: Any, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Places and items that stand for all: of whole numbers, maybe millions, the extremes do."""
+    """The items to check, with their places: of whole numbers, maybe millions, the extremes."""
     if kind is not int:
         yield from enumerate(items)
         return

@@ -158,12 +158,12 @@ def decoded(line: bytes, name: str, number: int) -> str:
 
 
 def refuse_gzip(name: str, content: bytes) -> None:
-    """Raises `InputError` if a file begins as gzip's do."""
+    """Raises `InputError` if a file begins with gzip's mark."""
     if content.startswith(b"\x1f\x8b"):
         raise InputError(
             f"{name}, which is compressed with gzip",
             "an uncompressed file",
-            "uncompress it with gunzip, and name what that makes",
+            "uncompress it with gunzip, and name the result",
         )
 
 
@@ -275,15 +275,15 @@ def make_folder(path: str) -> None:
         gfile().makedirs(path)
         trial = gfile().join(path, "trial")
         with temporary(trial) if is_remote(path) else tempfile.TemporaryFile(dir=path):
-            pass  # this one has no name
+            pass  # the local one has no name
 
 
 @contextlib.contextmanager
 def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
-    """Gives a new file or folder beside an output, hidden and empty; what is left is removed.
+    """Gives a new file or folder beside an output, hidden and empty; removes it at the end.
 
-    If this process is killed, the next one removes it that has the lock: the output's own, or that
-    of a folder around it.
+    If this process is killed, the next holder of the lock removes it. The lock is that of a folder
+    around the output, or the output's own.
 
     Raises:
       InputError: another process is writing the output, or its folder has been replaced.
@@ -303,7 +303,7 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
                 gfile().makedirs(name)
             elif folder:
                 os.mkdir(name)
-            else:  # of a file that is there, nobody may read more than before
+            else:  # nobody may read it who may not read the file that it replaces
                 mode = 0o600 if os.path.exists(path) else 0o666
                 os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
             yield name

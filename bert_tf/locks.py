@@ -1,7 +1,7 @@
-"""Locks: hidden files that name the process that writes an output, and what that process left.
+"""Locks: hidden files that name the process that is writing an output.
 
-Every temporary name contains the token of a lock. The lock file of a process that was killed stays
-with its token, so whoever takes it over removes the temporary files of that process and no others.
+Every local temporary name contains the token of a lock. A killed process leaves its lock file with
+the token, so the next holder removes the temporary files of that process and no others.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ class Lock:
     """A lock that this process holds.
 
     Attributes:
-      thread: that took it.
+      thread: the one that took it.
       token: random; in the names of all temporary files and folders that are made under it.
-      made: these, as long as they are there.
-      is_taken_over: whether a process that was killed left the lock file.
-      stays: whether the lock file stays at the end; it goes with its folder then.
+      made: those of them that still exist.
+      is_taken_over: whether a killed process had left the lock file.
+      stays: whether `release` keeps the lock file, which is then removed with its folder.
     """
 
     def __init__(self, opened: int, name: str, output: str, *, is_taken_over: bool):
-        """Takes over an open and locked file; `output` is what it stands for, for messages."""
+        """Takes over an open and locked file; `output` is named in messages."""
         self._opened, self._name, self._output = opened, name, output
         self.thread, self.token = threading.get_ident(), secrets.token_hex(8)
         self.made: set[str] = set()
@@ -53,12 +53,12 @@ class Lock:
             raise InputError(
                 f"{self._output}, which was removed or replaced while this process was writing it: "
                 f"{self._name} is no longer its lock",
-                "an output that stays in its place until it is complete",
-                "give the command again, with an output that nothing else removes",
+                "an output that nothing else moves or removes before it is complete",
+                "give the command again, with an output that stays in place",
             )
 
     def release(self) -> None:
-        """Removes what is left under the lock, and its file, and ends it."""
+        """Removes what is left under the lock, then the lock file, and ends the lock."""
         with contextlib.suppress(OSError):  # what cannot be removed, the next holder removes
             for path in sorted(self.made):
                 remove(path)
@@ -72,7 +72,7 @@ _held: dict[str, Lock] = {}  # the locks of this process, by their files
 
 @contextlib.contextmanager
 def held(name: str, output: str) -> Iterator[Lock | None]:
-    """Holds the lock file `name`, as `take_lock`; the thread that holds it may take it again."""
+    """Holds the lock `name` as `take_lock` does; the thread that holds it may take it again."""
     lock = _held.get(name)
     if lock and lock.thread == threading.get_ident():
         yield lock
@@ -113,7 +113,7 @@ def take_lock(name: str, output: str) -> Lock | None:
       The lock; None where there are no locks.
 
     Raises:
-      InputError: another process holds the lock; the file tells which. Or it is no lock of ours.
+      InputError: another process, which is named, holds the lock; or the file is no lock of ours.
       OSError: the file cannot be made.
     """
     while True:
@@ -136,7 +136,7 @@ def take_lock(name: str, output: str) -> Lock | None:
                 continue  # its last holder has removed it meanwhile
             content = os.pread(opened, 1 << 16, 0)
             holder = _holder(content)
-            if content and not holder:  # empty: its process was killed at once
+            if content and not holder:  # empty: killed before it wrote
                 raise _refused(name, "a file that this program did not write")
             _remove_left_over(name, holder.get("token"))
             on_error.callback(os.unlink, name)
@@ -164,7 +164,7 @@ def _is_same_file(opened: int, name: str) -> bool:
 
 
 def _remove_left_over(name: str, token: Any) -> None:
-    """Removes what was made under the lock `name` when that had a token."""
+    """Removes what the last holder of the lock `name` made under its token."""
     if not re.fullmatch("[0-9a-f]{16}", str(token)):
         return
     home, own_name = os.path.split(name)
@@ -173,7 +173,7 @@ def _remove_left_over(name: str, token: Any) -> None:
             path = os.path.join(folder, found)
             if f".{token}-" in found and found.endswith(INCOMPLETE) and not os.path.islink(path):
                 remove(path)
-        if own_name != IN_FOLDER:  # the lock of a file: all is beside it
+        if own_name != IN_FOLDER:  # the lock of a file: everything is beside it
             break
 
 
@@ -187,7 +187,7 @@ def remove(path: str | os.PathLike) -> None:
 
 
 def _holder(content: bytes) -> dict[str, Any]:
-    """What a lock file says of its holder; nothing if it is no lock of ours."""
+    """The holder that a lock file names; empty if it is no lock of ours."""
     with contextlib.suppress(ValueError, RecursionError):
         holder = json.loads(content)
         if isinstance(holder, dict) and holder.keys() >= _KEYS:
@@ -198,7 +198,7 @@ def _holder(content: bytes) -> dict[str, Any]:
 def _refused(name: str, what: str) -> InputError:
     return InputError(
         f"{name}, {what}, where this program keeps its lock",
-        "no such file, or the lock of an earlier run",
+        "no file there, or the lock of an earlier run",
         "move it away, or choose another output",
     )
 
@@ -240,17 +240,17 @@ def is_special(path: str) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """Whether a path is written as it is: an open stream, or special."""
+    """Whether a path is written directly: an open stream, a pipe, a socket or a device."""
     names = ("/dev/std", "/dev/fd/", "/proc/")
     return path.startswith(names) or is_special(path)
 
 
 def refuse_link(path: str) -> None:
-    """Raises `InputError` for a link, which would be written through, or be replaced."""
+    """Raises `InputError` for a link: writing would change its target, or replace the link."""
     if os.path.islink(path := path.rstrip("/")) and not is_special(path):
         raise InputError(
             f"{path}, a link to {os.readlink(path)}",
-            "an output that is no link",
+            "an output that is not a link",
             f"give {os.path.realpath(path)}, or remove the link",
         )
 

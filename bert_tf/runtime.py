@@ -1,7 +1,6 @@
 """The process: settings made before TensorFlow loads, optional packages, SIGTERM.
 
-Commands make the settings; a program that uses the library makes them if it wants to, by
-`prepare_process`.
+Commands make the settings; a program that uses the library may call `prepare_process`.
 """
 
 import contextlib
@@ -220,10 +219,10 @@ def check_model_memory(num_parameters: int, *, moments: int = 0) -> None:
 
 
 def prepare_process() -> None:
-    """Makes the settings with which models on CPUs are faster, for the whole process.
+    """Makes settings that speed up models on CPUs, for the whole process.
 
-    To be called before TensorFlow loads. It sets environment variables that are not set yet,
-    `TF_ENABLE_ONEDNN_OPTS` and `XLA_FLAGS`, and glibc's malloc, which then keeps freed memory.
+    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds the
+    width of vectors to `XLA_FLAGS` unless it is there, and lets glibc's malloc keep freed memory.
     """
     choose_cpu_kernels()
     keep_freed_memory()
@@ -233,7 +232,7 @@ _of_command: list[bool] = []  # whether `prepare_command` was called
 
 
 def prepare_command() -> None:
-    """Prepares the process of a command: as `prepare_process`, and TensorFlow loads quietly."""
+    """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone."""
     _of_command[:] = [True]
     prepare_process()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -256,10 +255,10 @@ def check_memory_limits() -> None:
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow; in a command's process without its start-up notices.
+    """Imports TensorFlow; in the process of a command without its start-up notices.
 
-    There Keras need not find the packages of its wrappers and pictures, which take a third of the
-    time: commands use none of these.
+    There sklearn and matplotlib are hidden from Keras: importing them takes a third of the time,
+    and commands do not use what Keras does with them.
 
     Raises:
       InputError: a limit leaves it too little memory.

@@ -50,7 +50,7 @@ class DocumentReader:
           input_format: a key of `INPUT_FORMATS`.
 
         Raises:
-          InputError: one is no regular file, whose size is known before it is read.
+          InputError: one is not a regular file: its size must be known before it is read.
         """
         self._sizes = []
         for path in paths:

@@ -222,7 +222,7 @@ def working_folder(
         killed is kept for the next one.
 
     Raises:
-      InputError: the folder cannot be made, another run is using it, or no run has made it.
+      InputError: the folder cannot be made, another run is using it, or it was not made by a run.
     """
     folder = pathlib.Path(hidden_sibling(output_file, "working"))
     if temp_dir or is_remote(output_file):
@@ -238,7 +238,7 @@ def working_folder(
         if not is_ours and left_in(folder):
             raise not_ours(folder)
         if lock:
-            lock.stays = True  # as long as the folder, which it shows to be of a run
+            lock.stays = True  # as long as the folder: it shows that a run made it
         if not is_kept():
             clear(folder)
         try:
@@ -265,10 +265,10 @@ def left_in(folder: pathlib.Path) -> set[pathlib.Path]:
 
 
 def not_ours(folder: str | os.PathLike) -> InputError:
-    """The error for a folder that has the name of a working folder."""
+    """The error for a folder with the name of a working folder that no run has made."""
     return InputError(
-        f"{folder}, a folder that no run has made, where temporary files belong",
-        "no such folder, or what an earlier run left there",
+        f"{folder}, a folder that no run has made, in the place of the working folder",
+        "no folder there, or one that an earlier run left",
         "rename it, or choose another --output_file or --temp_dir",
     )
 

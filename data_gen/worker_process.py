@@ -3,8 +3,8 @@
 import ctypes
 import signal
 
-PR_SET_PDEATHSIG = 1  # of Linux, where alone this is loaded
-# Python would notice the end of the command only when all is loaded.
+PR_SET_PDEATHSIG = 1  # Linux only, as is this module
+# Python would notice the end of the command only when everything is loaded.
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 from bert_tf.runtime import prepare_command, without_notices  # noqa: E402

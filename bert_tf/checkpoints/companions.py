@@ -1,13 +1,13 @@
-"""What belongs to weights, compared with what a caller gives: the one place where this is done.
+"""Compares what a caller gives with what belongs to weights; the only place that does so.
 
     config_of, tokenizer_of   configuration and tokenizer: the ones given, else their own
     length_of                 the longest sequence
-    in_order_of, with_labels  their classes, in the order of the labels that are given
-    refuse_other_task         their head, asked for another task than its own
-    match_model               all of it, of a model that they are loaded into
-    refuse_other_model        all of it, of a run and the checkpoints in its folder
+    in_order_of, with_labels  the classes, in the order of the given labels
+    refuse_other_task         a head used for another task than its own
+    match_model               all of it, with the model that the weights are loaded into
+    refuse_other_model        all of it, between a run and the checkpoints in its folder
 
-The same content is accepted from any file, and the same labels in any order; all else is an
+The same content is accepted from any file, and the same labels in any order; anything else is an
 `InputError` that names both sides.
 """
 
@@ -37,21 +37,21 @@ from bert_tf.tokenization.case import choose_case, refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
 
 WITH_NAMES = ("classification", "multi_label", "token_labels")  # heads of several classes
-# Heads of the same weights, `HEAD`: no shape shows for which of these tasks they were trained.
+# Heads with the same weights, `HEAD`: no shape shows which of these tasks they were trained for.
 _SAME_WEIGHTS = (*WITH_NAMES, "regression", "multiple_choice")
-_OF_MODEL = {  # one of these heads, by the name of the model that has it
+_OF_MODEL = {  # a head of these, by the name of its model
     "bert_classifier": "classification",
     "bert_choice": "multiple_choice",
     "bert_token_classifier": "token_labels",
 }
 # What no shape shows; with another value the same weights compute something else.
 _SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
-# What the weights were made for; dropout and first weights concern training alone.
+# What the weights depend on; dropout and the initializer affect training alone.
 _OF_WEIGHTS = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"),
     *("max_position_embeddings", "type_vocab_size", *_SILENT),
 )
-UNUSED = re.compile(r"\[unused\d+\]")  # pieces of the released vocabularies, to be replaced
+UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
 MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
 # The released models by the case of their text, as the original knows them.
 _RELEASED = {
@@ -82,7 +82,7 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
     """The configuration of weights: the one given, else their own.
 
     Raises:
-      InputError: there is none, or the two differ in more than dropout and first weights.
+      InputError: there is none, or the two differ in more than dropout and initializer.
     """
     if bert_config_file is None:
         if weights.config is None:
@@ -109,13 +109,13 @@ def _refuse_other_config(
 
 
 def _configs_of(model: keras.Model) -> Iterator[BertConfig]:
-    """The configuration of a model; none of one that has other layers."""
+    """The configuration of a model; empty if its layers are not ours."""
     layers = model._flatten_layers()
     return (layer.config for layer in layers if isinstance(layer, Embeddings))
 
 
 def length_of(weights: Weights, config: BertConfig) -> int:
-    """The longest sequence: as the model's files say, else that of its positions."""
+    """The longest sequence: as the model's files say, else the number of its positions."""
     longest = config.max_position_embeddings
     return min(weights.metadata.max_seq_length or longest, longest)
 
@@ -140,8 +140,8 @@ def tokenizer_of(
 
     Raises:
       InputError: there is no vocabulary, it is not the model's or not of the table's size, lacks a
-        piece that the model never splits, or the case is unknown or not that of the model or of
-        the vocabulary.
+        piece that the model never splits; or the case is unknown, or not that of the model or
+        of the vocabulary.
     """
     if vocab_file is not None:
         pieces = read_vocabulary(vocab_file)
@@ -161,7 +161,7 @@ def tokenizer_of(
 def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) -> None:
     """Raises `InputError` if a vocabulary is not that of weights, as far as that is known.
 
-    As the original advises, words of one's own may stand in the place of the pieces [unusedN].
+    The user's own words may replace the pieces [unusedN], as the original advises.
     """
     own, given = weights.pieces or tuple(pieces), tuple(pieces)
     if own == given:
@@ -172,7 +172,7 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
         UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
     ):
         logging.info(
-            "%s has words of its own in the place of %d pieces [unusedN] of %s.",
+            "%s replaces %d pieces [unusedN] of %s by other words.",
             *(source, len(other), weights.path),
         )
         return
@@ -188,7 +188,7 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
 def refuse_other_tokenizer(
     model: keras.Model, tokenizer: FullTokenizer, *, max_seq_length: int
 ) -> None:
-    """Raises `InputError` if a model has another tokenizer, or too few rows for this one's ids."""
+    """Raises `InputError` if a model carries another tokenizer, or has too small a table for it."""
     for config in _configs_of(model):
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         config.check_sequence_length(max_seq_length)
@@ -269,13 +269,14 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
 
 
 def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
-    """What a trained head is for and what it is asked for, if these are known to differ."""
+    """The trained purpose of a head and the wanted one, if they are known to differ, else None."""
     if head not in _SAME_WEIGHTS:
         return None
     architectures = {HEADS[name] for name in _SAME_WEIGHTS}
     for name, asked in (("architecture", HEADS[head]), ("task", head), ("pairs", pairs)):
         known = getattr(weights.metadata, name)
-        is_of_head = name != "architecture" or known in architectures  # else any may follow
+        # Weights of another architecture, a pre-trained model say, may get any head.
+        is_of_head = name != "architecture" or known in architectures
         if is_of_head and None not in (known, asked) and known != asked:
             return f"{name} = {known}", f"{name} = {asked}"
     return None
@@ -287,19 +288,19 @@ def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) ->
         raise InputError(
             f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}",
             "the task that the model was trained for",
-            "leave out what says otherwise, or train a model for the other task",
+            "leave out the option that asks for another task, or train a model for it",
         )
 
 
 def in_order_of(
     weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
 ) -> Weights | None:
-    """The weights with their classes in the order of labels; None if they are for other labels.
+    """The weights, their classes in the order of `labels`; None if their labels are others.
 
     Args:
       weights: of a head of several classes.
-      labels: the names of the classes; of weights without names these are taken as they come.
-      own: the names of their classes where they are spelled otherwise than in the metadata.
+      labels: the names of the classes; if the weights have no names, in the order of the classes.
+      own: the names of the weights' classes, if spelled differently than in the metadata.
     """
     own = tuple(own or weights.metadata.labels or labels)
     is_each_once = len({*labels}) == len(labels) == weights.num_classes
@@ -318,7 +319,7 @@ def in_order_of(
 def with_labels(
     weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
 ) -> Weights:
-    """As `in_order_of`; raises `InputError` if the weights are for other labels."""
+    """As `in_order_of`, but raises `InputError` if the labels are others."""
     if "output_weights" not in weights.shapes:
         return weights  # `load_checkpoint` says what is missing
     found = in_order_of(weights, labels, own)
@@ -332,7 +333,7 @@ def with_labels(
 
 
 def classes_of(weights: Weights) -> str:
-    """The classes of a head, for messages: their names, or how many they are."""
+    """The classes of a head, for messages: their names, or their number."""
     names = weights.metadata.labels
     return f"labels {', '.join(names)}" if names else f"{weights.num_classes} classes"
 
@@ -341,11 +342,11 @@ def classes_of(weights: Weights) -> str:
 
 
 def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Weights:
-    """The weights, their classes in the order of the labels that a model carries.
+    """The weights, their classes in the order of the labels of `model`; checks that both match.
 
     Raises:
-      InputError: the model has another configuration, vocabulary, case or, if its classifier is
-        among what is loaded (`with_head`), task or labels.
+      InputError: the model has another configuration, vocabulary or case or, if its classifier is
+        loaded too (`with_head`), another task or other labels.
     """
     for config in _configs_of(model):
         _refuse_other_config(weights, config, model.name, _SILENT)

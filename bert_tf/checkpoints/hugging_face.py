@@ -208,7 +208,7 @@ def _read_metadata(
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
     architecture, problem_type = _model(values)
     longest = tokenizer.max_length or positions
-    bound = int(longest) if longest < positions else None  # more than the positions is no bound
+    bound = int(longest) if longest < positions else None  # a greater one does not matter
     found: dict[str, Any] = {"max_seq_length": sentence.max_seq_length or bound}
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
     if architecture in (None, HEADS["classification"]):

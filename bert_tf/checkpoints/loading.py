@@ -3,8 +3,8 @@
     open_weights(path)             names, shapes, configuration, vocabulary; tensors when read
     load_checkpoint(model, path)   into a model, with a report of every name
 
-Everything has the original's names and shapes in between (`metadata.Weights`). What else belongs to
-weights is in companions.py.
+Everything has the original's names and shapes in between (`metadata.Weights`). companions.py checks
+what else belongs to weights: configuration, vocabulary, labels.
 """
 
 import dataclasses

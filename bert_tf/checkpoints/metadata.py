@@ -114,9 +114,9 @@ class Weights:
 
     @property
     def head(self) -> str | None:
-        """The head that they look like, by architecture and names: one of `HEADS`.
+        """The head that architecture and names of the weights show: one of `HEADS`.
 
-        None: they have a head of another architecture. Heads for one label, a score and any number
+        None: the head is of another architecture. Heads for one label, a score and any number
         of labels look alike; which it is may be in the metadata's `task`.
         """
         architecture, shapes = self.metadata.architecture, self.shapes

@@ -104,8 +104,8 @@ def has_checkpoints(folder: str) -> bool:
 def _read_state(folder: str) -> list[str]:
     """The checkpoints that the `checkpoint` file of a folder names, the latest last.
 
-    One that it names by a path elsewhere is the one of that name in the folder, if there is one: so
-    the copy of a folder is whole. TensorFlow would read the original's.
+    If it names a path elsewhere, a checkpoint of the same name in the folder is used instead, so
+    that the copy of a folder is complete. TensorFlow would read the original's.
     """
     path = os.path.join(folder, "checkpoint")
     if not tf.io.gfile.exists(path):
@@ -192,7 +192,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
     Args:
       prefix: its path, without .index.
       tensors: values by name.
-      temporary: a folder on the same file system, empty or not there yet; gone afterwards.
+      temporary: a folder on the same file system, empty or still to be made; removed afterwards.
     """
     tf.io.gfile.makedirs(temporary)
     inside = os.path.join(temporary, "checkpoint")
@@ -217,8 +217,8 @@ class CheckpointFolder:
 
     A checkpoint is written under a temporary name and renamed when it is whole, then the
     `checkpoint` file is renamed over the old one. A run killed at any moment finds the latest
-    whole one. Of several processes the chief writes, and the others wait for it. Only checkpoints
-    of that name in this folder are ever removed.
+    whole one. Of several processes the chief writes, and the others wait for it. Only
+    `model.ckpt-<step>` in this folder is ever removed.
 
     A thread writes, one checkpoint at a time. `latest` waits until it has done so.
     """
@@ -318,7 +318,8 @@ class CheckpointFolder:
         """Raises the error of `start_saving` if it has failed by now; does not wait.
 
         Raises:
-          InputError: likewise if the folder was removed or replaced since the run has locked it.
+          InputError: the checkpoint was not written, or the folder was removed or replaced after
+            the run had locked it.
         """
         check_lock(os.path.join(self.path, "checkpoint"))
         if self._saving is not None and self._saving.done() and self._saving.exception():

@@ -5,7 +5,7 @@
     bert-tf export --init_checkpoint=all-MiniLM-L6-v2 --export_dir=/serving/vectors
 
 The folder of a run says what its model is for and how it was trained; for other folders, flags do.
-A task or labels that contradict the folder are refused; other flags go before what it says. The
+A task, labels or --pairs that contradict the folder are refused; other flags override it. The
 command writes /serving/mrpc/1, then /serving/mrpc/2 and so on. --format=litert or onnx writes one
 file for these runtimes, which takes ids in place of text.
 """

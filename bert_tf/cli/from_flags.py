@@ -118,7 +118,7 @@ def complete_model(source: Weights) -> PretrainedModel:
 
 
 def open_masked_lm() -> tuple[keras.Model, FullTokenizer, int]:
-    """The model of --init_checkpoint with its masked-LM head, its tokenizer, its longest text."""
+    """The model of --init_checkpoint with its masked-LM head, its tokenizer, its maximum length."""
     given = complete_model(open_weights(FLAGS.init_checkpoint))
     model = models.pretraining_model(given.config, next_sentence=False)
     load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")

@@ -72,7 +72,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def prepare() -> None:
-    """Prepares streams, signals, the last resort for errors and settings; before all else."""
+    """Prepares streams, signals, the handling of stray errors, and settings; before all else."""
     sys.excepthook = report_or_traceback  # for what is imported between `parse` and `run`
     sys.unraisablehook = warn_or_traceback
     with guard():

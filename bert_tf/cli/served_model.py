@@ -25,7 +25,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "labels",
         [],
-        f"{of_weights} names of the classes, where its files do not say them in order.",
+        f"{of_weights} names of the classes, in order where its files do not name them.",
     )
     flags.DEFINE_bool("pairs", None, f"{of_weights} it was trained on pairs of texts.")
     shared_flags.define_count("max_seq_length", None, f"{of_weights} most tokens of a text.")

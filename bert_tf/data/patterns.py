@@ -33,7 +33,7 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
 
 
 def _refuse_repeated(paths: Iterable[str]) -> None:
-    """Other spellings of a path and links are the same file; remote paths are only compared."""
+    """Local files are compared by device and inode, remote ones by their paths."""
     found: dict[str | tuple[int, int], str] = {}
     for path in paths:
         file: str | tuple[int, int] = path

@@ -42,8 +42,8 @@ class RecordFiles:
     """TFRecord files as one sequence of records, in the order of the files.
 
     Opening reads every file once and checks every checksum, so that a damaged file is found before
-    the first step. A record that has changed since then is refused when it is read. The index takes
-    12 bytes a record.
+    the first step. A record that changes afterwards is refused when it is read. The index takes 12
+    bytes a record.
     """
 
     def __init__(self, patterns: str | Sequence[str], record: Record):
@@ -67,7 +67,7 @@ class RecordFiles:
         return self._first_rows[-1]
 
     def _index(self, path: str) -> tuple[array.array, array.array]:
-        """Where each record of the file begins and at last the file ends; the records' CRC-32."""
+        """The offsets of the records, then that of the file's end; the records' CRC-32."""
         offsets, checksums = array.array("q", [0]), array.array("I")
         for serialized, end in read_records(path):
             if len(offsets) == 1:
@@ -172,10 +172,10 @@ def _opened(path: str) -> BinaryIO:
 
 
 def _read_bytes(path: str, begin: int, size: int) -> bytes:
-    """So many bytes of a file, or fewer at its end.
+    """`size` bytes of a file, or fewer at its end.
 
-    Opened for each read: several threads may read, and there may be more files than a process can
-    hold open.
+    The file is opened for each read: several threads may read, and there may be more files than a
+    process can hold open.
     """
     if is_remote(path):
         with _opened(path) as stream:

@@ -64,8 +64,8 @@ def load(
         not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
         kept, its classes in this order; for others a new one is initialised. None: its own.
-      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them; else
-        they must be the same, but for words in the place of the vocabulary's pieces [unusedN].
+      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them. If they
+        do, these must match; only pieces [unusedN] of the vocabulary may be replaced.
 
     Returns:
       The model; its `labels` and `tokenizer` are saved with it in a .keras file. The tokenizer cuts

@@ -1,7 +1,4 @@
-"""BERT's optimizer and learning rate for `fit`, by their formulas in training/optimization.py.
-
-Imports Keras alone: it is registered with Keras when that loads, so that compiled models are read.
-"""
+"""BERT's optimizer and learning rate for `fit`, by their formulas in training/optimization.py."""
 
 import dataclasses
 import importlib
@@ -21,7 +18,7 @@ def make_optimizer(
 
     Args:
       num_train_steps: of the whole training: `epochs * len(dataset)`.
-      learning_rate: its greatest value, at the end of the warm-up.
+      learning_rate: the maximum, at the end of the warm-up.
       warmup_proportion: the share of the steps in which it rises; then it falls to 0.
 
     Raises:

@@ -1,8 +1,8 @@
 """The inputs of a model: their names, their defaults, and which values are refused.
 
-Kinds and shapes are checked whenever a model is called, also while a graph is traced. Values are
-checked where they are known: when a model is called eagerly, and in the arrays that Keras's `fit`,
-`predict` and the like take. Inside a graph no value is known, and a check would cost each step.
+Types and shapes are checked whenever a model is called, also while a graph is traced. Values are
+checked where they are known: in eager calls, and in arrays given to Keras's `fit`, `predict` and so
+on. Inside a graph values are not known, and a check would cost time in each step.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ DEFAULTS = {
 def complete_inputs(
     inputs: Any, expected: Mapping[str, Any], config: BertConfig | None
 ) -> dict[str, Any]:
-    """The inputs of a model by its own names, with a value for those that were left out.
+    """The inputs by the model's own names, with defaults for those that were left out.
 
     Args:
       inputs: by the original's names or Hugging Face's, ids alone, or a list in the order of the
@@ -38,8 +38,8 @@ def complete_inputs(
       config: of the model; None: its sizes are unknown, and values are not checked.
 
     Raises:
-      InputError: there are no input_ids, an input is given twice or is unknown, or they are not as
-        `check_inputs` wants them.
+      InputError: there are no input_ids, an input is given twice or is unknown, or as
+        `check_inputs`.
     """
     values = check_inputs(inputs, expected, config)
     if missing := expected.keys() - values.keys():  # arrays become tensors: Keras takes no mixture
@@ -51,11 +51,11 @@ def complete_inputs(
 def check_inputs(
     inputs: Any, expected: Mapping[str, Any], config: BertConfig | None
 ) -> dict[str, Any]:
-    """The given inputs by the model's own names; arguments and errors as of `complete_inputs`.
+    """Checks the given inputs, and names them as the model does; arguments as `complete_inputs`.
 
     Raises:
-      InputError: an input is not of whole numbers, its shape does not fit the model or the other
-        inputs, or a value that is known is out of range.
+      InputError: an input does not hold whole numbers, its shape does not fit the model or the
+        other inputs, or a known value is out of range.
     """
     values = _named(inputs, expected)
     known = {name: _known(values[name]) for name in expected if name in values}
@@ -129,7 +129,7 @@ def _named(inputs: Any, expected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(x: Any) -> Any:
-    """The input as an array; if its values are not known before a graph runs, the input itself."""
+    """The input as an array; the input itself if its values are known only when a graph runs."""
     try:
         return x if isinstance(x, np.ndarray) else keras.ops.convert_to_numpy(x)
     except (NotImplementedError, TypeError, ValueError, RuntimeError):
@@ -137,6 +137,6 @@ def _known(x: Any) -> Any:
 
 
 def _fit(shape: tuple, other: tuple) -> bool:
-    """Whether two shapes may be the same; None is a size that is not known yet."""
+    """Whether two shapes may be equal; None is a size that is not known yet."""
     pairs = zip(shape, other, strict=False)
     return len(shape) == len(other) and all(a == b or None in (a, b) for a, b in pairs)

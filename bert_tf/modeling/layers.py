@@ -50,7 +50,7 @@ class _Dense(keras.layers.Dense):
         return ops.reshape(product(rows), (*shape[:-1], self.units))
 
     def quantize(self, mode=None, type_check=True, config=None):
-        """As Keras's own, which would refuse a subclass; LoRA's product is merged before."""
+        """As Keras's own, which would refuse a subclass; merges LoRA's product first."""
         if self.lora_enabled and self.quantization_mode is None:  # else it is rounded when saved
             self._kernel.assign(self.merged_kernel())
             self.lora_kernel_b.assign(ops.zeros_like(self.lora_kernel_b))
@@ -101,8 +101,8 @@ class BertLayer(keras.layers.Layer):
     def get_config(self):
         """The constructor's arguments, and of which kind the dense layers inside are if quantized.
 
-        Keras saves the configuration of the outermost layer alone. A layer of which LoRA's factors
-        alone are trained is saved as frozen, as they are merged.
+        Keras saves the configuration of the outermost layer alone. A layer in which only LoRA's
+        factors are trained is saved as frozen, because the factors are merged.
         """
         config = {**super().get_config(), "config": self.config.to_dict()}
         own = [v for v in self.weights if not v.name.startswith("lora_kernel")]

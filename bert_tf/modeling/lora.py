@@ -46,7 +46,7 @@ def add_lora(
     Args:
       model: a model of this package; it is changed.
       rank: columns of A.
-      alpha: above 0: scale of the product, divided by the rank; default: the rank.
+      alpha: scale of the product, above 0, divided by the rank; default: the rank.
       targets: of `TARGETS`, by default as in the paper.
 
     Returns:
@@ -82,7 +82,7 @@ def _size(variable: keras.Variable) -> int:
 
 
 def _choose(model: keras.Model, targets: Sequence[str]) -> list[keras.layers.Dense]:
-    """The dense layers of the targets; checks the model and these."""
+    """The dense layers of the targets; checks model and targets."""
     names = ", ".join(TARGETS)
     if isinstance(targets, str) or not targets or not set(targets) <= TARGETS.keys():
         raise InputError(f"targets {targets!r}", f"a list of {names}", "correct the list")

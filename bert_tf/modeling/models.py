@@ -33,7 +33,7 @@ CLASSIFIER_DROPOUT = 0.1  # of the pooled vector in training; fixed in the origi
 
 
 def _with_checked_arrays(name: str) -> Callable:
-    """A method of Keras that refuses arrays which the model would refuse; datasets are not read."""
+    """A method of Keras that first checks arrays as a call does; datasets are not read."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
@@ -59,7 +59,7 @@ class BertModel(keras.Model):
     All but the first may be left out. A mask that is left out is `input_ids != 0`: the same as the
     ones that the original and transformers take, but for padded ids, whose padding they would read
     as words. Segments are then 0, and predictions are made for every position.
-    What would be broadcast, wrapped or cut is refused (inputs.py).
+    Inputs that would be broadcast, cut or wrapped around are refused (inputs.py).
 
     What else Keras has for functional models holds for this one: `fit`, `save`, `export`,
     `clone_model` (whose clone has neither labels nor tokenizer), layers as parts of other models.
@@ -87,7 +87,7 @@ class BertModel(keras.Model):
     )
 
     def _symbolic_build(self, iterator=None, data_batch=None):
-        """As Keras's own, which makes floats of ids: the mean of the batches of its devices."""
+        """As Keras's own, which averages the batches of all devices and so makes ids floats."""
         if data_batch is not None:
             x, *others = keras.utils.unpack_x_y_sample_weight(data_batch)
             x = keras.tree.map_structure(lambda values: keras.ops.cast(values, "int32"), x)

@@ -194,7 +194,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The page and its files, and the description of the model."""
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # the body, which is not read, is no request
+            self.close_connection = True  # its body is not read, and is no request
         self._respond(self._get)
 
     def do_POST(self) -> None:

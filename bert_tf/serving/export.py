@@ -42,7 +42,7 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 METADATA_FILE = "export.json"
-_WRITTEN = re.compile(r"\.(version-[0-9a-f]{8})\..+")  # lock and folder of what is being written
+_WRITTEN = re.compile(r"\.(version-[0-9a-f]{8})\..+")  # lock and folder of an unfinished export
 # The file that makes a folder a model of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
@@ -170,7 +170,7 @@ def _write_model(
 def _check_folder(export_dir: str, file_format: str) -> None:
     """Refuses versions of another format: TF Serving loads the greatest, whatever it is.
 
-    Removes what an export left that was killed.
+    Removes what killed exports have left.
     """
     for version, folder in versions(export_dir).items():
         for name, file in MODEL_FILES.items():
@@ -185,7 +185,7 @@ def _check_folder(export_dir: str, file_format: str) -> None:
         if not (found := _WRITTEN.fullmatch(name.rstrip("/"))):
             continue
         path, own = (tf.io.gfile.join(export_dir, found[group]) for group in (0, 1))
-        # Whoever takes the lock of a process that was killed removes what that left.
+        # Taking the lock of a killed process removes what it has left.
         with contextlib.suppress(InputError), files.locked(own):  # else it is being written
             if tf.io.gfile.isdir(path):
                 logging.warning("%s is of an export that was killed, or is still running; "

@@ -24,7 +24,8 @@ class ServingOptions:
 
     Attributes:
       task: one of TASKS; default: what the weights show.
-      labels: class names, in order if the checkpoint does not name them; default: numbers.
+      labels: class names, in the order of the classes unless the checkpoint names them; default:
+        numbers.
       pairs: the model was trained on pairs of texts; default: it was not.
       num_choices: sequences in a record of multiple choice; default: DEFAULT_CHOICES.
       max_seq_length: maximum sequence length in tokens; default: 384 for questions, otherwise the

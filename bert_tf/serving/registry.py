@@ -1,7 +1,7 @@
 """A checkpoint -> the task that it is exported as.
 
-What a checkpoint is for is in its model_facts.json, or shows in the names of its weights; the
-caller's options say what neither does.
+model_facts.json or the names of the weights show what a checkpoint is for; the caller's options say
+what neither does.
 """
 
 import dataclasses

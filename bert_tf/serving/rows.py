@@ -35,7 +35,7 @@ _COUNTED = {
     "token_labels": ("num_words", ("words", "labels", "probabilities", "starts", "ends")),
     "fill_mask": ("num_masks", ("pieces", "probabilities")),
 }
-# The key of a text, of this model or of another one. Other keys are ignored: id, label, title, ...
+# Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
 _TEXT_KEY = re.compile(rf"{TEXT_NAME}|text_pair|context|endings")
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 
@@ -67,7 +67,7 @@ class RowReader:
 
         Args:
           item: a text for a model of single texts; otherwise texts in the order of `names`, or a
-            mapping with these names. Its other keys are ignored, unless they hold another text.
+            mapping with these names. Its other keys are ignored, but another text is refused.
           place: names the item in messages.
 
         Raises:

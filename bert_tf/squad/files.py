@@ -111,8 +111,8 @@ def store_threshold(output_dir: str, threshold: float) -> None:
     metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
     write_text(path, metadata.to_json_string())
     logging.info(
-        "Stored null_score_diff_threshold %.4g in %s. It gives best_f1; best_f1_thresh is the "
-        "official search's, which may stand at 0 or at the null odds of a question.",
+        "Stored null_score_diff_threshold %.4g in %s. It reaches best_f1, and may differ from "
+        "best_f1_thresh, where the official search stops: 0, or the null odds of a question.",
         *(threshold, path),
     )
 

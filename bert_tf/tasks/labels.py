@@ -218,7 +218,7 @@ class Labels:
         return {separator: names for separator, names in found.items() if names}
 
     def look_alikes(self) -> list[list[str]]:
-        """The names that are equal but for case, white space or the way to write a number."""
+        """Groups of names that differ only in case, white space or the spelling of a number."""
         groups: dict[str | decimal.Decimal, list[str]] = {}
         exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
         for name in self.names:

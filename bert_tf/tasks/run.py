@@ -243,9 +243,9 @@ class Run:
     def load_pretrained(self) -> None:
         """Loads the initial weights of training into the trainer's model.
 
-        A head for the same labels is kept, its classes in the task's order. One of another shape,
-        or known to be for other labels or another kind of task, is replaced by a fresh one, and
-        this is logged.
+        A head for the same labels is kept, with its classes in the task's order. One of another
+        shape, or known to be for other labels or another kind of task, is replaced by a fresh one,
+        and this is logged.
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
@@ -260,7 +260,7 @@ class Run:
         logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
 
     def _with_labels(self) -> Weights | None:
-        """The initial weights with their classes in the task's order; None: they are others."""
+        """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.task.head in companions.WITH_NAMES:
             return companions.in_order_of(source, labels.names, self._own_names())

@@ -183,8 +183,8 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
-        Warns of one label for all examples, and of names that look like each other, like several
-        or like none.
+        Warns if all examples have one label, if names look alike, or if a name looks like several
+        labels or like none.
 
         Raises:
           InputError: there are too few to learn anything, or 0 and 1 stand for names.
@@ -219,8 +219,8 @@ class Task:
             return
         if alike := found.look_alikes():
             logging.warning(
-                "These labels look alike, and each is a class of its own: %s. If they mean the "
-                "same, write them in one way.",
+                "These labels look alike, but each is a class of its own: %s. If they mean the "
+                "same, spell them the same way.",
                 "; ".join(" and ".join(map(repr, names)) for names in alike[:3]),
             )
         if self.head == "token_labels":
@@ -248,7 +248,7 @@ class Task:
     def with_labels_of_model(
         self, names: Sequence[str] | None, *, source: str, is_originals: bool = False
     ) -> "Task":
-        """This task with the labels of a trained model: in its own order, if it names them itself.
+        """This task with the labels of a trained model; labels that the task names keep its order.
 
         Args:
           names: in the model's files; None if there are none.

@@ -113,12 +113,12 @@ class Watchdog:
 
     @contextlib.contextmanager
     def without_python(self, what: str) -> Iterator[None]:
-        """Watches a call into C that lets no Python thread run, so that `watched` cannot look.
+        """Watches a call into C during which no Python thread runs, so `watched` would not see it.
 
-        The words come before it; if it hangs only the stacks follow.
+        Logs `what` before the call; if that hangs, only the stacks can be written.
 
         Args:
-          what: is done meanwhile.
+          what: what the process is doing, for the log.
         """
         then = ""
         if self._seconds:
@@ -141,7 +141,7 @@ class Watchdog:
             now = time.monotonic()
             late, last = now - last - pause, now
             watches = self._watches[-1:]
-            if late > pause:  # nothing in Python ran, in a stopped process say: no hang of ours
+            if late > pause:  # no Python ran, as in a stopped process: not a hang
                 for watch in watches:
                     watch.since = min(now, watch.since + late)
             for watch in watches:
@@ -177,7 +177,7 @@ def _write_stacks() -> None:
 
 
 def _error_stream() -> int:
-    """The number of standard error's file."""
+    """The file descriptor of standard error."""
     try:
         return sys.stderr.fileno()
     except (OSError, ValueError, AttributeError):  # a notebook's stream

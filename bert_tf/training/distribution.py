@@ -117,7 +117,7 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     WATCHDOG.set_process(f"{name} of {num_processes()} processes")
     cluster.expect_peers()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
-    # Python stands still in the constructor, which waits for the others to start.
+    # The constructor waits for the others to start, and no Python thread runs meanwhile.
     with WATCHDOG.without_python(f"{name}: waiting for all {num_processes()} processes"):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     cluster.join(strategy)

@@ -264,7 +264,7 @@ def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
                 shutil.rmtree(machine_folder, ignore_errors=True)
         return
     folder = hidden_sibling(job.output_file, "working")
-    ours = f"{folder}/of_bert_tf"  # says that a run made the folder
+    ours = f"{folder}/of_bert_tf"  # shows that a run made the folder
     if gfile().exists(folder) and not gfile().exists(ours):
         raise not_ours(folder)
     if gfile().exists(folder):

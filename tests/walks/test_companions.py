@@ -1,8 +1,9 @@
 """Every command and public function that takes a model, with every wrong companion of it.
 
-Refused with three parts and nothing written, or the result that there is without the companion. The
-pairs are made of the declarations: the verbs with their flags, and the names of the package with
-their parameters. What takes a model and a companion, and is not listed here, fails and asks.
+A companion is what belongs to a model: vocabulary, configuration, labels, task, case. A wrong one
+must be refused with nothing written, or leave the result as it is without it. The pairs come from
+the verbs with their flags, and the names of the package with their parameters. A new verb or name
+that takes a model fails here until it is listed.
 """
 
 import collections
@@ -55,18 +56,18 @@ KINDS = {  # of models: kind of `model_files.tensors_of`, and what is known of e
     "pretraining": ("pretraining", {"architecture": "BertForPreTraining"}),
     "question_answering": ("span", {"architecture": "BertForQuestionAnswering"}),
 }  # fmt: skip
-# What has to come of a companion; OWN: equal for what the model is, refused for all else.
+# The outcome that a companion must have; OWN: equal for the model's own task, else refused.
 NEEDED, REFUSED, EITHER, OWN = "equal", "refused", "equal or refused", "own"
 NEW_HEAD = "new head"  # for other labels, where a model is trained further; this is logged
 counts = collections.Counter()
 
 
 def shuffled(items: list) -> list:
-    """The last ones in another order."""
+    """The items with all but the first 20 in another order."""
     return [*items[:20], *np.random.default_rng(5).permutation(items[20:]).tolist()]
 
 
-VOCABULARIES = {  # the lines, and what has to come of them
+VOCABULARIES = {  # the lines, and the outcome
     "elsewhere": (PIECES, NEEDED),
     "own words": ([*PIECES[:5], "mine", "ours", *PIECES[7:]], NEEDED),
     "shuffled": (shuffled(PIECES), REFUSED),
@@ -84,7 +85,7 @@ CONFIGS = {
     "other size": ({"intermediate_size": 24}, REFUSED),
     "fewer positions": ({"max_position_embeddings": 17}, REFUSED),
 }
-# Companions by the names of flags and parameters: what is tried -> value, what has to come of it.
+# Companions by the names of flags and parameters: what is tried -> value, outcome.
 COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
     "vocab_file": {name: (f"{{home}}/{name}.txt", to) for name, (_, to) in VOCABULARIES.items()},
     "bert_config_file": {name: (f"{{home}}/{name}.json", to) for name, (_, to) in CONFIGS.items()},
@@ -108,7 +109,7 @@ COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _eagerly():
-    """Graphs of models this small take longer to make than they save."""
+    """Tracing graphs of models this small takes longer than it saves."""
     as_they_are = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
     tf.config.run_functions_eagerly(True)
     with as_they_are:
@@ -144,7 +145,7 @@ def home(tmp_path_factory) -> pathlib.Path:
 
 
 def write_all_records(home: pathlib.Path) -> None:
-    """Records for pre-training, as they are and beside what belongs to others."""
+    """Records for pre-training: good ones, and ones with another description or index beside."""
     for name in ("good", "of_another_vocabulary", "of_another_index"):
         write_records(home / f"{name}.tfrecord", 8, seed=3)
     describe(home / "of_another_vocabulary.tfrecord", home / "shuffled.txt")
@@ -159,7 +160,7 @@ def write_all_records(home: pathlib.Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A command that takes a model. Of its flags {home} is the folder of all, {out} its output.
+    """A command that takes a model. In flags {home} is the folder of the models, {out} the output.
 
     Attributes:
       model: one of `KINDS`.
@@ -315,7 +316,7 @@ def filled(value: Any, places: dict[str, pathlib.Path]) -> Any:
 
 
 class Answering:
-    """In the place of what shows a model, or writes it: answers a few texts."""
+    """Replaces the playground and the export: answers a few texts."""
 
     out: pathlib.Path
 
@@ -332,7 +333,7 @@ class Answering:
 
 
 def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page and the export answer at once; all before that is theirs."""
+    """Makes playground and export answer at once; everything before that is their own code."""
 
     def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
         served = loading.of_weights(source, config, tokenizer, options)
@@ -365,7 +366,7 @@ def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
 
 
 def loaded(home: pathlib.Path, **given: Any) -> dict:
-    """`load`; of another task's head the encoder, which is the same."""
+    """`load`; with another task's head only the encoder's outputs are compared."""
     if "labels" in given:
         given = {"head": "classification"} | given
     return outputs_of(*bert_tf.load(home / "classification", **given))
@@ -479,9 +480,9 @@ def try_all(
     *,
     makes_heads: bool,
 ) -> None:
-    """Tries every companion; any outcome but those that are allowed fails.
+    """Tries every companion; fails at any other outcome than the allowed ones.
 
-    Those that must make no difference are tried together, a variant of each at a time.
+    Companions that must make no difference are tried together, one variant of each at a time.
     """
     expected, wrong, equal = attempt(), [], collections.defaultdict(list)
 
@@ -531,7 +532,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def test_how_many(capsys):
-    """Runs last: nothing but these outcomes."""
+    """Runs last: prints the outcomes, and allows no others."""
     with capsys.disabled():
         listed = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         print(f"\n{counts.total()} pairs of a model and a companion: {listed}")
