@@ -291,11 +291,14 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
     with _lock_over(path) as lock:
         locks.check_lock(path)
         locks.refuse_link(path)
-        token = lock.token if lock else secrets.token_hex(8)
-        name = locks.hidden_sibling(path, f"{token}-{secrets.token_hex(4)}{locks.INCOMPLETE}")
+        # Without a lock one name, so that what a killed process left is replaced.
+        own = f"{lock.token}-{secrets.token_hex(4)}" if lock else "without-lock"
+        name = locks.hidden_sibling(path, f"{own}{locks.INCOMPLETE}")
         made = lock.made if lock else set()
         made.add(name)
         try:
+            if not lock:
+                (_remove_remote if is_remote(name) else locks.remove)(name)
             if is_remote(path) and not folder:
                 with gfile().GFile(name, "w") as file:
                     file.write("")  # only this makes the file

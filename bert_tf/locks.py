@@ -36,16 +36,13 @@ class Lock:
       thread: the one that took it.
       token: random; in the names of all temporary files and folders that are made under it.
       made: those of them that still exist.
-      is_taken_over: whether a killed process had left the lock file.
-      stays: whether `release` keeps the lock file, which is then removed with its folder.
     """
 
-    def __init__(self, opened: int, name: str, output: str, *, is_taken_over: bool):
+    def __init__(self, opened: int, name: str, output: str):
         """Takes over an open and locked file; `output` is named in messages."""
         self._opened, self._name, self._output = opened, name, output
         self.thread, self.token = threading.get_ident(), secrets.token_hex(8)
         self.made: set[str] = set()
-        self.is_taken_over, self.stays = is_taken_over, False
 
     def check(self) -> None:
         """Raises `InputError` if the lock file, or its folder, was removed or replaced."""
@@ -62,7 +59,7 @@ class Lock:
         with contextlib.suppress(OSError):  # what cannot be removed, the next holder removes
             for path in sorted(self.made):
                 remove(path)
-            if not self.stays and _is_same_file(self._opened, self._name):
+            if _is_same_file(self._opened, self._name):
                 os.unlink(self._name)  # before the lock ends, so that it is nobody else's
         os.close(self._opened)
 
@@ -136,11 +133,11 @@ def take_lock(name: str, output: str) -> Lock | None:
                 continue  # its last holder has removed it meanwhile
             content = os.pread(opened, 1 << 16, 0)
             holder = _holder(content)
-            if content and not holder:  # empty: killed before it wrote
+            if not holder and not _is_begun(content):
                 raise _refused(name, "a file that this program did not write")
             _remove_left_over(name, holder.get("token"))
             on_error.callback(os.unlink, name)
-            lock = Lock(opened, name, output, is_taken_over=bool(holder))
+            lock = Lock(opened, name, output)
             _write(opened, lock.token)
             on_error.pop_all()
             return lock
@@ -184,6 +181,11 @@ def remove(path: str | os.PathLike) -> None:
     else:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+
+def _is_begun(content: bytes) -> bool:
+    """Whether a lock file is one that a kill or a power cut left before it was whole."""
+    return not content.strip(b"\0") or content.startswith(b'{"command": ')
 
 
 def _holder(content: bytes) -> dict[str, Any]:
@@ -251,7 +253,7 @@ def refuse_link(path: str) -> None:
         raise InputError(
             f"{path}, a link to {os.readlink(path)}",
             "an output that is not a link",
-            f"give {os.path.realpath(path)}, or remove the link",
+            "remove the link, or choose another output",
         )
 
 

@@ -31,6 +31,8 @@ from bert_tf.files import (
 )
 from bert_tf.locks import IN_FOLDER, hidden_sibling, refuse_link, remove
 
+MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
+
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
     """The name of a shard, which counts from 0.
@@ -233,12 +235,10 @@ def working_folder(
         return bool(kept_with) and (folder / kept_with).exists()
 
     refuse_link(str(folder))
-    with locked(output_file, parents=True), locked(str(folder), folder=True) as lock:
-        is_ours = is_kept() or (lock and lock.is_taken_over)
-        if not is_ours and left_in(folder):
+    with locked(output_file, parents=True), locked(str(folder), folder=True):
+        if left_in(folder) and not is_kept() and not (folder / MARK).exists():
             raise not_ours(folder)
-        if lock:
-            lock.stays = True  # as long as the folder: it shows that a run made it
+        (folder / MARK).touch()
         if not is_kept():
             clear(folder)
         try:
@@ -260,8 +260,8 @@ def clear(folder: pathlib.Path) -> None:
 
 
 def left_in(folder: pathlib.Path) -> set[pathlib.Path]:
-    """What is in a working folder besides its lock."""
-    return {*folder.iterdir()} - {folder / IN_FOLDER}
+    """What is in a working folder besides its lock and its mark."""
+    return {*folder.iterdir()} - {folder / IN_FOLDER, folder / MARK}
 
 
 def not_ours(folder: str | os.PathLike) -> InputError:

@@ -176,8 +176,12 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
             *(source, len(other), weights.path),
         )
         return
-    theirs, mine = (f"{len(all_)} pieces, number {other[0]} " + repr((*all_, None)[other[0]])
-                    for all_ in (own, given))  # fmt: skip
+    theirs, mine = (
+        f"{len(all_)} pieces, id {other[0]} {all_[other[0]]!r}"
+        if other[0] < len(all_)
+        else f"{len(all_)} pieces"
+        for all_ in (own, given)
+    )
     raise InputError(
         f"{source}, a vocabulary of {mine}",
         f"that of {weights.path}: {theirs}",

@@ -42,10 +42,21 @@ def make_optimizer(
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then linear decay: `training.optimization.Schedule` for Keras."""
 
-    def __init__(self, **values: Any):
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end_learning_rate: float = 0.0,
+    ):
         """Takes the fields of `Schedule`."""
         optimization = importlib.import_module("bert_tf.training.optimization")
-        self._schedule = optimization.Schedule(**values)
+        self._schedule = optimization.Schedule(
+            learning_rate=learning_rate,
+            num_train_steps=num_train_steps,
+            num_warmup_steps=num_warmup_steps,
+            end_learning_rate=end_learning_rate,
+        )
 
     def __call__(self, step: Any) -> Any:
         """The rate of a step, counted from 0."""

@@ -63,11 +63,15 @@ def check_inputs(
         kind = str(
             getattr(getattr(x, "dtype", None), "name", getattr(x, "dtype", type(x).__name__))
         )
-        if not any(whole in kind for whole in ("int", "bool")):
+        is_known, is_mask = isinstance(x, np.ndarray), name == "input_mask"
+        if not (
+            any(whole in kind for whole in ("int", "bool"))
+            or ("float" in kind and (np.all(np.floor(x) == x) if is_known else is_mask))
+        ):
             raise InputError(
                 f"{name} of type {kind}",
                 "whole numbers, in rows of the same length",
-                "give what the tokenizer of the model returns",
+                "give what the tokenizer of the model returns, or cast it to int32",
             )
     shapes = {name: tuple(x.shape) for name, x in known.items()}
     ids = shapes["input_ids"]
@@ -109,7 +113,13 @@ def check_inputs(
 def _named(inputs: Any, expected: Mapping[str, Any]) -> dict[str, Any]:
     """The given inputs by the model's own names."""
     if isinstance(inputs, list | tuple) and all(hasattr(x, "shape") for x in inputs):
-        inputs = dict(zip(expected, inputs, strict=False))
+        if len(inputs) != len(expected):
+            raise InputError(
+                f"a list of {len(inputs)} inputs",
+                f"{len(expected)}: {', '.join(expected)}",
+                "give all of them, or a dict of those that you have",
+            )
+        inputs = dict(zip(expected, inputs, strict=True))
     if not isinstance(inputs, Mapping):
         inputs = {"input_ids": inputs}
     given = [(SYNONYMS.get(name, name), x) for name, x in inputs.items() if x is not None]

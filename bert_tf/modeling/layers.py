@@ -176,7 +176,7 @@ class Embeddings(BertLayer):
         words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
         # A product with one-hot rows: a gradient without scatter, for the two or so types.
-        segment_ids = ops.reshape(segment_ids, ops.shape(input_ids))  # not broadcast
+        segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.variable_dtype)
         x += ops.matmul(types, ops.convert_to_tensor(self.token_type_embeddings))  # [B, S, D]
         x += ops.convert_to_tensor(self.position_embeddings)[:length]  # [S, D] to each row
@@ -225,7 +225,8 @@ class SelfAttention(BertLayer):
         """x [B, S, D], mask_scores [B, 1, 1, S] -> context [B, S, D]."""
         batch, length, hidden = ops.shape(x)
         heads = self.config.num_attention_heads
-        mask_scores = ops.reshape(mask_scores, (batch, 1, 1, length))  # not broadcast
+        # Not broadcast: with another shape, which only a running graph may know, one of both fails.
+        mask_scores = ops.maximum(mask_scores, ops.reshape(mask_scores, (batch, 1, 1, length)))
 
         def split(y):  # [B, S, D] -> [B, N, S, H]
             y = ops.reshape(y, (batch, length, heads, hidden // heads))

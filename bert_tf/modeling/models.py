@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import heads, layers
@@ -32,6 +33,12 @@ TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
 CLASSIFIER_DROPOUT = 0.1  # of the pooled vector in training; fixed in the original too
 
 
+def _of_whole_numbers(array: Any) -> Any:
+    """An array of floats, checked to be whole, as integers: in a graph their values are unknown."""
+    is_float = isinstance(array, np.ndarray) and array.dtype.kind == "f"
+    return array.astype(np.int32) if is_float else array
+
+
 def _with_checked_arrays(name: str) -> Callable:
     """A method of Keras that first checks arrays as a call does; datasets are not read."""
     method = getattr(keras.Model, name)
@@ -40,6 +47,7 @@ def _with_checked_arrays(name: str) -> Callable:
     def checked(self, x=None, *args, **kwargs):
         if all(hasattr(array, "shape") for array in keras.tree.flatten(x)):
             check_inputs(x, self.input, self._bert_config)
+            x = keras.tree.map_structure(_of_whole_numbers, x)
         return method(self, x, *args, **kwargs)
 
     return checked

@@ -26,7 +26,7 @@ from bert_tf.files import gfile, is_remote, path_errors, write_text
 from bert_tf.locks import hidden_sibling, synced
 from data_gen.beam import steps
 from data_gen.documents import Counts, DocumentReader
-from data_gen.outputs import check_paths, not_ours, shard_path, shards_there, working_folder
+from data_gen.outputs import MARK, check_paths, not_ours, shard_path, shards_there, working_folder
 from data_gen.pipeline import (
     BlockWorker,
     Job,
@@ -264,17 +264,27 @@ def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
                 shutil.rmtree(machine_folder, ignore_errors=True)
         return
     folder = hidden_sibling(job.output_file, "working")
-    ours = f"{folder}/of_bert_tf"  # shows that a run made the folder
-    if gfile().exists(folder) and not gfile().exists(ours):
-        raise not_ours(folder)
-    if gfile().exists(folder):
-        gfile().rmtree(folder)  # of a run that was killed
     gfile().makedirs(folder)
-    write_text(ours, "")
+    names = gfile().listdir(folder)
+    if names and MARK not in names:
+        raise not_ours(folder)
+    write_text(f"{folder}/{MARK}", "")
+    _clear_remote(folder)  # of a run that was killed
     try:
         yield folder, pathlib.Path(job.temp_dir or tempfile.gettempdir(), name)
     finally:
+        _clear_remote(folder)
         gfile().rmtree(folder)
+
+
+def _clear_remote(folder: str) -> None:
+    """Empties a remote working folder, but for its mark."""
+    for name in gfile().listdir(folder):
+        path = f"{folder}/{name.rstrip('/')}"
+        if gfile().isdir(path):
+            gfile().rmtree(path)
+        elif name != MARK:
+            gfile().remove(path)
 
 
 # An InputError, in the message of a runner.

@@ -19,6 +19,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen import outputs
 from data_gen.outputs import (
+    MARK,
     check_paths,
     finished_shards,
     output_paths,
@@ -142,9 +143,10 @@ def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
     left_over.mkdir(parents=True)
     (left_over / "tokens").write_text("of a run that was killed")
     killed.leave_lock(left_over.parent / ".lock")
+    (left_over.parent / MARK).write_text("")
     with working_folder(output, None) as folder:
         assert folder == left_over.parent
-        assert names(folder) == [".lock"]
+        assert names(folder) == [".lock", MARK]
         with (
             concurrent.futures.ThreadPoolExecutor(1) as another_run,
             pytest.raises(InputError, match=r"out\.tfrecord, which process \d+ .+ is writing"),
@@ -201,7 +203,7 @@ def test_what_a_failed_run_leaves_may_be_kept(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted("rows", "corpus.json")
     with working_folder(output, None, kept_with="corpus.json") as folder:
-        assert names(folder) == [".lock", "corpus.json", "rows"]
+        assert names(folder) == [".lock", "corpus.json", MARK, "rows"]
     assert names(tmp_path) == []
 
 
@@ -221,9 +223,9 @@ def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_w
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             opened.__exit__(None, None, None)
-    assert names(folder) == [".lock", "rows"]
+    assert names(folder) == [MARK, "rows"]
     with working_folder(output, None, kept_with=kept_with) as folder:
-        assert names(folder) == [".lock"]
+        assert names(folder) == [".lock", MARK]
 
 
 # ------------------------------------------------------------------------- shards

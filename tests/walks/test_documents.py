@@ -69,6 +69,7 @@ ELSEWHERE = {
     "--tfds_name=": "downloads: tasks/test_task_datasets, walks/test_run_classifier, prepared",
     "docker ": "needs Docker, which no test has; the models it serves: serving/test_export",
     "jupyter lab": "runs until it is stopped: examples/test_notebooks",
+    "make demo": "makes an environment for bert-tf demo, which is run here",
     "make test": "runs this test",
     "git ": "needs a network",
     "wikiextractor ": "needs a network and 20 GB",
