@@ -178,7 +178,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "bert_tf", ""
-    disable_nagle_algorithm = True  # else the body of an answer waits 40 ms for the client
+    wbufsize = -1  # head and body leave together: else the body waits 40 ms for the client
 
     def setup(self) -> None:
         """Makes the streams of a connection."""
