@@ -1,5 +1,6 @@
 """Small models of every kind as checkpoint folders, and what the Python side answers for them."""
 
+import dataclasses
 import pathlib
 import random
 from collections.abc import Sequence
@@ -151,7 +152,8 @@ class Reference:
 
     def __init__(self, kind: str, weights: Weights):
         self.model = make_model(kind)
-        load_checkpoint(self.model, weights)
+        # Without what is known of it: a head for choices is asked one sequence at a time.
+        load_checkpoint(self.model, dataclasses.replace(weights, metadata=ModelMetadata()))
 
     def outputs(self, ids: Sequence[int], segments: Sequence[int], **more) -> dict:
         inputs = {"input_ids": [ids], "input_mask": [[1] * len(ids)], "segment_ids": [segments]}

@@ -1,5 +1,6 @@
 """What accompanies an export: its card, its metadata, the requests that TF Serving begins with."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -96,7 +97,10 @@ def rendered(card: str) -> str:
 def test_labels_and_scores_are_text_and_nothing_else(tmp_path):
     weights = served_models.write_folder("pairs", tmp_path / "model")
     (tmp_path / "model/eval_results.txt").write_text("<img src=x onerror=y> = <i>[a](b)\n")
-    task = loading.make_task(weights, weights.config, TOKENIZER, ServingOptions(labels=HOSTILE[:3]))
+    weights = dataclasses.replace(
+        weights, metadata=dataclasses.replace(weights.metadata, labels=HOSTILE[:3])
+    )
+    task = loading.make_task(weights, weights.config, TOKENIZER, ServingOptions())
     metadata = model_card.metadata_of(
         task, weights.path, commands=["python train.py '\n# heading\n<script>'"]
     )
