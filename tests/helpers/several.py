@@ -11,6 +11,8 @@ from typing import Any
 
 from walking import COMPILE_QUICKLY, SECONDS, command
 
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # as commands set it before TensorFlow loads
+
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now."""
@@ -57,7 +59,7 @@ class Processes:
                 self._command + ([self._own[index]] if self._own else []),
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **COMPILE_QUICKLY, "TF_CONFIG": json.dumps(config)},
+                env={**os.environ, **COMPILE_QUICKLY, **QUIET, "TF_CONFIG": json.dumps(config)},
             )
 
     def _log(self, index: int) -> pathlib.Path:
