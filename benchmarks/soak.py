@@ -53,7 +53,6 @@ FEWEST_SAMPLES = 8
 WARM_STEPS, WARM_PART = 500, 0.05
 MOST_MORE, MOST_GROWTH = 5, 1.05  # threads or files; memory
 MORE_OF_DATA = 12  # files: its last stage reads and writes more of them than its first
-ANONYMOUS = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MULTILINE)
 STEP = re.compile(r"train: (\d+) of \d+ steps")
 MB = 1e6
 
@@ -68,24 +67,20 @@ class Watched:
 
     def sample(self, begun: float) -> None:
         """Records the progress of the process, its threads, files and memory."""
+        from data_generation import held_bytes  # not at the top: loads what the server must not
+
         try:
             first = psutil.Process(self.process.pid)
             family = [first, *first.children(recursive=True)]
             values = {
                 "threads": sum(one.num_threads() for one in family),
                 "files": sum(one.num_fds() for one in family),
-                "mb": sum(map(anonymous_kb, family)) * 1024 / MB,
+                "mb": held_bytes(self.process.pid) / MB,
             }
         except (psutil.Error, OSError):  # one of them is just ending
             return
         seconds = time.monotonic() - begun
         self.samples.append({"seconds": round(seconds, 1), "done": self.done(), **values})
-
-
-def anonymous_kb(process: psutil.Process) -> int:
-    """Memory of a process that no file backs; what it shares is divided by those who share it."""
-    text = pathlib.Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-    return sum(map(int, ANONYMOUS.findall(text)))
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """BERT's optimizer and learning rate for `fit`, by their formulas in training/optimization.py."""
 
 import dataclasses
-import importlib
 from typing import Any
 
 import keras
@@ -9,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import check
+from bert_tf.training.optimization import Schedule
 
 
 def make_optimizer(
@@ -50,8 +50,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         end_learning_rate: float = 0.0,
     ):
         """Takes the fields of `Schedule`."""
-        optimization = importlib.import_module("bert_tf.training.optimization")
-        self._schedule = optimization.Schedule(
+        self._schedule = Schedule(
             learning_rate=learning_rate,
             num_train_steps=num_train_steps,
             num_warmup_steps=num_warmup_steps,

@@ -8,10 +8,7 @@ import dataclasses
 
 from absl import logging
 
-from bert_tf.checkpoints.companions import (
-    refuse_other_task,
-    with_labels,
-)
+from bert_tf.checkpoints.companions import refuse_other_task, with_labels
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import HEADS, BertConfig
