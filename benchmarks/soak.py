@@ -466,7 +466,7 @@ def draw(folder: pathlib.Path, picture: str) -> None:
                 minutes = [s["seconds"] / 60 for s in samples]
                 values = smooth_rates(samples) if key == "rate" else [s[key] for s in samples]
                 axes.plot(minutes, values, lw=1)
-            axes.set(ylabel=label, ylim=(0, None))
+            axes.set(ylabel=label, ylim=(0, 1.1 * axes.dataLim.ymax))
             axes.grid(alpha=0.3)
         column[-1].set(xlabel="minutes")
     figure.savefig(picture, dpi=110)
