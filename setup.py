@@ -25,7 +25,7 @@ EXTRAS["serving"] = ["tensorflow-serving-api>=2.20,<2.22"]
 # bert-tf export --format=litert, =onnx
 EXTRAS["litert"] = ["ai-edge-litert>=2.1,<3"]
 EXTRAS["onnx"] = ["tf2onnx>=1.17,<2", "onnxruntime>=1.24,<2"]
-# bert-tf compile-check uses what is private in jax, so its version is exact. Wheels of 0.3 GB for
+# bert-tf plan --for uses what is private in jax, so its version is exact. Wheels of 0.3 GB for
 # TPUs, 2.5 GB for GPUs (6 GB installed).
 EXTRAS["compile-check"] = ["jax[tpu]==0.10.2"]
 EXTRAS["compile-check-gpu"] = ["jax[cuda12]==0.10.2"]

@@ -21,10 +21,9 @@ VERBS = {  # verb: its module, what it does
     "predict": ("bert_tf.cli.predict", "lines of text -> answers of a model"),
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
     "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip, average"),
-    "plan": ("bert_tf.cli.plan", "memory, FLOPs and time that a training will need"),
-    "compile-check": (
-        "bert_tf.cli.compile_check",
-        "what the compilers of TPUs and GPUs make of a training",
+    "plan": (
+        "bert_tf.cli.plan",
+        "memory, FLOPs and time of a training, by the compilers of devices",
     ),
     "plot": ("bert_tf.cli.plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.playground", "a local page to try a model on"),

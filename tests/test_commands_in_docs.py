@@ -66,11 +66,10 @@ def test_commands_in_blocks_are_accepted(command):
     """Values are of the flags' kinds, required flags are there, and none excludes another."""
     if command not in VERBS and "define_flags" not in read(command):
         pytest.skip("it declares its flags to argparse")
-    if command == "compile-check":
-        pytest.importorskip("jax")
     calls = [call for name in DOCUMENTS for call in map(command_of, commands_of_blocks(read(name)))]
     module = VERBS[command][0] if command in VERBS else command.removesuffix(".py")
-    with in_process(command) as run, unittest.mock.patch(f"{module}.main") as main:
+    installed = unittest.mock.patch("bert_tf.planning.compilers.check_packages")
+    with in_process(command) as run, installed, unittest.mock.patch(f"{module}.main") as main:
         for words in (rest for name, rest in calls if name == command):
             run(*(word.replace("PRECISION", "float16") for word in words))  # a table of all
             main.assert_called_once()

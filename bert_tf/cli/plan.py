@@ -1,51 +1,58 @@
-"""What a training will need, before it is started: parameters, memory, FLOPs, time, what fits.
+"""What a training will need on GPUs or TPUs, before it is started: memory, FLOPs, time, what fits.
 
-    bert-tf plan --bert_config_file=bert_config.json --max_seq_length=128 --train_batch_size=32 \\
-        --memory_gb=16 --device_tflops=15.7 --device_gb_per_s=900
-    bert-tf plan --bert_config_file=bert_config.json --num_replicas=8 --train_batch_size=2048 \\
-        --gradient_accumulation_steps=4 --device_tflops=15.7 --device_gb_per_s=900 \\
-        --link_gb_per_s=12.5 --num_train_steps=1000000
     bert-tf plan --bert_config_file=bert_config.json --device=v5e --num_replicas=8 \\
         --train_batch_size=256 --precision=bfloat16 --num_train_steps=900000 --price_per_hour=1.2
-    bert-tf plan --fits --head=classifier      # BERT-Base and BERT-Large on 8 to 80 GB
+    bert-tf plan --bert_config_file=bert_config.json --memory_gb=16 --device_tflops=15.7 \\
+        --device_gb_per_s=900            a GPU by its figures
+    bert-tf plan --fits --head=classification      BERT-Base and BERT-Large on 8 to 80 GB
+    bert-tf plan --for=v5e,h100          asks the compilers of these devices
 
-Nothing is built and no device is needed. The flags that `bert-tf pretrain` has too mean the same
-here. GB are 10^9 bytes; only --memory_gb, --reserved_gb and the columns of --fits are of 2^30, as
-devices are sold.
+The first three are arithmetic: nothing is built and no device is needed. The flags that
+`bert-tf pretrain` has too mean the same here. GB are 10^9 bytes; only --memory_gb, --reserved_gb
+and the columns of --fits are of 2^30, as devices are sold.
+
+With --for, each head's step of training, evaluation and prediction is built as the scripts build it
+and compiled for one device, without having one: those of BERT-Base and BERT-Large unless
+--bert_config_file and --head say otherwise. Memory and FLOPs of each program are printed (of a loop
+over parts one pass), and the largest batch of training that fits. Batch sizes are then those of one
+device. The command fails if a compiler refuses an operation, or if a program is too large. The
+compilers come with `pip install 'bert-tf[compile-check]'`, those for GPUs with
+`'bert-tf[compile-check-gpu]'` (6 GB installed). A program of BERT-Base takes a minute or two, of
+BERT-Large twice as long.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from absl import flags
+from absl import flags, logging
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.planning import tables
-from bert_tf.planning.devices import DEVICES
-from bert_tf.planning.timing import Device
-from bert_tf.planning.workload import Workload
+from bert_tf.planning import compilers, tables
+from bert_tf.planning.compilers import Compiled
+from bert_tf.planning.devices import DEVICES, STEPS
+from bert_tf.planning.memory import largest_batch
+from bert_tf.planning.tables import amount
+from bert_tf.planning.work import Speed
+from bert_tf.planning.workload import HEADS, Workload
+from bert_tf.terminal.progress import Progress, duration
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 FLAGS = flags.FLAGS
-HEADS = {  # value of --head: name in config.HEADS
-    "pretraining": "pretraining",
-    "classifier": "classification",
-    "token_labels": "token_labels",
-    "span": "question_answering",
-}
+BATCH_FLAGS = dict(zip(STEPS, ("train", "eval", "predict"), strict=True))
 
 
-def define_model(*, devices: str = "all devices together") -> None:
-    """The model and the shapes of its batch, of so many devices: the fields of a workload."""
+def define_flags() -> None:
+    """What is trained, how, and on what."""
     flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+    flags.DEFINE_enum("head", "pretraining", HEADS, "What is trained on top of the encoder.")
     shared_flags.define_count("max_seq_length", 128, "Tokens of a sequence.")
-    shared_flags.define_count("train_batch_size", 32, f"Examples of a step, {devices}.")
+    shared_flags.define_count("train_batch_size", 32, "Examples of a step, all devices together.")
     shared_flags.define_count("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
-    shared_flags.define_count("num_classes", 2, "Labels, of classifier and token_labels.")
+    shared_flags.define_count("num_classes", 2, "Labels, of classification and token_labels.")
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "What the layers compute with.")
     flags.DEFINE_bool("recompute", False, "Compute encoder blocks again rather than keep them.")
     shared_flags.define_count(
@@ -54,25 +61,11 @@ def define_model(*, devices: str = "all devices together") -> None:
     flags.DEFINE_enum(
         "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
     )
-
-
-def define_flags() -> None:
-    """What is trained, how, and on what."""
-    define_model()
-    flags.DEFINE_enum("head", "pretraining", list(HEADS), "What is trained on top of the encoder.")
     shared_flags.define_count("num_replicas", 1, "Devices.")
-    flags.DEFINE_enum(
-        "device",
-        None,
-        list(DEVICES),
-        "An accelerator: its memory as its compiler lays it out, its published speed in half "
-        "precision. Without it: memory as on a CPU.",
-    )
-    shared_flags.define_count(
-        "num_train_steps", 0, "Also tell how long so many steps take.", least=0
-    )
+    flags.DEFINE_enum("device", None, list(DEVICES), "An accelerator: its memory and speed.")
+    shared_flags.define_count("num_train_steps", 0, "Also tell how long they take.", least=0)
     for name, default, text in (
-        ("memory_gb", 0, "Memory of a device: also tell the largest batch."),
+        ("memory_gb", 0, "Memory of a GPU: also tell the largest batch."),
         ("reserved_gb", 0.75, "What driver and libraries keep of a device's memory, about."),
         ("device_tflops", 0, "10^12 FLOP/s of a device: also tell the time."),
         ("device_gb_per_s", 0, "10^9 bytes/s of its memory."),
@@ -89,13 +82,27 @@ def define_flags() -> None:
     )
     flags.DEFINE_bool("variables", False, "List every variable.")
     flags.DEFINE_bool("fits", False, "The table of what fits for BERT-Base and BERT-Large.")
+    shared_flags.define_choices("for", (), DEVICES, "Devices to compile for")
+    shared_flags.define_choices("steps", STEPS, STEPS, "With --for: which programs to compile")
+    for name, step in (("eval_batch_size", "evaluation"), ("predict_batch_size", "prediction")):
+        shared_flags.define_count(name, 8, f"With --for: examples of a step of {step}.")
+    flags.DEFINE_bool(
+        "largest_batch", True, "With --for: find the largest batch, by up to six compilations."
+    )
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses a command that names no model, and flags that would have no effect."""
     shared_flags.refuse_words(words)
+    if FLAGS["for"].value:
+        compilers.check_packages(FLAGS["for"].value)
+        for name in ("device", "memory_gb", "fits", "num_replicas", "num_train_steps"):
+            shared_flags.refuse_without_effect(name, "with --for")
+        return
+    for name in ("steps", "eval_batch_size", "predict_batch_size", "largest_batch"):
+        shared_flags.refuse_without_effect(name, "without --for")
     shared_flags.require("price_per_hour", "num_train_steps")
-    if FLAGS.device and FLAGS.memory_gb:
+    if FLAGS.device:
         shared_flags.refuse_without_effect("memory_gb", f"with --device={FLAGS.device}")
     for name in ("num_train_steps", "link_gb_per_s"):
         if FLAGS[name].value and not is_timed():
@@ -108,25 +115,56 @@ def check_flags(words: Sequence[str]) -> None:
     if not FLAGS.bert_config_file and not FLAGS.fits:
         raise InputError(
             "no --bert_config_file",
-            "the sizes of a model, or --fits for those of the published ones",
+            "the sizes of a model; --fits or --for for those of the published ones",
             "add --bert_config_file=bert_config.json",
         )
 
 
 def main(_: Sequence[str]) -> None:
     """Prints what the flags ask for."""
-    work, device = make_workload(), make_device()
-    print("\n".join(lines(work, device)))
+    if FLAGS["for"].value:
+        compile_all()
+    else:
+        print("\n".join(plan()))
 
 
-def make_workload() -> Workload:
-    """The fields of a workload are named as the flags."""
-    config = tables.PUBLISHED["BERT-Base"]
+def models() -> dict[str, BertConfig]:
+    """The model of the flags, or the published ones, by name."""
     if FLAGS.bert_config_file:
-        config = BertConfig.from_json_file(FLAGS.bert_config_file)
+        return {FLAGS.bert_config_file: BertConfig.from_json_file(FLAGS.bert_config_file)}
+    return tables.PUBLISHED
+
+
+def make_workload(config: BertConfig, head: str) -> Workload:
+    """The fields of a workload are named as the flags."""
     names = {field.name for field in dataclasses.fields(Workload)} - {"config", "head"}
-    values = {name: FLAGS[name].value for name in names}
-    return Workload(config=config, head=HEADS[FLAGS.head], **values)
+    return Workload(config=config, head=head, **{name: FLAGS[name].value for name in names})
+
+
+# ---------------------------------------------------------------------------- arithmetic
+
+
+def plan() -> Iterator[str]:
+    """The sections that are asked for."""
+    work = make_workload(next(iter(models().values())), FLAGS.head)
+    if FLAGS.bert_config_file:
+        accelerator = DEVICES.get(FLAGS.device)
+        kind = accelerator.kind if accelerator else "gpu"
+        yield from tables.parameter_lines(work, each=FLAGS.variables)
+        yield from tables.memory_lines(work, kind)
+        if accelerator:
+            batch = largest_batch(work, accelerator.memory_bytes, kind)
+            yield f"Largest --train_batch_size on {accelerator.name}: {batch or 'none fits'}"
+            yield f"  bert-tf plan --for={FLAGS.device} asks the device's own compiler."
+        elif FLAGS.memory_gb:
+            batch = tables.usable_batch(work, FLAGS.memory_gb, FLAGS.reserved_gb)
+            yield f"Largest --train_batch_size in {FLAGS.memory_gb:g} GB: {batch or 'none fits'}"
+        yield from tables.work_lines(work)
+        if is_timed():
+            options = {n: FLAGS[n].value for n in ("num_train_steps", "price_per_hour")}
+            yield from tables.time_lines(work, make_speed(), **options)
+    if FLAGS.fits:
+        yield from tables.fits_lines(work, FLAGS.reserved_gb)
 
 
 def is_timed() -> bool:
@@ -135,46 +173,106 @@ def is_timed() -> bool:
     return bool(figures or (FLAGS.device and FLAGS.precision != "float32"))
 
 
-def make_device() -> Device | None:
-    """The device to be timed, if its speed is given."""
-    if not is_timed():
-        return None
-    flops, of_memory = FLAGS.device_tflops * 1e12, FLAGS.device_gb_per_s * 1e9
-    link = FLAGS.link_gb_per_s * 1e9
-    if FLAGS.device and FLAGS.precision != "float32":
-        known = DEVICES[FLAGS.device]
-        flops, of_memory = flops or known.flops_per_second, of_memory or known.bytes_per_second
-        link = link or known.link_bytes_per_second
-    return Device(
+def make_speed() -> Speed:
+    """The speed of the device to be timed."""
+    known = DEVICES.get(FLAGS.device) if FLAGS.precision != "float32" else None
+    published = (0, 0, 0)
+    if known:
+        published = known.flops_per_second, known.bytes_per_second, known.link_bytes_per_second
+    given = FLAGS.device_tflops * 1e12, FLAGS.device_gb_per_s * 1e9, FLAGS.link_gb_per_s * 1e9
+    flops, of_memory, link = (own or theirs for own, theirs in zip(given, published, strict=True))
+    return Speed(
         flops_per_second=flops,
         bytes_per_second=of_memory,
-        efficiency=FLAGS.efficiency,
         link_bytes_per_second=link,
+        efficiency=FLAGS.efficiency,
     )
 
 
-def lines(work: Workload, device: Device | None) -> Iterator[str]:
-    """The sections that are asked for."""
-    if FLAGS.bert_config_file:
-        yield from tables.parameter_lines(work, each=FLAGS.variables)
-        accelerator = DEVICES.get(FLAGS.device)
-        yield from tables.memory_lines(work, accelerator)
-        if accelerator:
-            yield from tables.accelerator_batch_lines(work, accelerator)
-        elif FLAGS.memory_gb:
-            yield from tables.batch_lines(work, FLAGS.memory_gb, FLAGS.reserved_gb)
-        yield from tables.work_lines(work)
-        if device:
-            yield from tables.time_lines(
-                work,
-                device,
-                num_train_steps=FLAGS.num_train_steps,
-                price_per_hour=FLAGS.price_per_hour,
-            )
-        if device and device.link_bytes_per_second:
-            yield from tables.pod_lines(work, device)
-    if FLAGS.fits:
-        yield from tables.fits_lines(work, FLAGS.reserved_gb)
+# ---------------------------------------------------------------------------- compilers
+
+COLUMNS = ("arguments", "temporary", "output", "code", "peak", "of", "FLOP", "compiled in")
+ROW = "  {:<6}{:<10}{:>6}" + "{:>13}" * len(COLUMNS)
+
+
+def compile_all() -> None:
+    """Compiles all programs; fails at the end if one of them cannot run."""
+    from bert_tf.planning.programs import Programs  # not at the top: it loads TensorFlow
+
+    problems = []
+    heads = [FLAGS.head] if FLAGS["head"].present else HEADS
+    for name, config in models().items():
+        for head in heads:
+            work = make_workload(config, head)
+            print(f"{name}, {head}: {work.max_seq_length} tokens, {work.precision}")
+            print(ROW.format("", "", "batch", *COLUMNS), flush=True)
+            programs = Programs(work)
+            for device in FLAGS["for"].value:
+                for text in compile_steps(programs, device):
+                    logging.warning("%s", text)
+                    problems.append(f"{name}, {head}: {text}")
+    if problems:
+        raise InputError(
+            "\n".join(problems),
+            "programs that the devices can run",
+            "change the model where an operation is refused; less memory is taken by a smaller "
+            "batch, --recompute, --precision=bfloat16 and --gradient_accumulation_steps",
+        )
+
+
+def compile_steps(programs, name: str) -> Iterator[str]:
+    """Prints a line for each program on a device; yields what is wrong."""
+    device = DEVICES[name]
+    for step in FLAGS.steps:
+        batch = FLAGS[f"{BATCH_FLAGS[step]}_batch_size"].value
+        found = compile_step(programs, name, step, batch)
+        needed = found.bytes_on(device)
+        sizes = [found.arguments, found.temporary, found.output, found.code]
+        sizes.append(0 if found.refused else needed)
+        cells = [amount(size) if size else "" for size in sizes] + [amount(device.memory_bytes)]
+        cells += [amount(found.flops, "") if found.flops else "", duration(found.seconds)]
+        print(ROW.format(name, step, batch, *cells).rstrip(), flush=True)
+        if found.refused:
+            yield f"{name} refuses the step {step} of batch {batch}: {found.refused}"
+            continue
+        if needed > device.memory_bytes:
+            room = f"{amount(needed)}, {name} has room for {amount(device.memory_bytes)}"
+            yield f"the step {step} of batch {batch} needs {room}"
+        if step == "train" and FLAGS.largest_batch:
+            best = largest_compiled(programs, name, needed)
+            print(f"  {name:<6}largest --train_batch_size: {best or 'none fits'}", flush=True)
+
+
+def compile_step(programs, name: str, step: str, batch: int, *, as_is: bool = False) -> Compiled:
+    """Lowers and compiles a step."""
+    with Progress(f"compile the step {step} of batch {batch} for {name}"):
+        hlo = programs.lowered(step, batch)
+        return compilers.compile_program(DEVICES[name], hlo, as_is=as_is)
+
+
+def largest_compiled(programs, name: str, first: float) -> int:
+    """The largest batch of a training step of which the compiler recomputes nothing by itself.
+
+    `first` are the bytes of the batch that is given.
+    """
+    work, device = programs.work, DEVICES[name]
+
+    def peak(batch: int) -> float:
+        found = compile_step(programs, name, "train", batch, as_is=True)
+        if found.refused:
+            logging.warning("%s refuses batch %d: %s", name, batch, found.refused)
+        return found.bytes_on(device)
+
+    if first > device.memory_bytes // 2:  # it may be less than that of the program as it is
+        first = peak(work.train_batch_size)
+    planned = largest_batch(work, device.memory_bytes, device.kind)
+    return compilers.largest_batch(
+        peak,
+        device.memory_bytes,
+        (work.train_batch_size, first),
+        unit=work.gradient_accumulation_steps,
+        guess=planned or work.train_batch_size // 2,
+    )
 
 
 if __name__ == "__main__":

@@ -70,34 +70,17 @@ def check_packages(names: Collection[str]) -> None:
     """Raises InputError unless the compilers of these devices are installed; imports nothing."""
     for name in names:
         module, extra = PACKAGES[DEVICES[name].kind]
-        version = _version("jax")
-        if version is None:
-            received = "jax, which is not installed"
-        elif version != JAX:
-            received = f"jax {JAX}, and {version} is installed"
-        elif not _is_installed(module):
-            received = f"{module}, which is not installed"
-        else:
-            continue
-        raise InputError(
-            f"--for={name}, whose compiler needs {received}",
-            f"the extra `{extra}`",
-            f"pip install 'bert-tf[{extra}]'",
-        )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it would be in
-        return False
+        try:
+            version = importlib.metadata.version("jax")
+            found = version == JAX and importlib.util.find_spec(module)
+        except (importlib.metadata.PackageNotFoundError, ModuleNotFoundError):
+            version = found = None
+        if not found:
+            raise InputError(
+                f"--for={name}, whose compiler needs jax {JAX} (found: {version}) and {module}",
+                f"the extra `{extra}`",
+                f"pip install 'bert-tf[{extra}]'",
+            )
 
 
 def compile_program(device: Accelerator, hlo: bytes, *, as_is: bool = False) -> Compiled:
@@ -135,40 +118,27 @@ def answer(ended: subprocess.CompletedProcess, seconds: float) -> Compiled:
       InputError: it says nothing of the program: the compiler does not start, or too little memory
         is left to it.
     """
-    lines = ended.stdout.splitlines()
-    found = json.loads(lines[-1]) if lines and not ended.returncode else {}
-    if not found:
-        return _refused_by_its_end(ended, has_started=READY in lines, seconds=seconds)
-    if "unavailable" in found:
-        raise _unavailable(found["unavailable"])
-    if "error" not in found:
+    code, lines = ended.returncode, ended.stdout.splitlines()
+    found = json.loads(lines[-1]) if lines and not code else {}
+    if found and "error" not in found and "unavailable" not in found:
         return Compiled(**found, seconds=seconds)
-    if needed := bytes_needed(found["error"], found["arguments"]):
-        return Compiled(needed=needed, seconds=seconds)
-    return Compiled(refused=first_sentence(found["error"]), seconds=seconds)
-
-
-def _refused_by_its_end(
-    ended: subprocess.CompletedProcess, *, has_started: bool, seconds: float
-) -> Compiled:
-    """What it means that the other process ended without an answer."""
-    code = ended.returncode
-    name = f"{signal.Signals(-code).name}" if code < 0 else f"code {code}"
+    if "error" in found:
+        if needed := bytes_needed(found["error"], found["arguments"]):
+            return Compiled(needed=needed, seconds=seconds)
+        return Compiled(refused=first_sentence(found["error"]), seconds=seconds)
+    how = f"{signal.Signals(-code).name}" if code < 0 else f"code {code}"
     last = "".join(f": {line}" for line in ended.stderr.strip().splitlines()[-1:])
+    says = found.get("unavailable", f"it ended with {how}{last}")
     if code == -signal.SIGKILL or NO_MEMORY.search(ended.stderr):
         raise InputError(
-            f"a compiler that ended with {name}{last}",
+            f"a compiler that ended with {how}{last}",
             "memory for it: several GB for BERT-Base, twice as much for BERT-Large",
             "free memory, or compile on a machine with more",
         )
-    if not has_started:
-        raise _unavailable(f"it ended with {name}{last}")
-    return Compiled(refused=f"the compiler ended with {name}{last}", seconds=seconds)
-
-
-def _unavailable(why: str) -> InputError:
-    return InputError(
-        f"a compiler that does not start ({first_sentence(why)})",
+    if READY in lines and not found:
+        return Compiled(refused=f"the compiler ended with {how}{last}", seconds=seconds)
+    raise InputError(
+        f"a compiler that does not start ({first_sentence(says)})",
         "one that works as it was installed",
         "install the extra again: pip install 'bert-tf[compile-check]', for GPUs "
         "'bert-tf[compile-check-gpu]'",

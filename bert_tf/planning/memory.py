@@ -1,28 +1,34 @@
-"""Bytes of a training step by purpose, on one device, at the peak of the step.
+"""Bytes of a training step by purpose, on one GPU or TPU, as XLA's compilers lay them out.
 
-Constant are the weights, the moments, the batch, and the sums of gradients when these are
+Constant are the weights, the moments, the batch, and the sums of gradients if these are
 accumulated. The rest changes in the course of a step:
 
-    forward      each block keeps what its gradient needs; the head adds its own
-    backward     block by block from the last, kept values are freed and gradients come
+    head         each block keeps what its gradient needs; the head adds its own
+    gradients    block by block from the last, kept values are freed and gradients come
     update       all gradients, for the norm that clips them; nothing is kept any more
 
-One block keeps arrays of T * D elements, unless noted otherwise, in the precision of the layers:
+This was read off the buffers that the compilers assign to BERT's layers in bfloat16 where they
+recompute nothing of their own accord (benchmarks/plan_check.py compares the largest batches):
 
-    4              query, key, value and the heads' joined result: operands of products
-    2              inputs of the two normalizations, for their gradients
-    2              their results: operands of products (the second is the next block's input)
-    3 of T * F     feed-forward product, tanh inside gelu, and gelu's result
-    2 of B*N*S*S   attention probabilities before dropout (float32 always) and after it
+    attention      its probabilities are computed again (`StepConfig.recompute_attention`): those
+                   before and after dropout exist for one block at a time, with dropout's masks
+    feed-forward   TPUs fuse gelu into the products around it: of its three T * F arrays they keep
+                   one, the product
+    weights        GPUs copy them into the precision of the layers for all of the step; TPUs convert
+                   them on their way into each product. Both copy the word table for the head
+    logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
+                   the second time flat for the scatter. And once in the precision of the layers,
+                   which on GPUs takes the place of one of the others
+    gradients      of kernels they wait in the precision of the layers for the norm that clips them.
+                   The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
+                   that it needs, until the blocks are done
+    order          GPUs compute attention again as soon as a block's gradient is there, beside what
+                   the feed-forward half has kept; TPUs when that is free
 
-Dropout masks are not kept: they are a hash, computed again where needed. With `recompute` a block
-keeps only its input, T * D, and the rest exists for one block at a time.
-
-All of this is what XLA makes of a step for CPUs; for accelerators see accelerators.py.
+With `recompute` a block keeps only its input, T * D, and the rest exists for one block at a time.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 from bert_tf.planning.workload import FLOAT32, INT32, Workload
 
@@ -58,42 +64,43 @@ class Memory:
         return sum(self.constant.values()) + self.temporary
 
 
-def step_memory(work: Workload) -> Memory:
-    """The bytes that a training step needs on each device."""
-    layers = work.config.num_hidden_layers
-    kept = block_kept(work)
+def step_memory(work: Workload, kind: str = "gpu") -> Memory:
+    """The bytes that a training step needs on each device, of the kind gpu or tpu."""
+    layers, size = work.config.num_hidden_layers, work.activation_bytes
+    kept = block_kept(work, kind)
     if work.recompute:
-        one_input = work.hidden_elements * work.activation_bytes
+        one_input = work.hidden_elements * size
         all_kept = {"inputs of blocks": layers * one_input}
-        # While a block's gradient is computed: its recomputed values, and the inputs up to it.
         last, first = all_kept | kept, {"inputs of blocks": one_input} | kept
     else:
         last = all_kept = {name: layers * size for name, size in kept.items()}
         first = kept
-    always = {
-        # rows of words, rows of types, and the normalized sum after dropout: T * D each
-        "embeddings": 3 * work.hidden_elements * work.activation_bytes,
-        "dropout counters": dropout_counters(work),
-    }
-    if work.precision != "float32":
-        always["weights in " + work.precision] = work.activation_bytes * work.parameters()
-    working_space = {"working space": block_transient(work)}
-    encoder, block = (work.parameters(f"bert/encoder/{name}") for name in ("", "layer_0/"))
-    word_table = FLOAT32 * work.config.vocab_size * work.config.hidden_size
-    # Before the first block's gradients there are those of the head and of the tied word table.
-    of_head = FLOAT32 * (work.parameters() - encoder - work.parameters("bert/embeddings/"))
-    of_head += word_table if work.masked else 0
-    of_all_but_first = of_head + FLOAT32 * (encoder - block)
+    encoder, block, tables = (
+        work.parameters(f"bert/{name}") for name in ("encoder/", "encoder/layer_0/", "embeddings/")
+    )
+    word_table = work.config.vocab_size * work.config.hidden_size * bool(work.masked)
+    always = {"embeddings": 3 * work.hidden_elements * size}
+    of_head = {"head": FLOAT32 * word_table}
+    if kind == "gpu":
+        of_head = {"head": size * work.masked * work.config.vocab_size}
+        if size < FLOAT32:
+            always["weights in " + work.precision] = size * (work.parameters() - tables)
+    elif work.config.attention_probs_dropout_prob:  # the numbers of a row's elements
+        counters = work.config.num_attention_heads * work.max_seq_length**2
+        always["dropout counters"] = INT32 * counters
+    again = {"attention again": attention_again(work, kind)}
     update = {
-        "gradients": FLOAT32 * work.parameters(),
-        "working space": word_table,  # the update of the largest variable
+        "gradients": size * encoder + FLOAT32 * (work.parameters() - encoder),
+        "working space": FLOAT32 * word_table,
     }
-    if work.num_replicas > 1:  # reduced and clipped ones, between two XLA programs
-        update["gradients"] *= 2
+    if kind == "gpu" and work.num_replicas > 1:  # gradients leave the program, and are clipped
+        always["gradients"] = FLOAT32 * work.parameters()
+        update["gradients"] = 2 * FLOAT32 * work.parameters()
+    gradients = {"gradients": size * (encoder - block) + always.get("gradients", 0)}
     phases = {
-        "head": all_kept | always | head(work),
-        "last block's gradient": last | always | working_space | {"gradients": of_head},
-        "first block's gradient": first | always | working_space | {"gradients": of_all_but_first},
+        "head": all_kept | always | head(work, kind),
+        "last block's gradient": last | always | again | of_head,
+        "first block's gradient": first | always | again | of_head | gradients,
         "update": update,
     }
     return Memory(constant(work), phases)
@@ -112,78 +119,65 @@ def constant(work: Workload) -> dict[str, int]:
     return found
 
 
-def block_kept(work: Workload) -> dict[str, int]:
-    """What one encoder block keeps for its gradient, by kind; see the top of the file."""
-    config, size = work.config, work.activation_bytes
-    dropped = config.attention_probs_dropout_prob > 0 or size != FLOAT32
-    return {
-        "query, key, value, context": 4 * work.hidden_elements * size,
-        "attention probabilities": work.attention_elements * (FLOAT32 + size * dropped),
-        "normalizations": 4 * work.hidden_elements * size,
-        "feed-forward": WIDE_KEPT[config.hidden_act] * work.intermediate_elements * size,
-    }
+def block_kept(work: Workload, kind: str) -> dict[str, int]:
+    """What one encoder block keeps for its gradient.
 
-
-def block_transient(work: Workload) -> int:
-    """The most that a block's gradient needs for itself, minus what it has freed by then.
-
-    First the gradients of gelu's result (T * F) and of the two summands before the normalization
-    (T * D each). Later, when the 3 T * F are freed, the gradients of the attention probabilities
-    after and before dropout and soft-max, and three of T * D.
+    Four arrays of T * D each: query, key, value and the heads' joined result; the inputs of the two
+    normalizations and their results, of which the second is the next block's input.
     """
     narrow = work.hidden_elements * work.activation_bytes
     wide = work.intermediate_elements * work.activation_bytes
-    square = work.attention_elements * FLOAT32
-    freed = WIDE_KEPT[work.config.hidden_act] * wide + narrow
-    return max(wide + 2 * narrow, 2 * square + 3 * narrow - freed)
+    return {
+        "query, key, value, context": 4 * narrow,
+        "normalizations": 4 * narrow,
+        "feed-forward": wide * (1 if kind == "tpu" else WIDE_KEPT[work.config.hidden_act]),
+    }
 
 
-def dropout_counters(work: Workload) -> int:
-    """The element numbers of a row, N * S * S, which all blocks share."""
-    if not work.config.attention_probs_dropout_prob:
-        return 0
-    return INT32 * work.config.num_attention_heads * work.max_seq_length**2
+def attention_again(work: Workload, kind: str) -> int:
+    """While a block's attention is computed again: two of B * N * S * S, masks, what is beside.
 
-
-def head(work: Workload) -> dict[str, int]:
-    """Bytes of the head at its peak: for the masked LM its logits and their exponentials.
-
-    M * V in float32 each, kept in one pass (`tied_cross_entropy`); and six M * D of the transform.
-    A classifier's few vectors count as three a row, logits of each token as three a token.
+    On GPUs in place of one of the feed-forward half's arrays, if that is computed again as well; on
+    TPUs the gradient of the block's result, in float32, in place of what that half had kept;
+    nothing where that was more, as for short sequences.
     """
+    wide = work.intermediate_elements * work.activation_bytes
+    if kind == "gpu":
+        again = work.attention_elements * (2 * work.activation_bytes + 2)
+        return max(0, again - (wide if work.recompute else 0))
+    again = work.attention_elements * (2 * work.activation_bytes + 1)
+    return max(0, again + FLOAT32 * work.hidden_elements - (0 if work.recompute else wide))
+
+
+def head(work: Workload, kind: str) -> dict[str, int]:
+    """Bytes of the head at its peak."""
     hidden, size = work.config.hidden_size, work.activation_bytes
-    if work.head == "pretraining":
-        logits = work.masked * work.config.vocab_size
-        casted = 0 if size == FLOAT32 else size
-        return {
-            "masked-LM logits": (2 * FLOAT32 + casted) * logits,
-            "head": 6 * work.masked * hidden * size,
-        }
     if work.head == "classification":
         return {"head": 3 * work.rows * hidden * size}
-    return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
+    if work.head != "pretraining":
+        return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
+    casted = size if size < FLOAT32 else 0
+    logits = work.masked * work.config.vocab_size
+    return {
+        "masked-LM logits": (2 * FLOAT32 + (0 if kind == "gpu" else casted)) * logits,
+        "head": 6 * work.masked * hidden * size,
+        "word table": casted * work.config.vocab_size * hidden,
+    }
 
 
-def largest_batch(
-    workload: Workload,
-    available: int,
-    *,
-    packing: float = 1.0,
-    memory_of: Callable[[Workload], Memory] = step_memory,
-) -> int:
+def largest_batch(workload: Workload, available: int, kind: str = "gpu") -> int:
     """The largest `train_batch_size` whose step fits; 0 if none does.
 
     Args:
       workload: its batch size is ignored.
       available: bytes of each device.
-      packing: bytes that are allocated for each temporary byte.
-      memory_of: what a step needs on such a device.
+      kind: of the devices, gpu or tpu.
     """
     unit = workload.num_replicas * workload.gradient_accumulation_steps
 
     def fits(units: int) -> bool:
-        memory = memory_of(dataclasses.replace(workload, train_batch_size=units * unit))
-        return sum(memory.constant.values()) + packing * memory.temporary <= available
+        work = dataclasses.replace(workload, train_batch_size=units * unit)
+        return step_memory(work, kind).total <= available
 
     low, high = 0, 1  # low fits, high does not
     while fits(high):

@@ -1,8 +1,7 @@
 """The programs that training scripts give to XLA: a step of training, evaluation and prediction.
 
-They are lowered to HLO as TensorFlow does it, and not compiled: `lowering.py` does so in another
-process, and `compilers.py` sends them to the compiler of any device. Shapes are those of one
-device's part of a batch.
+They are lowered to HLO as TensorFlow does it, and not compiled: `compilers.py` sends them to the
+compiler of any device. Shapes are those of one device's part of a batch.
 """
 
 import dataclasses
@@ -10,6 +9,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.errors import InputError, first_line
 from bert_tf.modeling import losses, models
 from bert_tf.planning.workload import Workload
 from bert_tf.training import optimization
@@ -28,35 +28,68 @@ PREDICTED = {  # outputs by the name of a head
     "token_labels": ("logits",),
     "question_answering": ("start_logits", "end_logits"),
 }
+NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
 
 
-def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer:
-    """The trainer of a workload of one replica, with random weights.
+class Programs:
+    """The programs of a workload on one device; its model is built once for all of them."""
 
-    Args:
-      work: sizes and settings.
-      recompute_attention: as for `StepConfig`: true on accelerators, false on CPUs.
-    """
+    def __init__(self, work: Workload):
+        """Builds the model, with random weights, and the optimizer's moments."""
 
-    def model_fn():
-        if work.head == "pretraining":
-            return models.pretraining_model(work.config, with_losses=True)
-        return models.make_model(work.head, work.config, num_classes=work.num_classes)
+        def model_fn():
+            if work.head == "pretraining":
+                return models.pretraining_model(work.config, with_losses=True)
+            return models.make_model(work.head, work.config, num_classes=work.num_classes)
 
-    schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
-    return Trainer(
-        model_fn,
-        OBJECTIVES[work.head](),
-        optimization.make_optimizer(work.optimizer, schedule),
-        strategy=tf.distribute.get_strategy(),
-        seed=1,
-        step_config=StepConfig(
-            precision=work.precision,
-            recompute=work.recompute,
-            recompute_attention=recompute_attention,
-            gradient_accumulation_steps=work.gradient_accumulation_steps,
-        ),
-    )
+        schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
+        self.work = work
+        self._trainer = Trainer(
+            model_fn,
+            OBJECTIVES[work.head](),
+            optimization.make_optimizer(work.optimizer, schedule),
+            strategy=tf.distribute.get_strategy(),
+            seed=1,
+            step_config=StepConfig(
+                precision=work.precision,
+                recompute=work.recompute,
+                recompute_attention=True,
+                gradient_accumulation_steps=work.gradient_accumulation_steps,
+            ),
+        )
+        self._lowered: dict[tuple[str, int], bytes] = {}
+
+    def lowered(self, step: str, batch_size: int) -> bytes:
+        """The HLO of a step of `devices.STEPS`, a serialized HloModuleProto.
+
+        Raises:
+          InputError: this TensorFlow has no XLA.
+        """
+        key = step, batch_size
+        if key not in self._lowered:
+            parts = self.work.gradient_accumulation_steps if step == "train" else 1
+            work = dataclasses.replace(
+                self.work, train_batch_size=batch_size, gradient_accumulation_steps=parts
+            )
+            batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
+            trainer = self._trainer
+            function, args = {
+                "train": (trainer.training_step._replica_fn, (batch, tf.constant(0))),
+                "evaluate": (trainer._eval_part, (batch,)),
+                "predict": (trainer._predict_part(PREDICTED[work.head]), (batch,)),
+            }[step]
+            try:
+                hlo = function.experimental_get_compiler_ir(*args)("hlo_serialized")
+            except (tf.errors.OpError, ValueError) as error:
+                if NO_XLA not in str(error):
+                    raise
+                raise InputError(
+                    f"a TensorFlow without XLA for CPUs ({first_line(error)})",
+                    "tensorflow; the build for TPUs, tensorflow-tpu, has none",
+                    "run bert-tf plan --for in an environment of its own",
+                ) from None
+            self._lowered[key] = hlo
+        return self._lowered[key]
 
 
 def random_batch(work: Workload) -> dict[str, np.ndarray]:
@@ -92,16 +125,3 @@ def random_batch(work: Workload) -> dict[str, np.ndarray]:
         },
     }
     return batch | labels[work.head]
-
-
-def lower(trainer: Trainer, work: Workload, step: str, batch_size: int) -> bytes:
-    """The HLO of a step of `STEPS`, a serialized HloModuleProto."""
-    parts = work.gradient_accumulation_steps if step == "train" else 1
-    work = dataclasses.replace(work, train_batch_size=batch_size, gradient_accumulation_steps=parts)
-    batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
-    function, args = {
-        "train": (trainer.training_step._replica_fn, (batch, tf.constant(0))),
-        "evaluate": (trainer._eval_part, (batch,)),
-        "predict": (trainer._predict_part(PREDICTED[work.head]), (batch,)),
-    }[step]
-    return function.experimental_get_compiler_ir(*args)("hlo_serialized")

@@ -1,26 +1,16 @@
 """A plan as text."""
 
-import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 from bert_tf.config import BertConfig
-from bert_tf.planning.accelerators import accelerator_memory, largest_batch_on
-from bert_tf.planning.devices import Accelerator
+from bert_tf.planning.devices import GIB
 from bert_tf.planning.memory import largest_batch, step_memory
-from bert_tf.planning.timing import Device, all_reduce_bytes, step_time
-from bert_tf.planning.work import PHASES, step_parts, total_flops
-from bert_tf.planning.workload import FLOAT32, Workload
+from bert_tf.planning.work import Speed, forward_parts, step_seconds, total_flops
+from bert_tf.planning.workload import Workload
 
-GIB = 1 << 30
 FITS_MEMORY = (8, 12, 16, 24, 40, 80)  # GB
 FITS_LENGTHS = (64, 128, 256, 320, 384, 512)
-# Bytes that XLA allocates for each temporary byte, at most, in float32 (benchmarks/plan_check.py).
-PACKING = 1.07
-CAVEAT = (
-    "That is what the compiler allocates. On a CPU, processes grew by up to 28 % more, and "
-    "bfloat16 took 29 % more: try it before you rely on it."
-)
 PUBLISHED = {
     name: BertConfig(
         vocab_size=30522,
@@ -84,100 +74,47 @@ def parameter_lines(work: Workload, *, each: bool = False) -> Iterator[str]:
     yield from columns([(f"  {name}", f"{size:,}") for name, size in sizes.items()])
 
 
-def memory_lines(work: Workload, device: Accelerator | None = None) -> Iterator[str]:
-    """Bytes by purpose, on a CPU or an accelerator."""
-    found = accelerator_memory(work, device.kind) if device else step_memory(work)
+def memory_lines(work: Workload, kind: str) -> Iterator[str]:
+    """Bytes by purpose, on a gpu or tpu."""
+    found = step_memory(work, kind)
     yield f"Memory of a device: {amount(found.total)}, peak at: {found.peak}"
     purposes = {name: size for name, size in found.purposes.items() if size}
     yield from columns([(f"  {name}", amount(size)) for name, size in purposes.items()])
-    others = {
-        name: sum(found.constant.values()) + sum(purposes.values())
-        for name, purposes in found.phases.items()
-        if name != found.peak
-    }
-    yield "  at other times: " + ", ".join(f"{n} {amount(size)}" for n, size in others.items())
 
 
 def work_lines(work: Workload) -> Iterator[str]:
-    """FLOPs by part and phase."""
+    """FLOPs by part of the forward pass, and by phase."""
     totals = total_flops(work)
-    total = sum(totals.values())
-    tokens = work.train_batch_size * work.max_seq_length
+    total, tokens = sum(totals.values()), work.train_batch_size * work.max_seq_length
     yield f"Work of a step: {amount(total, 'FLOP')}, {amount(total / tokens, 'FLOP')} a token"
-    phases = [phase for phase in PHASES if phase in totals and phase != "update"]
-    cells = collections.defaultdict(dict)
-    for part in step_parts(work):
-        if part.phase != "update":
-            cells[part.name][part.phase] = work.num_replicas * part.matmul_flops
-    rows = [("  products", *phases)]
-    for name, by_phase in cells.items():
-        rows.append((f"  {name}", *(amount(by_phase.get(p, 0), "FLOP") for p in phases)))
-    yield from columns([*rows, ("  all", *(amount(totals[p], "FLOP") for p in phases))])
-    yield f"  update: {amount(totals['update'], 'FLOP')}, element by element"
+    times = work.num_replicas * work.gradient_accumulation_steps
+    rows = [(f"  forward, {part.name}", times * part.flops) for part in forward_parts(work)]
+    rows += [(f"  {phase}", flops) for phase, flops in totals.items()]
+    yield from columns([(name, amount(flops, "FLOP")) for name, flops in rows])
 
 
 def time_lines(
-    work: Workload, device: Device, *, num_train_steps: int = 0, price_per_hour: float = 0.0
+    work: Workload, speed: Speed, *, num_train_steps: int = 0, price_per_hour: float = 0.0
 ) -> Iterator[str]:
     """Seconds by part, and what all steps take and cost."""
-    found = step_time(work, device)
-    rate = work.train_batch_size / found.total
+    parts = step_seconds(work, speed)
+    total = sum(parts.values())
+    rate = work.train_batch_size / total
     digits = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-    yield f"Time of a step: {precise_duration(found.total)}, {digits} examples/s"
-    by_part = collections.Counter()
-    for part, seconds in found.parts:
-        by_part[part.name] += seconds
-    rows = [(f"  {name}", precise_duration(seconds)) for name, seconds in by_part.items()]
-    if work.num_replicas > 1:
-        rows.append(("  all-reduce", precise_duration(found.all_reduce)))
-    yield from columns(rows)
+    yield f"Time of a step: {precise_duration(total)}, {digits} examples/s"
+    yield from columns([(f"  {n}", precise_duration(seconds)) for n, seconds in parts.items()])
     if num_train_steps:
-        seconds = num_train_steps * found.total
+        seconds = num_train_steps * total
         yield f"  {num_train_steps:,} steps: {precise_duration(seconds)}"
         if price_per_hour:
             cost = work.num_replicas * price_per_hour * seconds / 3600
-            yield f"  {cost:,.0f} at {price_per_hour:g} an hour for each of {work.num_replicas}"
-
-
-def pod_lines(work: Workload, device: Device) -> Iterator[str]:
-    """1 to 1024 devices, each with as many examples as a device has in `work`."""
-    each = work.train_batch_size // work.num_replicas
-    rows = [("Devices", "batch", "all-reduce", "time", "a step", "examples/s", "efficiency")]
-    size = FLOAT32 * work.parameters()
-    for devices in (2**n for n in range(11)):
-        wide = dataclasses.replace(work, num_replicas=devices, train_batch_size=each * devices)
-        found = step_time(wide, device)
-        rows.append(
-            (
-                f"  {devices}",
-                f"{each * devices:,}",
-                amount(all_reduce_bytes(size, devices)),
-                precise_duration(found.all_reduce),
-                precise_duration(found.total),
-                f"{each * devices / found.total:,.0f}",
-                f"{found.scaling_efficiency:.0%}",
-            )
-        )
-    yield from columns(rows)
-
-
-def accelerator_batch_lines(work: Workload, device: Accelerator) -> Iterator[str]:
-    """The largest batch that fits into an accelerator."""
-    batch = largest_batch_on(work, device)
-    yield f"Largest --train_batch_size on {device.name}: {batch or 'none fits'}"
-    yield "  bert-tf compile-check asks the device's own compiler."
-
-
-def batch_lines(work: Workload, memory_gb: float, reserved_gb: float) -> Iterator[str]:
-    """The largest batch that fits into that memory."""
-    batch = usable_batch(work, memory_gb, reserved_gb)
-    yield f"Largest --train_batch_size in {memory_gb:g} GB: {batch or 'none fits'}"
-    yield f"  {CAVEAT}"
+            devices = f"{work.num_replicas} device{'s' * (work.num_replicas > 1)}"
+            yield f"  cost: {cost:,.0f}, of {devices} at {price_per_hour:g} an hour each"
 
 
 def usable_batch(work: Workload, memory_gb: float, reserved_gb: float) -> int:
-    """`largest_batch` in a device's memory, minus what is reserved in it."""
-    return largest_batch(work, int((memory_gb - reserved_gb) * GIB), packing=PACKING)
+    """The largest batch in a GPU's memory, minus what is reserved in it."""
+    return largest_batch(work, int((memory_gb - reserved_gb) * GIB))
 
 
 def fits_lines(work: Workload, reserved_gb: float) -> Iterator[str]:
@@ -190,4 +127,3 @@ def fits_lines(work: Workload, reserved_gb: float) -> Iterator[str]:
             batches = [str(usable_batch(one, size, reserved_gb)) for size in FITS_MEMORY]
             rows.append((f"  {name}", str(length), *batches, str(ORIGINAL_12_GB[name][length])))
     yield from columns(rows)
-    yield CAVEAT

@@ -1,14 +1,15 @@
-"""The work of a training step, by part: FLOPs of the matrix products, and bytes moved.
+"""The work and the time of a training step: FLOPs of its matrix products, seconds of a device.
 
 A product of [m, k] and [k, n] takes 2 m k n FLOPs. Its backward pass is two products of the same
 size, one for each factor's gradient. Element-wise operations cost next to no FLOPs but move their
 operands through memory; XLA fuses chains of them into single passes, which are counted here.
 """
 
-import collections
-import itertools
+import dataclasses
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from bert_tf.errors import InputError
 from bert_tf.planning.workload import FLOAT32, Workload
 
 # Passes of a block over T * D, T * F and B * N * S * S arrays, forward, besides the products.
@@ -18,120 +19,122 @@ WIDE_PASSES = 3  # gelu: the product in, its tanh and itself out
 SQUARE_PASSES = 6  # soft-max: in for maximum, sum and result, out; dropout: in, out
 # Weights, two moments in and out, the gradient in twice: for the norm, and for the update.
 UPDATE_PASSES = 8
-UPDATE_FLOPS = 16  # of a weight, about
-# LAMB's norms come before its step: the update out and in again, and the weight in once more.
-LAMB_PASSES = 3
-LAMB_FLOPS = 4  # two squares, added up
-PHASES = ("forward", "backward", "recompute", "update")
+LAMB_PASSES = 3  # its norms come before its step: update out and in, and the weight in once more
+IN_BLOCKS = ("projections", "attention", "feed-forward")  # what `recompute` computes again
 
 
 class Part(NamedTuple):
-    """A part of a step, summed over all micro-batches of one device."""
+    """A part of one micro-batch's forward pass, on one device."""
 
     name: str
-    phase: str  # one of PHASES
-    matmul_flops: int  # of products
-    matmul_bytes: int  # their operands and results, each once
-    moved_bytes: int  # by element-wise operations
-
-
-class Product(NamedTuple):
-    """`repeats` products of [m, k] and [k, n]."""
-
-    part: str
-    m: int
-    k: int
-    n: int
-    repeats: int = 1
-    gradients: int = 2  # 1 if one of the factors needs none
+    shapes: tuple[tuple[int, int, int], ...]  # m, k, n of each product
+    repeats: int = 1  # of all products
+    moved_bytes: int = 0  # by element-wise operations
+    gradients: float = 2  # backward products for a forward one, on average
 
     @property
     def flops(self) -> int:
-        """2 m k n for each repeat."""
-        return 2 * self.m * self.k * self.n * self.repeats
+        """2 m k n for each product."""
+        return self.repeats * sum(2 * m * k * n for m, k, n in self.shapes)
 
-    def moved(self, size: int) -> int:
-        """Bytes of operands and result, of `size` bytes an element."""
-        return size * self.repeats * (self.m * self.k + self.k * self.n + self.m * self.n)
+    @property
+    def elements(self) -> int:
+        """Of operands and results, each once."""
+        return self.repeats * sum(m * k + k * n + m * n for m, k, n in self.shapes)
 
 
-def products(work: Workload) -> list[Product]:
+def forward_parts(work: Workload) -> list[Part]:
     """The forward pass of one micro-batch."""
-    config = work.config
+    config, size = work.config, work.activation_bytes
     tokens, length, hidden = work.tokens, work.max_seq_length, config.hidden_size
     layers, wide = config.num_hidden_layers, config.intermediate_size
     cores = layers * work.rows * config.num_attention_heads
-    head_size = hidden // config.num_attention_heads
+    narrow = work.hidden_elements * size  # bytes of T * D
+    of_head = hidden // config.num_attention_heads
+    core = ((length, of_head, length), (length, length, of_head))  # scores, context
+    square = work.attention_elements * FLOAT32 * layers
+    gelu = WIDE_PASSES * work.intermediate_elements * size * layers
     return [
-        Product("embeddings", tokens, config.type_vocab_size, hidden, gradients=1),
-        Product("projections", tokens, hidden, hidden, 4 * layers),
-        Product("attention", length, head_size, length, cores),  # scores
-        Product("attention", length, length, head_size, cores),  # context
-        Product("feed-forward", tokens, hidden, wide, layers),
-        Product("feed-forward", tokens, wide, hidden, layers),
-        *_head_products(work),
+        # Rows of three tables, sum, normalization, dropout; one-hot rows have no gradient.
+        Part("embeddings", ((tokens, config.type_vocab_size, hidden),), 1, 8 * narrow, 1),
+        Part(
+            "projections", ((tokens, hidden, hidden),), 4 * layers, NARROW_PASSES * narrow * layers
+        ),
+        Part("attention", core, cores, SQUARE_PASSES * square),
+        Part("feed-forward", ((tokens, hidden, wide), (tokens, wide, hidden)), layers, gelu),
+        *_head_parts(work),
     ]
 
 
-def _head_products(work: Workload) -> list[Product]:
-    hidden = work.config.hidden_size
+def _head_parts(work: Workload) -> Iterator[Part]:
+    hidden, vocabulary = work.config.hidden_size, work.config.vocab_size
     if work.head in ("token_labels", "question_answering"):
-        return [Product("head", work.tokens, hidden, work.classes)]
-    pooled = [
-        Product("head", work.rows, hidden, hidden),
-        Product("head", work.rows, hidden, work.classes),
-    ]
-    if work.head == "classification":
-        return pooled
-    return [
-        *pooled,
-        Product("head", work.masked, hidden, hidden),
-        Product("masked-LM logits", work.masked, hidden, work.config.vocab_size),
-    ]
-
-
-def step_parts(work: Workload) -> list[Part]:
-    """The parts of one device's step, all its micro-batches together, and the update."""
-    steps, moved, parts = work.gradient_accumulation_steps, _moved(work), []
-    for name, group in itertools.groupby(products(work), key=lambda product: product.part):
-        group = list(group)
-        flops = sum(product.flops for product in group)
-        operands = sum(product.moved(work.activation_bytes) for product in group)
-        forward = Part(name, "forward", flops, operands, moved.get(name, 0))
-        # Two products for each, and about twice as many element-wise passes.
-        flops = sum(product.gradients * product.flops for product in group)
-        backward = Part(name, "backward", flops, 2 * operands, 2 * forward.moved_bytes)
-        if name == "masked-LM logits":  # the bias's gradient is a product; one pass for the loss
-            flops += 2 * work.masked * work.config.vocab_size
-            backward = backward._replace(matmul_flops=flops, moved_bytes=forward.moved_bytes)
-        parts += [forward, backward]
-        if work.recompute and name in ("projections", "attention", "feed-forward"):
-            parts.append(forward._replace(phase="recompute"))
-    parts = [Part(*part[:2], *(steps * size for size in part[2:])) for part in parts]
-    size = FLOAT32 * work.parameters()
-    passes = UPDATE_PASSES + (3 * steps if steps > 1 else 0)  # adding gradients up
-    passes += LAMB_PASSES if work.optimizer == "lamb" else 0
-    return [*parts, Part("update", "update", 0, 0, passes * size)]
-
-
-def _moved(work: Workload) -> dict[str, int]:
-    """Bytes moved by element-wise operations in the forward pass."""
-    layers, size = work.config.num_hidden_layers, work.activation_bytes
-    narrow, wide = work.hidden_elements * size, work.intermediate_elements * size
-    return {
-        "embeddings": 8 * narrow,  # rows of three tables, sum, normalization, dropout
-        "projections": NARROW_PASSES * narrow * layers,
-        "attention": SQUARE_PASSES * work.attention_elements * FLOAT32 * layers,
-        "feed-forward": WIDE_PASSES * wide * layers,
-        "masked-LM logits": 4 * FLOAT32 * work.masked * work.config.vocab_size,  # max, exp, sum
-    }
+        yield Part("head", ((work.tokens, hidden, work.classes),))
+        return
+    pooled = ((work.rows, hidden, hidden), (work.rows, hidden, work.classes))
+    transform = ((work.masked, hidden, hidden),) if work.masked else ()
+    yield Part("head", (*pooled, *transform))
+    if work.masked:  # max, exp, sum; the gradient of the bias is a product too
+        moved = 4 * FLOAT32 * work.masked * vocabulary
+        shapes = ((work.masked, hidden, vocabulary),)
+        yield Part("masked-LM logits", shapes, 1, moved, 2 + 1 / hidden)
 
 
 def total_flops(work: Workload) -> dict[str, int]:
-    """FLOPs of a step by phase, of all devices together."""
-    found = collections.Counter()
-    for part in step_parts(work):
-        found[part.phase] += part.matmul_flops
-    of_weight = UPDATE_FLOPS + (LAMB_FLOPS if work.optimizer == "lamb" else 0)
-    found["update"] = of_weight * work.parameters()
-    return {phase: work.num_replicas * flops for phase, flops in found.items()}
+    """FLOPs of a step's products by phase, of all devices together."""
+    parts = forward_parts(work)
+    times = work.num_replicas * work.gradient_accumulation_steps
+    phases = {
+        "forward": sum(part.flops for part in parts),
+        "backward": round(sum(part.gradients * part.flops for part in parts)),
+    }
+    if work.recompute:
+        phases["recompute"] = sum(part.flops for part in parts if part.name in IN_BLOCKS)
+    return {phase: times * flops for phase, flops in phases.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speed:
+    """A device's speed from its data sheet, and the share of it that matrix products reach."""
+
+    flops_per_second: float  # in the precision of the layers
+    bytes_per_second: float  # of its memory
+    efficiency: float = 0.5  # share of flops_per_second that products reach
+    link_bytes_per_second: float = 0.0  # to its neighbour in a ring; 0: a single device
+
+
+def step_seconds(work: Workload, speed: Speed) -> dict[str, float]:
+    """The expected time of a training step, by part.
+
+    Products take their FLOPs or their bytes, whichever takes longer; everything else its bytes.
+    Backward passes move twice as much. Gradients are then exchanged in a ring, in which each of N
+    devices sends (N - 1) / N of the sums and of the results.
+
+    Raises:
+      InputError: a speed is missing.
+    """
+    given = {"device_tflops": speed.flops_per_second, "device_gb_per_s": speed.bytes_per_second}
+    if work.num_replicas > 1:
+        given["link_gb_per_s"] = speed.link_bytes_per_second
+    for name, value in given.items():
+        if not value:
+            raise InputError(
+                f"no --{name} of {work.num_replicas} devices",
+                "the speed of products, of memory and, of several devices, of their link",
+                f"add --{name}, from the device's data sheet",
+            )
+    steps, found = work.gradient_accumulation_steps, {}
+    for part in forward_parts(work):
+        passes = 1 + part.gradients + (work.recompute and part.name in IN_BLOCKS)
+        by_flops = part.flops / (speed.flops_per_second * speed.efficiency)
+        by_bytes = part.elements * work.activation_bytes / speed.bytes_per_second
+        moved = part.moved_bytes / speed.bytes_per_second
+        found[part.name] = steps * passes * (max(by_flops, by_bytes) + moved)
+    size = FLOAT32 * work.parameters()
+    moved = UPDATE_PASSES + (LAMB_PASSES if work.optimizer == "lamb" else 0)
+    moved += 3 * steps if steps > 1 else 0  # adding gradients up
+    found["update"] = moved * size / speed.bytes_per_second
+    if work.num_replicas > 1:
+        sent = 2 * (work.num_replicas - 1) / work.num_replicas * size
+        found["all-reduce"] = sent / speed.link_bytes_per_second
+    return found

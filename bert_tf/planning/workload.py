@@ -6,7 +6,6 @@ import math
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 HEADS = ("pretraining", "classification", "token_labels", "question_answering")  # of config.HEADS
 FLOAT32 = INT32 = 4  # bytes of an element
@@ -19,7 +18,8 @@ class Workload:
     """A training run; the fields are named as the flags of the scripts.
 
     Raises:
-      InputError: a value is out of range, or the batch cannot be split evenly.
+      InputError: the head is none of HEADS, the sequence is too long, or the batch cannot be split
+        evenly.
     """
 
     config: BertConfig
@@ -36,24 +36,16 @@ class Workload:
 
     def __post_init__(self):
         self.config.check_sequence_length(self.max_seq_length)
-        choices = {"head": HEADS, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
-        counts = ("train_batch_size", "max_predictions_per_seq", "num_classes")
-        counts += ("gradient_accumulation_steps", "num_replicas")
-        for name, allowed in choices.items():
-            self._check(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
-        for name in counts:
-            self._check(name, getattr(self, name) >= 1, "1 or more")
+        if self.head not in HEADS:
+            raise InputError(f"--head={self.head}", f"one of {', '.join(HEADS)}", "correct --head")
         parts = self.num_replicas * self.gradient_accumulation_steps
-        self._check(
-            "train_batch_size",
-            self.train_batch_size % parts == 0,
-            f"a multiple of {self.num_replicas} replicas times {self.gradient_accumulation_steps} "
-            "accumulation steps",
-        )
-
-    def _check(self, name: str, is_right: bool, expected: str) -> None:
-        if not is_right:
-            raise InputError(f"--{name}={getattr(self, name)}", expected, f"use another --{name}")
+        if self.train_batch_size % parts:
+            raise InputError(
+                f"--train_batch_size={self.train_batch_size}",
+                f"a multiple of {self.num_replicas} replicas times "
+                f"{self.gradient_accumulation_steps} accumulation steps",
+                f"use a multiple of {parts}",
+            )
 
     @property
     def rows(self) -> int:

@@ -44,7 +44,15 @@ ADDED = {  # since then, by today's script or verb
     "run_pretraining.py": {"stop_at_step", *OF_HANGS},
     "run_classifier.py": {"doc_stride", "document_context", *OF_HANGS},
     "run_squad.py": {"eval_steps", "early_stopping", *OF_HANGS},
-    "plan": {"device", "price_per_hour"},
+    "plan": {
+        "device",
+        "price_per_hour",
+        "for",
+        "steps",
+        "eval_batch_size",
+        "predict_batch_size",
+        "largest_batch",
+    },
     "convert": {"max_position_embeddings", "never_split"},
 }
 SCRIPTS = [name for name in COMMANDS.values() if name.endswith(".py")]

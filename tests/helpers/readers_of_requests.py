@@ -64,7 +64,7 @@ COMMANDS = {
     "demo": "--output_dir=out",
 }
 PLAN = (
-    "--bert_config_file={} --head=classifier --max_seq_length=24 --train_batch_size=8 "
+    "--bert_config_file={} --head=classification --max_seq_length=24 --train_batch_size=8 "
     "--num_classes=3 --precision=bfloat16 --num_replicas=4 --num_train_steps=900 --memory_gb=16 "
     "--device_tflops=15.7 --device_gb_per_s=900 --link_gb_per_s=12.5 --variables"
 )

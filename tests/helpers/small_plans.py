@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bert_tf import BertConfig
 from bert_tf.planning import tables
-from bert_tf.planning.timing import Device
+from bert_tf.planning.work import Speed
 from bert_tf.planning.workload import HEADS, Workload
 
 V, D, L, N, F = 997, 60, 2, 3, 140
@@ -38,12 +38,8 @@ SETTINGS = st.fixed_dictionaries(
         "recompute": st.booleans(),
     }
 )
-DEVICE = Device(
-    flops_per_second=1e12,
-    bytes_per_second=1e9,
-    efficiency=0.5,
-    link_bytes_per_second=1e8,
-    link_seconds=0.01,
+SPEED = Speed(
+    flops_per_second=1e12, bytes_per_second=1e9, efficiency=0.5, link_bytes_per_second=1e8
 )
 
 

@@ -1,6 +1,5 @@
 """Answers of the device compilers, and the search for the largest batch."""
 
-import dataclasses
 import doctest
 import importlib.metadata
 import json
@@ -132,14 +131,14 @@ def test_a_compiler_that_lacks_what_is_used_of_it_does_not_start(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "modules", "received"),
+    ("version", "modules"),
     [
-        (None, (), "needs jax, which is not installed"),
-        (compilers.JAX, ("jax",), "needs {}, which is not installed"),
-        ("0.7.1", ("jax", "libtpu", "jax_plugins.xla_cuda12"), "needs jax 0.10.2, and 0.7.1 is"),
+        (None, ()),
+        (compilers.JAX, ("jax",)),
+        ("0.7.1", ("jax", "libtpu", "jax_plugins.xla_cuda12")),
     ],
 )
-def test_a_compiler_that_is_not_installed(monkeypatch, version, modules, received):
+def test_a_compiler_that_is_not_installed(monkeypatch, version, modules):
     def version_of(package: str) -> str:
         if version is None:
             raise importlib.metadata.PackageNotFoundError(package)
@@ -155,7 +154,8 @@ def test_a_compiler_that_is_not_installed(monkeypatch, version, modules, receive
     ):
         with pytest.raises(InputError) as caught:
             compilers.check_packages([name])
-        assert f"--for={name}, whose compiler {received.format(module)}" in caught.value.received
+        needs = f"--for={name}, whose compiler needs jax {compilers.JAX} (found: {version})"
+        assert caught.value.received == f"{needs} and {module}"
         assert caught.value.remedy == f"pip install 'bert-tf[{extra}]'"
     monkeypatch.setattr(compilers.importlib.metadata, "version", lambda _: compilers.JAX)
     monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: name)
@@ -222,15 +222,3 @@ def test_a_size_that_is_refused_is_halved():
     assert tries == [32, 280, 156, 94, 62, 78]
     tries.clear()
     assert compilers.largest_batch(peak, 4000, (160, peak(160)), unit=1, guess=300) == 90
-
-
-def test_devices_are_described():
-    for device in devices.DEVICES.values():
-        if device.kind == "gpu":
-            assert f"NVIDIA {device.name.split()[1]}" in device.description
-            memory = int(device.description.split("device_memory_size: ")[1].split()[0])
-            assert device.memory_bytes == int(devices.GPU_SHARE * memory)
-        else:
-            assert device.topology.startswith(device.slice_type[:2])
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        device.kind = "cpu"

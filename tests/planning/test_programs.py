@@ -5,6 +5,7 @@ import pytest
 from small_plans import B, C, P, S, changed
 
 from bert_tf.planning import programs
+from bert_tf.planning.devices import STEPS
 from bert_tf.planning.workload import HEADS
 
 
@@ -21,3 +22,13 @@ def test_a_batch_is_that_of_the_records(head):
     }[head]
     assert {name: batch[name].shape for name in labels} == labels
     assert batch.get("label_ids", np.zeros(1)).max() < C
+
+
+def test_one_model_gives_the_programs_of_all_steps_and_shapes():
+    work = changed(head="token_labels", train_batch_size=6, gradient_accumulation_steps=3)
+    made = programs.Programs(work)
+    found = {s: made.lowered(s, batch) for s, batch in zip(STEPS, (6, 5, 4), strict=True)}
+    assert b"while" in found["train"]
+    assert b"while" not in found["evaluate"]
+    assert len({len(hlo) for hlo in found.values()}) == 3
+    assert made.lowered("train", 6) is found["train"]

@@ -1,11 +1,47 @@
-"""FLOPs and bytes moved, by hand."""
+"""FLOPs and seconds of a step, by hand; the variables of a workload, and what is refused."""
 
 import pytest
-from small_plans import BASE, DEVICE, WORK, B, D, F, L, P, S, V, changed
+from small_plans import BASE, CONFIG, SPEED, WORK, B, C, D, F, L, N, P, S, V, changed
 
-from bert_tf.planning import work
-from bert_tf.planning.memory import step_memory
-from bert_tf.planning.timing import step_time
+from bert_tf.checkpoints import tf1
+from bert_tf.errors import InputError
+from bert_tf.modeling import models
+from bert_tf.planning import tables, work
+from bert_tf.planning.work import Speed, step_seconds
+from bert_tf.planning.workload import HEADS, Workload
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_variables_are_those_of_the_model(head):
+    workload = changed(head=head)
+    model = models.make_model(head, CONFIG, num_classes=C)
+    assert workload.variables == {
+        tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables
+    }
+    assert workload.parameters() == model.count_params()
+
+
+def test_parameters_of_the_published_models():
+    """The paper's 110M and 340M (section 3) are these."""
+    head = {"BERT-Base": 624_188, "BERT-Large": 1_084_220}  # both heads of pre-training
+    for name, encoder in {"BERT-Base": 109_482_240, "BERT-Large": 335_141_888}.items():
+        workload = Workload(config=tables.PUBLISHED[name])
+        assert workload.parameters("bert/") == encoder
+        assert workload.parameters() == encoder + head[name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"max_seq_length": 72}, "max_seq_length 72"),
+        ({"head": "embeddings"}, "--head=embeddings"),
+        ({"num_replicas": 2}, "--train_batch_size=11"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, named):
+    with pytest.raises(InputError) as error:
+        changed(**changes)
+    assert named in error.value.received
 
 
 def test_flops_by_hand():
@@ -13,37 +49,68 @@ def test_flops_by_hand():
     attention = 2 * 2 * B * S * S * D
     head = 2 * B * (D * D + 2 * D) + 2 * B * P * (D * D + D * V)
     types = 2 * B * S * 4 * D
-    found = work.total_flops(WORK)
     forward = L * (dense + attention) + head + types
-    assert found["forward"] == forward
     # Types: one gradient, there is none of one-hot rows. And the gradient of the logits' bias.
-    assert found["backward"] == 2 * forward - types + 2 * B * P * V
+    backward = 2 * forward - types + 2 * B * P * V
+    assert work.total_flops(WORK) == {"forward": forward, "backward": backward}
     again = work.total_flops(changed(recompute=True))
     assert again["recompute"] == L * (dense + attention)
-    assert "recompute" not in found
+    for head, own in {"classification": B * D * (D + C), "token_labels": B * S * D * C,
+                      "question_answering": B * S * D * 2}.items():  # fmt: skip
+        found = work.total_flops(changed(head=head))
+        assert found["forward"] == L * (dense + attention) + types + 2 * own
 
 
 def test_micro_batches_and_replicas_do_the_same_products():
     for changes in ({"gradient_accumulation_steps": 4}, {"num_replicas": 8}):
-        found = work.total_flops(changed(BASE, **changes))
-        for phase in ("forward", "backward"):
-            assert found[phase] == work.total_flops(BASE)[phase]
-
-
-def test_what_lamb_adds():
-    """Another time over update and weight, for their norms; its state is that of AdamW."""
-    adamw, lamb = changed(), changed(optimizer="lamb")
-    parameters = WORK.parameters()
-    moved = [work.step_parts(one)[-1].moved_bytes for one in (adamw, lamb)]
-    assert moved == [8 * 4 * parameters, (8 + 3) * 4 * parameters]
-    assert step_time(lamb, DEVICE).compute > step_time(adamw, DEVICE).compute
-    assert step_memory(lamb) == step_memory(adamw)
+        assert work.total_flops(changed(BASE, **changes)) == work.total_flops(BASE)
 
 
 def test_six_flops_a_token_and_weight():
     """The rule of thumb for short sequences, without embeddings and attention's own products."""
     short = changed(BASE, max_seq_length=16, head="classification", train_batch_size=7)
-    weights = short.parameters("bert/encoder/")
-    found = work.total_flops(short)
-    expected = 6 * weights * 7 * 16
-    assert found["forward"] + found["backward"] == pytest.approx(expected, rel=0.01)
+    expected = 6 * short.parameters("bert/encoder/") * 7 * 16
+    assert sum(work.total_flops(short).values()) == pytest.approx(expected, rel=0.01)
+
+
+def test_seconds_by_hand():
+    parts, parameters = step_seconds(WORK, SPEED), WORK.parameters()
+    flops = L * 4 * B * S * D * D * (1 + 2) * 2
+    moved = 22 * L * 4 * B * S * D * 3
+    elements = L * 4 * (2 * B * S * D + D * D) * (1 + 2)
+    seconds = max(flops / 0.5e12, 4 * elements / 1e9) + moved / 1e9
+    assert parts["projections"] == pytest.approx(seconds)
+    square = B * N * S * S
+    core = 4 * L * 2 * (2 * B * S * D + square) * 3 / 1e9
+    assert parts["attention"] == pytest.approx(core + 6 * 4 * square * L * 3 / 1e9)
+    assert parts["update"] == pytest.approx(8 * 4 * parameters / 1e9)
+    lamb = step_seconds(changed(optimizer="lamb"), SPEED)
+    assert lamb["update"] == pytest.approx(11 * 4 * parameters / 1e9)
+    again = step_seconds(changed(recompute=True), SPEED)
+    assert again["projections"] == pytest.approx(seconds * 4 / 3)
+    assert again["head"] == parts["head"]
+    halves = step_seconds(changed(train_batch_size=2 * B, gradient_accumulation_steps=2), SPEED)
+    assert halves["projections"] == pytest.approx(2 * seconds)
+    assert halves["update"] == pytest.approx((8 + 6) * 4 * parameters / 1e9)
+    fast = Speed(flops_per_second=1e9, bytes_per_second=1e15)
+    assert step_seconds(WORK, fast)["projections"] == pytest.approx(flops / 0.5e9, rel=1e-3)
+
+
+def test_the_exchange_of_gradients_by_hand():
+    """4 devices in a ring: three quarters of the bytes twice."""
+    four = step_seconds(changed(num_replicas=4, train_batch_size=4 * B), SPEED)
+    one = step_seconds(WORK, SPEED)
+    exchange = four.pop("all-reduce")
+    assert exchange == pytest.approx(2 * 0.75 * 4 * WORK.parameters() / 1e8)
+    assert four == one
+
+
+@pytest.mark.parametrize(
+    ("missing", "replicas"), [("device_tflops", 1), ("device_gb_per_s", 1), ("link_gb_per_s", 2)]
+)
+def test_a_speed_that_is_missing(missing, replicas):
+    speeds = {"device_tflops": 1e12, "device_gb_per_s": 1e9, "link_gb_per_s": 1e8} | {missing: 0.0}
+    flops, of_memory, link = speeds.values()
+    speed = Speed(flops_per_second=flops, bytes_per_second=of_memory, link_bytes_per_second=link)
+    with pytest.raises(InputError, match=f"no --{missing}"):
+        step_seconds(changed(BASE, num_replicas=replicas), speed)

@@ -258,7 +258,7 @@ CALLS = {  # several of a verb: a name behind it
         has_no=("max_seq_length",)),
 }  # fmt: skip
 WITHOUT_A_MODEL = {  # verbs: they read no weights
-    *("data", "beam-data", "vocab", "evaluate-squad", "plan", "compile-check", "plot", "demo")
+    *("data", "beam-data", "vocab", "evaluate-squad", "plan", "plot", "demo")
 }
 
 

@@ -59,7 +59,7 @@ ELSEWHERE = {
     "docs/results.md: python ": "takes hours, with real data; other documents have these scripts",
     "docs/results.md: bert-tf export": "needs real data: docs/serve.md has it",
     "docs/results.md: bert-tf plot": "needs a model of the commands above: docs/pretrain.md has it",
-    "bert-tf compile-check": "needs compilers of accelerators: cli/test_compile_check",
+    "bert-tf plan --for": "needs compilers of accelerators: planning/test_command",
     "bert-tf playground": "serves until it is stopped: walks/test_predict, playground/",
     "python examples/client.py": "needs a server: examples/test_client",
     "curl http://localhost": "the same; the client sends such requests",
