@@ -9,34 +9,27 @@ import textwrap
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-# By verb, or by the original's script. What is not listed here is in one of the groups.
+# By verbs and scripts. What is not listed here is in one of the groups.
 ESSENTIAL = {
-    "data": "input_file output_file vocab_file do_lower_case max_seq_length"
-    " max_predictions_per_seq dupe_factor num_workers",
+    "data beam-data create_pretraining_data.py": "input_file output_file vocab_file do_lower_case"
+    " max_seq_length max_predictions_per_seq dupe_factor num_workers",
     "vocab": "input_file output_file vocab_size do_lower_case num_workers",
-    "pretrain": "input_file bert_config_file vocab_file output_dir do_train do_eval"
-    " eval_input_file learning_rate train_batch_size num_train_steps num_warmup_steps"
+    "pretrain run_pretraining.py": "input_file bert_config_file vocab_file output_dir do_train"
+    " do_eval eval_input_file learning_rate train_batch_size num_train_steps num_warmup_steps"
     " max_seq_length max_predictions_per_seq",
-    "classify": "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict"
-    " learning_rate train_batch_size num_train_epochs max_seq_length",
-    "squad": "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval"
-    " version_2_with_negative learning_rate train_batch_size num_train_epochs max_seq_length",
-    "features": "input_file output_file init_checkpoint layers pooling output_format"
-    " max_seq_length batch_size",
+    "classify run_classifier.py": "task_name data_dir init_checkpoint output_dir do_train do_eval"
+    " do_predict learning_rate train_batch_size num_train_epochs max_seq_length",
+    "squad run_squad.py": "train_file predict_file init_checkpoint output_dir do_train do_predict"
+    " do_eval version_2_with_negative learning_rate train_batch_size num_train_epochs"
+    " max_seq_length",
+    "features extract_features.py": "input_file output_file init_checkpoint layers pooling"
+    " output_format max_seq_length batch_size",
     "fill-mask": "init_checkpoint top_k",
     "predict": "model input_file output_file batch_size",
     "export": "init_checkpoint export_dir format task labels max_seq_length",
     "convert": "from to to_format",
     "plan": "bert_config_file device train_batch_size max_seq_length num_train_steps precision"
     " fits",
-}
-ESSENTIAL |= {
-    "beam-data": ESSENTIAL["data"],
-    "create_pretraining_data.py": ESSENTIAL["data"],
-    "run_pretraining.py": ESSENTIAL["pretrain"],
-    "run_classifier.py": ESSENTIAL["classify"],
-    "run_squad.py": ESSENTIAL["squad"],
-    "extract_features.py": ESSENTIAL["features"],
 }
 GROUPS = {
     "Model": "init_checkpoint bert_config_file vocab_file do_lower_case never_split version task"
@@ -71,7 +64,7 @@ class Help(app.HelpFlag):
     def parse(self, arg: str) -> None:
         """Called where the flag is found."""
         if self._parse(arg):
-            print(page())
+            print(page(), flush=True)
             sys.exit(0)
 
 
@@ -114,8 +107,8 @@ def own_flags() -> list[str]:
 def grouped(names: list[str]) -> dict[str, list[str]]:
     """The names under the titles of their groups."""
     command = os.path.basename(sys.argv[0]).removeprefix("bert-tf ")
-    known = command in ESSENTIAL
-    first = {"Most used": ESSENTIAL[command]} if known else {"Flags": " ".join(names)}
+    known = [flags for commands, flags in ESSENTIAL.items() if command in commands.split()]
+    first = {"Most used": known[0]} if known else {"Flags": " ".join(names)}
     left, found = set(names), {}
     for title, listed in (first | GROUPS).items():
         found[title] = [name for name in listed.split() if name in left]
