@@ -20,16 +20,27 @@ FLAGS = flags.FLAGS
 
 
 @contextlib.contextmanager
-def recorded_in_checkpoints() -> Iterator[None]:
+def _marked(attribute: str, value: Any) -> Iterator[None]:
+    """Sets an attribute of the flags that are defined in this context, unless it is set already."""
+    before = set(FLAGS)
+    yield
+    for name in set(FLAGS) - before:
+        if not hasattr(FLAGS[name], attribute):
+            setattr(FLAGS[name], attribute, value)
+
+
+def group(title: str) -> contextlib.AbstractContextManager:
+    """--help shows the flags that are defined in this context under the title."""
+    return _marked("group", title)
+
+
+def recorded_in_checkpoints() -> contextlib.AbstractContextManager:
     """Flags defined in this context affect the result of a run: its checkpoints record them.
 
     A resumed run is compared with them, and a finished one is not taken for one with others; which
     of them may change when a run is made longer is listed in training/fine_tuning.py.
     """
-    before = set(FLAGS)
-    yield
-    for name in set(FLAGS) - before:
-        FLAGS[name].is_recorded = True
+    return _marked("is_recorded", True)
 
 
 def run_settings() -> dict[str, Any]:
@@ -95,6 +106,7 @@ def define_strings(**texts: str) -> None:
 # ---------------------------------------------------------------------------- groups
 
 
+@group("Model")
 def define_model_files() -> None:
     """Files that belong to weights and may not lie beside them."""
     define_strings(
@@ -109,6 +121,7 @@ def define_model_files() -> None:
     )
 
 
+@group("Model")
 def define_pretrained(*, required: bool = True) -> None:
     """A trained model to use: what its folder does not say, flags do."""
     define_strings(
@@ -120,6 +133,7 @@ def define_pretrained(*, required: bool = True) -> None:
         mark_required("init_checkpoint")
 
 
+@group("Model")
 def define_fine_tuned_model() -> None:
     """The model to begin with, and the folder of the run."""
     define_pretrained(required=False)
@@ -133,6 +147,7 @@ def define_output_dir() -> None:
     mark_required("output_dir")
 
 
+@group("Export")
 def define_export_dir() -> None:
     """Where a run leaves its model for serving."""
     define_strings(
@@ -142,6 +157,7 @@ def define_export_dir() -> None:
     )
 
 
+@group("Training")
 def define_training() -> None:
     """The update, the intervals of the loop, and the random seed."""
     define_switches(do_train="Train.")
@@ -173,6 +189,7 @@ def define_training() -> None:
     )
 
 
+@group("Fine-tuning")
 def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None:
     """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad."""
     define_count("predict_batch_size", 8, "Examples of a prediction step, all devices together.")
@@ -210,6 +227,7 @@ def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None
         )
 
 
+@group("Fine-tuning")
 def define_best_checkpoint() -> None:
     """Evaluation during fine-tuning, which chooses the checkpoint that is kept."""
     with recorded_in_checkpoints():
@@ -219,6 +237,7 @@ def define_best_checkpoint() -> None:
         define_count("early_stopping", 0, text, least=0)
 
 
+@group("Data")
 def define_tfds(purpose: str) -> None:
     """Data from tensorflow-datasets."""
     define_strings(
@@ -227,6 +246,7 @@ def define_tfds(purpose: str) -> None:
     )
 
 
+@group("Devices")
 def define_devices() -> None:
     """What the model runs on."""
     flags.DEFINE_enum(
@@ -271,6 +291,7 @@ def define_devices() -> None:
     define_without_effect("master", "num_tpu_cores")
 
 
+@group("Accepted for the original's commands, without effect")
 def define_without_effect(*names: str) -> None:
     """Flags of the original's commands that are accepted and ignored."""
     text = "Accepted for the original's commands; has no effect."

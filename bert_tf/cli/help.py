@@ -9,7 +9,7 @@ import textwrap
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-# By verbs and scripts. What is not listed here is in one of the groups.
+# By verbs and scripts. What is not listed here stands in its group.
 ESSENTIAL = {
     "data beam-data create_pretraining_data.py": "input_file output_file vocab_file do_lower_case"
     " max_seq_length max_predictions_per_seq dupe_factor num_workers",
@@ -30,29 +30,6 @@ ESSENTIAL = {
     "convert": "from to to_format",
     "plan": "bert_config_file device train_batch_size max_seq_length num_train_steps precision"
     " fits",
-}
-GROUPS = {
-    "Model": "init_checkpoint bert_config_file vocab_file do_lower_case never_split version task"
-    " head num_classes masked_lm_only",
-    "Texts and labels": "input_format language train_file dev_file test_file text_a_column"
-    " text_b_column label_column id_column has_header label_kind labels label_separator pairs"
-    " num_choices document_context xnli_language tfds_name tfds_data_dir",
-    "Questions and answers": "max_query_length n_best_size max_answer_length"
-    " version_2_with_negative null_score_diff_threshold legacy_alignment verbose_logging report",
-    "Sequences and masking": "max_seq_length doc_stride short_seq_prob masked_lm_prob"
-    " do_whole_word_mask words_from_spaces one_draw_per_word max_predictions_per_seq random_seed",
-    "Training": "optimizer num_warmup_steps warmup_proportion end_learning_rate bias_correction"
-    " layerwise_lr_decay freeze num_trials seed stop_at_step bucket_by_length legacy_shuffle"
-    " clip_per_replica gradient_accumulation_steps recompute",
-    "Evaluation and prediction": "eval_steps early_stopping eval_batch_size max_eval_steps"
-    " predict_batch_size batch_size top_k interactive",
-    "Log, checkpoints, export": "log_steps save_checkpoints_steps keep_checkpoint_max"
-    " iterations_per_loop export_dir int8",
-    "Files and processes": "num_shards temp_dir num_workers",
-    "Devices": "precision xla strategy use_tpu tpu tpu_name tpu_zone gcp_project num_cpu_devices"
-    " max_restarts hang_seconds end_when_hung",
-    "Accepted for the original's commands, without effect": "master num_tpu_cores use_tpu"
-    " use_one_hot_embeddings",
 }
 NAME_WIDTH = 32
 WIDTHS = (60, 100)  # of a page
@@ -98,22 +75,22 @@ def page() -> str:
 
 
 def own_flags() -> list[str]:
-    """The names of the flags that our modules define."""
+    """The names of the flags that our modules define, in that order."""
     modules = FLAGS.flags_by_module_dict().items()
     ours = [defined for name, defined in modules if name == sys.argv[0] or "bert_tf." in name]
-    return sorted({flag.name for defined in ours for flag in defined} - {"help", "helpshort"})
+    names = dict.fromkeys(flag.name for defined in ours for flag in defined)
+    return [name for name in names if name not in ("help", "helpshort")]
 
 
 def grouped(names: list[str]) -> dict[str, list[str]]:
-    """The names under the titles of their groups."""
+    """The names under the titles of their groups (`flags.group`), those used most on top."""
     command = os.path.basename(sys.argv[0]).removeprefix("bert-tf ")
-    known = [flags for commands, flags in ESSENTIAL.items() if command in commands.split()]
-    first = {"Most used": known[0]} if known else {"Flags": " ".join(names)}
-    left, found = set(names), {}
-    for title, listed in (first | GROUPS).items():
-        found[title] = [name for name in listed.split() if name in left]
-        left -= set(found[title])
-    found["Others"] = sorted(left)
+    known = [flags.split() for commands, flags in ESSENTIAL.items() if command in commands.split()]
+    most_used = known[0] if known else []
+    found = {"Most used": most_used, "Of this command": []}
+    for name in names:
+        if name not in most_used:
+            found.setdefault(getattr(FLAGS[name], "group", "Of this command"), []).append(name)
     return {title: members for title, members in found.items() if members}
 
 

@@ -125,7 +125,7 @@ def report(error: BaseException) -> None:
     if isinstance(error, BrokenPipeError) and _nobody_reads():
         end(128 + signal.SIGPIPE)
     is_system = is_system_error(error) or isinstance(error, MemoryError)
-    if is_system or "Too many open files" in str(error):
+    if is_system or (isinstance(error, ImportError) and "Too many open files" in str(error)):
         logging.debug("Raised here:", exc_info=error)
         error = InputError(first_line(error), *remedy_of(error))
     if isinstance(error, InputError):

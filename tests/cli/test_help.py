@@ -34,8 +34,8 @@ def test_what_is_used_most_stands_first_and_nothing_twice(pages):
     titles = list(found)
     assert titles[0] == "Most used"
     assert found["Most used"][:4] == ["task_name", "data_dir", "init_checkpoint", "output_dir"]
-    assert {"Texts and labels", "Training", "Devices"} <= {*titles}
-    assert "Others" not in titles
+    assert titles[1] == "Of this command"
+    assert {"Model", "Training", "Fine-tuning", "Devices"} <= {*titles}
     listed = [name for names in found.values() for name in names]
     assert len(listed) == len(set(listed)) > 60
     assert "verbosity" not in listed  # absl's
@@ -44,7 +44,7 @@ def test_what_is_used_most_stands_first_and_nothing_twice(pages):
 
 def test_every_verb_has_its_flags(pages):
     for page in pages.values():
-        assert next(iter(groups(page))) in ("Most used", "Flags")
+        assert next(iter(groups(page))) in ("Most used", "Of this command")
 
 
 @pytest.mark.parametrize("columns", [40, 80, 300])
