@@ -5,8 +5,8 @@
 
 Each trial runs a command on a tiny model with one fault, checks how it ends and what it leaves,
 then gives the same command again, which has to end as if it had never been disturbed. Commands,
-kinds of faults and checks are those of tests/faults; kinds.py there draws the faults, trials.py
-says what may come of one. Needs Linux and a C compiler; as root also full and read-only disks are
+kinds of faults and checks are in fault_injection/: kinds.py draws the faults, trials.py says what
+may come of one. Needs Linux and a C compiler; as root also full and read-only disks are
 tried.
 
 Prints a table of commands and kinds of faults: tried, fired (a fault that did not come to pass
@@ -30,7 +30,7 @@ import threading
 import time
 import traceback
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "fault_injection"))
 
 import kinds
 import processes

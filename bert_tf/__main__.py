@@ -33,24 +33,12 @@ VERBS = {  # verb: its module, what it does
 
 def main() -> int:
     """Runs the command line; returns the exit code."""
-    try:
-        return run()
-    except KeyboardInterrupt as error:
-        if type(error) is not KeyboardInterrupt:  # the verb has prepared itself for signals
-            raise
-        print("\nbert-tf: ended by Ctrl-C.", file=sys.stderr)
-        return 130
-
-
-def run() -> int:
-    """As `main`."""
     verb, *words = sys.argv[1:] or ["--help"]
     if verb in ("help", "-h", "-help", "--help", "--helpfull"):
         from bert_tf.cli import main as cli
 
         cli.prepare()
-        with cli.guard():
-            print(usage())
+        print(usage(), flush=True)
         return 0
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1)
@@ -64,10 +52,8 @@ def run() -> int:
 def usage() -> str:
     """The verbs, a line each."""
     lines = (f"  {verb:<16}{summary}" for verb, (_, summary) in VERBS.items())
-    return "\n".join(["usage: bert-tf VERB --flag=value ...", "", *lines, "", HINT])
-
-
-HINT = "`bert-tf VERB --help` lists a verb's flags."
+    hint = "`bert-tf VERB --help` lists a verb's flags."
+    return "\n".join(["usage: bert-tf VERB --flag=value ...", "", *lines, "", hint])
 
 
 def run_module(name: str, argv: list[str]) -> None:

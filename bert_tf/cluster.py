@@ -1,4 +1,4 @@
-"""The processes of a run on several hosts: who writes, where all wait, what must be the same.
+"""The processes of a run on several hosts: which one writes, where all wait, what must be the same.
 
 A process alone is its own chief and waits for nobody. Several processes run the same program, each
 on its part of every batch, so they must make the same calls to this module in the same order.
@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 
@@ -34,20 +35,20 @@ LOST_PEER = (
     tf.errors.InternalError,
     tf.errors.UnknownError,
 )
-FAILURE = "bert_tf: a process has failed: "  # what comes before `tell_peers`'s text, in JSON
-MOST_CHARACTERS = 300  # of it: peers pass it on to each other within the trailer of a message
+FAILURE = "bert_tf: a process has failed: "  # precedes the text of `tell_peers`, which is JSON
+MOST_CHARACTERS = 300  # of that text: gRPC passes it on in the trailer of a message, which is short
 _strategies: list[tf.distribute.Strategy] = []  # the one shared with other processes, if any
-_expects_peers: list[bool] = []
+_expects_peers = threading.Event()
 
 
 def expect_peers() -> None:
     """Records that other processes will join; from now on errors may come from losing one."""
-    _expects_peers[:] = [True]
+    _expects_peers.set()
 
 
 def expects_peers() -> bool:
     """Whether other processes have joined or are still to join."""
-    return bool(_expects_peers)
+    return _expects_peers.is_set()
 
 
 def join(strategy: tf.distribute.Strategy) -> None:
@@ -146,34 +147,23 @@ def failure_of_peer(error: Exception) -> str | None:
     return "see what it logged"
 
 
-def restart_or_exit(error: Exception, *, max_restarts: int) -> None:
-    """Restarts this process after another one was lost, or ends it.
+def restart(reason: str, *, at_most: int) -> None:
+    """Restarts this process after another one was lost; returns if it has done so too often.
 
     The processes cannot go on without the lost one, nor take it in again while they run. So each
     restarts, waits for all, and resumes from the last checkpoint.
 
     Args:
-      error: the error by which the loss was noticed.
-      max_restarts: how often a process may restart.
+      reason: how the loss was noticed, for the log.
+      at_most: how often a process may restart.
     """
-    done = int(os.environ.get(RESTARTS, "0"))
-    kind = type(error).__name__
-    reason = str(error).strip().splitlines()[-1] if str(error).strip() else kind
-    lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
-    sys.stdout.flush()
-    if done >= max_restarts:
-        print(
-            f"\n{sys.argv[0]}: failed: {lost}\nStart all processes again with the same commands: "
-            "they go on from the last checkpoint.",
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(1)
-    logging.warning(
-        "Restart %d of at most %d, to resume from the last checkpoint: %s",
-        *(done + 1, max_restarts, lost),
-    )
+    number = int(os.environ.get(RESTARTS, "0")) + 1
+    if number > at_most:
+        return
+    again = "to resume from the last checkpoint"
+    logging.warning("Restart %d of at most %d, %s: %s", number, at_most, again, reason)
     logging.flush()
+    sys.stdout.flush()
     time.sleep(2)  # so that the others notice as well
-    os.environ[RESTARTS] = str(done + 1)
+    os.environ[RESTARTS] = str(number)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import difflib
 import functools
 import json
 import operator
@@ -10,7 +9,7 @@ import pathlib
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from bert_tf.errors import InputError
@@ -92,26 +91,17 @@ def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     if issubclass(cls, OtherKeys):
         values = {key: value for key, value in values.items() if key in fields}
     if unknown := sorted(values.keys() - fields.keys(), key=str):
-        near = {_shown(key): difflib.get_close_matches(str(key), fields, n=1) for key in unknown}
-        instead = [f"{match} instead of {key}" for key, found in near.items() for match in found]
-        raise InputError(
-            "the unknown keys " + ", ".join(prefix + _shown(key) for key in unknown[:9]),
-            f"only {', '.join(sorted(fields))}",
-            f"write {', '.join(instead)}" if instead else "remove what is of another kind",
-        )
-    missing = [
-        prefix + key
-        for key, field in fields.items()
-        if key not in values and field.default is field.default_factory is dataclasses.MISSING
-    ]
-    if missing:
+        listed = ", ".join(prefix + _shown(key) for key in unknown[:9])
+        expected = f"only {', '.join(sorted(fields))}"
+        raise InputError(f"the unknown keys {listed}", expected, "correct or remove them")
+    needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
+    if missing := [prefix + key for key in needed if key not in values]:
         raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
-    return cls(
-        **{
-            key: _taken(kinds[key], value, prefix + key, fields[key].metadata)
-            for key, value in values.items()
-        }
-    )
+    taken = {
+        key: _taken(kinds[key], value, prefix + key, fields[key].metadata)
+        for key, value in values.items()
+    }
+    return cls(**taken)
 
 
 def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
@@ -125,17 +115,7 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
     if dataclasses.is_dataclass(kind):
         return value if isinstance(value, kind) else _built(kind, value, name and f"{name}.")
     if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise _refused(name, value, "a list")
-        if bounds.get("filled") and not value:
-            raise _refused(name, value, "a list with something in it")
-        items = list(value)
-        for i, v in _to_check(inner[0], items):
-            items[i] = _taken(inner[0], v, f"{name}[{i}]", bounds)
-        if bounds.get("distinct") and len(set(items)) < len(items):
-            twice, _ = collections.Counter(items).most_common(1)[0]
-            raise _refused(name, value, f"{twice!r:.80} only once")
-        return tuple(items)
+        return _taken_list(inner[0], value, name, bounds)
     if typing.get_origin(kind) is dict:
         if not isinstance(value, Mapping):
             raise _refused(name, value, "a JSON object")
@@ -150,14 +130,21 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
     return value
 
 
-def _to_check(kind: Any, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """The items to check, with their places: of whole numbers, maybe millions, the extremes."""
-    if kind is not int:
-        yield from enumerate(items)
-        return
-    yield from ((i, v) for i, v in enumerate(items) if type(v) is not int)
-    for extreme in (min(items), max(items)) if items else ():
-        yield items.index(extreme), extreme
+def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> tuple:
+    if not isinstance(value, list | tuple):
+        raise _refused(name, value, "a list")
+    if bounds.get("filled") and not value:
+        raise _refused(name, value, "a list with something in it")
+    items, places = list(value), range(len(value))
+    if kind is int and items:  # maybe millions: what is no number, or else the extremes
+        others = [place for place in places if type(items[place]) is not int]
+        places = others or [items.index(extreme) for extreme in (min(items), max(items))]
+    for place in places:
+        items[place] = _taken(kind, items[place], f"{name}[{place}]", bounds)
+    if bounds.get("distinct") and len(set(items)) < len(items):
+        twice, _ = collections.Counter(items).most_common(1)[0]
+        raise _refused(name, value, f"{twice!r:.80} only once")
+    return tuple(items)
 
 
 def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:
@@ -218,7 +205,7 @@ HEADS = {
     "embeddings": "BertModel",
 }
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
-# Hugging Face's config.json: their names of these,
+# Of Hugging Face's config.json: their names of these,
 HUGGING_FACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
     "gelu": "gelu_erf",

@@ -4,11 +4,11 @@ import errno
 import os
 import sys
 
-MOST_CHARACTERS = 2000  # of a part of a message; what is in the middle of longer ones is left out
+MOST_CHARACTERS = 2000  # of a part of a message; longer ones lose their middle
 
 
 def _readable(text: str) -> str:
-    """A part of a message: what was received may be long, and hold codes that terminals obey."""
+    """A part of a message, shortened, without terminal escape codes."""
     if len(text) > MOST_CHARACTERS:
         half = MOST_CHARACTERS // 2 - 3
         text = f"{text[:half]} ... {text[-half:]}"
@@ -16,7 +16,7 @@ def _readable(text: str) -> str:
 
 
 def printable(text: str, *, besides: str = "") -> str:
-    """A text with escapes for what is not visible, or a terminal would obey."""
+    """Escapes invisible characters and terminal escape codes."""
     return "".join(c if c.isprintable() or c in besides else ascii(c)[1:-1] for c in text)
 
 
@@ -55,7 +55,7 @@ _MEMORY_REMEDY = (
     "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
     "for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the same "
     "result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: make "
-    "room, and give the same command again",
+    f"room, {_AGAIN}",
 )
 _OTHER_REMEDY = (
     "a local path, or a remote one, that this process may use",

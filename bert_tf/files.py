@@ -1,4 +1,4 @@
-"""Texts and JSON in; files out that have their names only when they are whole. Local or remote."""
+"""Reads texts and JSON; writes files that get their final names only when they are complete."""
 
 import collections
 import contextlib
@@ -25,7 +25,7 @@ EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON has it, UTF-8 has not
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
 
 
@@ -44,7 +44,7 @@ def is_remote(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Whether there is such a file (not a folder), local or remote."""
+    """Whether a file (not a folder) exists, local or remote."""
     return bool(path) and gfile().exists(path) and not gfile().isdir(path)
 
 
@@ -78,7 +78,7 @@ def read_json(
     Args:
       path: local or remote.
       expected: what the file should be, for messages.
-      remedy: what to do where it is something else.
+      remedy: what to do if it is not, for messages.
 
     Raises:
       InputError: there is no such file, it cannot be read, or is no JSON object.
@@ -97,11 +97,8 @@ def read_json(
             raise ValueError("the outermost value is not an object")
     except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
         says = "nested too deep" if isinstance(error, RecursionError) else error
-        raise InputError(
-            received=f"{path}, which is not JSON as expected ({says})",
-            expected=expected,
-            remedy=remedy,
-        ) from None
+        received = f"{path}, which is not JSON as expected ({says})"
+        raise InputError(received, expected, remedy) from None
     return values
 
 
@@ -143,7 +140,7 @@ def read_text_lines(path: str) -> Iterator[str]:
 
 
 def decoded(line: bytes, name: str, number: int) -> str:
-    """A line of a file in UTF-8 as text; raises `InputError` with its place if it is none."""
+    """Decodes a line of a file; raises `InputError` with its place if it is not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -231,7 +228,7 @@ def locked(
     """Keeps other processes from writing an output; gives the lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
-    ends with its process, however that ends. The thread that holds it may take it again. Remote
+    ends with its process, however that ends. The process that holds it may take it again. Remote
     outputs, devices and streams have none; of several processes of a run only the chief takes it.
 
     Args:
@@ -288,43 +285,37 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
     Raises:
       InputError: another process is writing the output, or its folder has been replaced.
     """
-    with _lock_over(path) as lock:
+    around = locks.lock_around(path)
+    with contextlib.nullcontext(around) if around else locked(path) as lock:
         locks.check_lock(path)
         locks.refuse_link(path)
         # Without a lock one name, so that what a killed process left is replaced.
         own = f"{lock.token}-{secrets.token_hex(4)}" if lock else "without-lock"
         name = locks.hidden_sibling(path, f"{own}{locks.INCOMPLETE}")
-        made = lock.made if lock else set()
-        made.add(name)
+        if not lock:
+            _remove(name)
         try:
-            if not lock:
-                (_remove_remote if is_remote(name) else locks.remove)(name)
             if is_remote(path) and not folder:
                 with gfile().GFile(name, "w") as file:
                     file.write("")  # only this makes the file
-            elif is_remote(path):
-                gfile().makedirs(name)
             elif folder:
-                os.mkdir(name)
+                gfile().makedirs(name) if is_remote(path) else os.mkdir(name)
             else:  # nobody may read it who may not read the file that it replaces
                 mode = 0o600 if os.path.exists(path) else 0o666
                 os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
             yield name
         finally:
-            with contextlib.suppress(Exception):  # what failed before counts
-                (_remove_remote if is_remote(name) else locks.remove)(name)
-                made.remove(name)
+            try:
+                _remove(name)
+            except Exception:  # what failed before counts; the next holder removes the rest
+                if lock:
+                    lock.is_clean = False
 
 
-def _lock_over(path: str) -> contextlib.AbstractContextManager[locks.Lock | None]:
-    """The lock that this process holds on a folder around an output, or else the output's own."""
-    own = os.path.abspath(locks.hidden_sibling(path, "lock"))
-    around = None if locks.is_held(own) else locks.lock_around(path)
-    return contextlib.nullcontext(around) if around else locked(path)
-
-
-def _remove_remote(path: str) -> None:
-    if gfile().exists(path):
+def _remove(path: str) -> None:
+    if not is_remote(path):
+        locks.remove(path)
+    elif gfile().exists(path):
         gfile().rmtree(path) if gfile().isdir(path) else gfile().remove(path)
 
 
@@ -381,6 +372,5 @@ def write_eval_results(
 ) -> None:
     """eval_results.txt, lines `key = value` as the original writes it; a table of it is logged."""
     path = gfile().join(output_dir, name)
-    lines = [f"{key} = {results[key]}" for key in sorted(results)]
     logging.info("%s:\n%s", path, "\n".join(scores_table(results)))
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{key} = {results[key]}\n" for key in sorted(results)))

@@ -1,67 +1,67 @@
-"""Locks: hidden files that name the process that is writing an output.
+"""Locks: a hidden file beside an output, or in the folder of a run, that names its writer.
 
-Every local temporary name contains the token of a lock. A killed process leaves its lock file with
-the token, so the next holder removes the temporary files of that process and no others.
+The file holds a random token that is also in every temporary name made under the lock. So the next
+holder removes what a killed process has left, and nothing else.
 """
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
-import json
 import os
 import pathlib
 import re
 import secrets
 import shutil
 import socket
-import threading
+import stat
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from bert_tf.errors import InputError
 from bert_tf.runtime import command_line
-from bert_tf.terminal.progress import duration
 
 NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
 INCOMPLETE = ".incomplete"  # the end of a temporary name
 IN_FOLDER = ".lock"  # the name of a folder's lock, in it; that of a file stands beside it
-_KEYS = {"command", "process", "host", "since"}  # of a lock file, besides its token
+_MARK = "bert_tf "  # with which our lock files begin
+_CONTENT = re.compile(f"{_MARK}([0-9a-f]{{16}}) (.*)\n")  # token, holder
 
 
+@dataclasses.dataclass
 class Lock:
     """A lock that this process holds.
 
     Attributes:
-      thread: the one that took it.
+      name: the lock file, an absolute path.
+      output: what it protects, for messages.
+      opened: the descriptor of the lock file.
       token: random; in the names of all temporary files and folders that are made under it.
-      made: those of them that still exist.
+      is_clean: whether all of those were removed again.
     """
 
-    def __init__(self, opened: int, name: str, output: str):
-        """Takes over an open and locked file; `output` is named in messages."""
-        self._opened, self._name, self._output = opened, name, output
-        self.thread, self.token = threading.get_ident(), secrets.token_hex(8)
-        self.made: set[str] = set()
+    name: str
+    output: str
+    opened: int
+    token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+    is_clean: bool = True
 
     def check(self) -> None:
         """Raises `InputError` if the lock file, or its folder, was removed or replaced."""
-        if not _is_same_file(self._opened, self._name):
+        if not _is_same_file(self.opened, self.name):
             raise InputError(
-                f"{self._output}, which was removed or replaced while this process was writing it: "
-                f"{self._name} is no longer its lock",
+                f"{self.output}, which was removed or replaced while this process was writing it: "
+                f"{self.name} is no longer its lock",
                 "an output that nothing else moves or removes before it is complete",
                 "give the command again, with an output that stays in place",
             )
 
     def release(self) -> None:
-        """Removes what is left under the lock, then the lock file, and ends the lock."""
-        with contextlib.suppress(OSError):  # what cannot be removed, the next holder removes
-            for path in sorted(self.made):
-                remove(path)
-            if _is_same_file(self._opened, self._name):
-                os.unlink(self._name)  # before the lock ends, so that it is nobody else's
-        os.close(self._opened)
+        """Removes the lock file, unless the next holder has to clean up; ends the lock."""
+        if self.is_clean and _is_same_file(self.opened, self.name):
+            with contextlib.suppress(OSError):
+                os.unlink(self.name)  # before the lock ends, so that it is nobody else's
+        os.close(self.opened)
 
 
 _held: dict[str, Lock] = {}  # the locks of this process, by their files
@@ -69,24 +69,17 @@ _held: dict[str, Lock] = {}  # the locks of this process, by their files
 
 @contextlib.contextmanager
 def held(name: str, output: str) -> Iterator[Lock | None]:
-    """Holds the lock `name` as `take_lock` does; the thread that holds it may take it again."""
-    lock = _held.get(name)
-    if lock and lock.thread == threading.get_ident():
+    """Holds the lock `name` as `take_lock` does; the process that holds it may take it again."""
+    lock = _held.get(name) or take_lock(name, output)
+    if lock is None or name in _held:
         yield lock
-    elif lock := take_lock(name, output):
-        _held[name] = lock
-        try:
-            yield lock
-        finally:
-            del _held[name]
-            lock.release()
-    else:
-        yield None
-
-
-def is_held(name: str) -> bool:
-    """Whether this process holds the lock file `name`."""
-    return name in _held
+        return
+    _held[name] = lock
+    try:
+        yield lock
+    finally:
+        del _held[name]
+        lock.release()
 
 
 def lock_around(path: str) -> Lock | None:
@@ -107,50 +100,48 @@ def take_lock(name: str, output: str) -> Lock | None:
     """Locks the file `name` while this process lives, on behalf of an output.
 
     Returns:
-      The lock; None where there are no locks.
+      The lock; None where the file system has no locks.
 
     Raises:
       InputError: another process, which is named, holds the lock; or the file is no lock of ours.
-      OSError: the file cannot be made.
+      OSError: the file cannot be made, or is a link.
     """
     while True:
-        if os.path.islink(name) or is_special(name):
-            raise _refused(name, "a link, a pipe, a socket or a device")
         opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with contextlib.ExitStack() as on_error:
             on_error.callback(os.close, opened)
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise _refused(name)
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise _taken(output, os.pread(opened, 1 << 16, 0)) from None
+                raise _taken(output, _read(opened)) from None
             except OSError as error:
                 if error.errno not in NOT_SUPPORTED:
                     raise
-                if not os.fstat(opened).st_size:
+                if not _read(opened):
                     os.unlink(name)
                 return None
             if not _is_same_file(opened, name):
                 continue  # its last holder has removed it meanwhile
-            content = os.pread(opened, 1 << 16, 0)
-            holder = _holder(content)
-            if not holder and not _is_begun(content):
-                raise _refused(name, "a file that this program did not write")
-            _remove_left_over(name, holder.get("token"))
+            content = _read(opened)
+            if not _MARK.startswith(content.strip("\0")[: len(_MARK)]):  # a kill may cut it off
+                raise _refused(name)
+            if before := _CONTENT.fullmatch(content):
+                _remove_left_over(name, before[1])
             on_error.callback(os.unlink, name)
-            lock = Lock(opened, name, output)
-            _write(opened, lock.token)
+            lock = Lock(name, output, opened)
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = f"process {os.getpid()} on {socket.gethostname()}"
+            holder += f" ({command_line()[:300]!r}, since {since})"
+            os.ftruncate(opened, 0)
+            os.pwrite(opened, f"{_MARK}{lock.token} {holder}\n".encode(), 0)
             on_error.pop_all()
             return lock
 
 
-def _write(opened: int, token: str) -> None:
-    holder = {"command": command_line()[:300], "process": os.getpid()}
-    holder |= {"host": socket.gethostname(), "since": time.time(), "token": token}
-    text = json.dumps(holder).encode()
-    os.ftruncate(opened, 0)
-    written = 0
-    while written < len(text):
-        written += os.pwrite(opened, text[written:], written)
+def _read(opened: int) -> str:
+    return os.pread(opened, 1 << 12, 0).decode(errors="replace")
 
 
 def _is_same_file(opened: int, name: str) -> bool:
@@ -160,10 +151,8 @@ def _is_same_file(opened: int, name: str) -> bool:
         return False
 
 
-def _remove_left_over(name: str, token: Any) -> None:
+def _remove_left_over(name: str, token: str) -> None:
     """Removes what the last holder of the lock `name` made under its token."""
-    if not re.fullmatch("[0-9a-f]{16}", str(token)):
-        return
     home, own_name = os.path.split(name)
     for folder, folders, names in os.walk(home):
         for found in (*folders, *names):
@@ -183,43 +172,21 @@ def remove(path: str | os.PathLike) -> None:
             os.unlink(path)
 
 
-def _is_begun(content: bytes) -> bool:
-    """Whether a lock file is one that a kill or a power cut left before it was whole."""
-    return not content.strip(b"\0") or content.startswith(b'{"command": ')
-
-
-def _holder(content: bytes) -> dict[str, Any]:
-    """The holder that a lock file names; empty if it is no lock of ours."""
-    with contextlib.suppress(ValueError, RecursionError):
-        holder = json.loads(content)
-        if isinstance(holder, dict) and holder.keys() >= _KEYS:
-            return holder
-    return {}
-
-
-def _refused(name: str, what: str) -> InputError:
+def _refused(name: str) -> InputError:
     return InputError(
-        f"{name}, {what}, where this program keeps its lock",
+        f"{name}, which this program did not write, where it keeps its lock",
         "no file there, or the lock of an earlier run",
         "move it away, or choose another output",
     )
 
 
-def _taken(output: str, content: bytes) -> InputError:
+def _taken(output: str, content: str) -> InputError:
     """The error that names the holder of a lock, from the content of the lock file."""
-    try:
-        holder = _holder(content)
-        since = float(holder["since"])
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-        ago = duration(max(0, time.time() - since))
-        process = f"process {holder['process']} on {holder['host']}"
-        who = f"{process} ({str(holder['command'])!r}, since {began}, {ago} ago)"
-    except (ValueError, TypeError, KeyError, OverflowError, OSError):  # not yet written
-        who = process = "another process"
+    holder = _CONTENT.fullmatch(content)
     return InputError(
-        f"{output}, which {who} is writing",
+        f"{output}, which {holder[2] if holder else 'another process'} is writing",
         "one process for one output",
-        f"wait until {process} has ended, or end it; or choose another output",
+        "wait until that process has ended, or end it; or choose another output",
     )
 
 
@@ -243,8 +210,7 @@ def is_special(path: str) -> bool:
 
 def is_stream(path: str) -> bool:
     """Whether a path is written directly: an open stream, a pipe, a socket or a device."""
-    names = ("/dev/std", "/dev/fd/", "/proc/")
-    return path.startswith(names) or is_special(path)
+    return path.startswith(("/dev/std", "/dev/fd/", "/proc/")) or is_special(path)
 
 
 def refuse_link(path: str) -> None:

@@ -8,7 +8,6 @@ import ctypes
 import importlib.metadata
 import importlib.util
 import os
-import pathlib
 import re
 import resource
 import shlex
@@ -41,7 +40,7 @@ def choose_cpu_kernels() -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}=512".strip()
 
 
-NOTICES = re.compile(
+_NOTICES = re.compile(
     r"All log messages before absl::InitializeLog|oneDNN custom operations are on"
     r"|Could not find cuda drivers|failed call to cuInit|optimized to use available CPU instr"
     r"|To enable the following instructions"
@@ -50,17 +49,13 @@ NOTICES = re.compile(
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Leaves out what TensorFlow says of the machine when it starts; no setting of its own does.
+    """Hides what TensorFlow logs about the machine when it starts; none of its settings can.
 
     What else is written to the error stream meanwhile comes through afterwards.
     """
-    try:
-        sys.stderr.flush()
-        stream = os.dup(2)
-    except (OSError, AttributeError):  # no such stream
-        yield
-        return
-    with tempfile.TemporaryFile() as file:
+    sys.stderr.flush()
+    stream = os.dup(2)
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
         os.dup2(file.fileno(), 2)
         try:
             yield
@@ -68,8 +63,7 @@ def without_notices() -> Iterator[None]:
             os.dup2(stream, 2)
             os.close(stream)
             file.seek(0)
-            lines = file.read().decode(errors="replace").splitlines(keepends=True)
-            sys.stderr.write("".join(line for line in lines if not NOTICES.search(line)))
+            sys.stderr.write("".join(line for line in file if not _NOTICES.search(line)))
 
 
 def command_line() -> str:
@@ -120,7 +114,7 @@ def import_tensorflow_text() -> Any:
     """The module tensorflow_text, which must be built for the TensorFlow that is installed.
 
     Raises:
-      InputError: it is missing, or was built for another one.
+      InputError: it is missing, damaged, or was built for another one.
     """
     try:
         return importlib.import_module("tensorflow_text")
@@ -132,23 +126,18 @@ def import_tensorflow_text() -> Any:
 
 def _text_error(reason: str) -> InputError:
     """The error that names the installed versions and those that fit."""
-    found: dict[str, str] = {}
-    for name in ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tensorflow-text"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    text = found.pop("tensorflow-text", "")
-    minor = ".".join(next(iter(found.values()), "").split(".")[:2])
-    fitting = FITTING_TEXT.get(minor)
-    again = "--force-reinstall " if text == fitting else ""  # its files are damaged
-    # With its dependencies it would bring `tensorflow` beside a build of another name.
-    alone = "--no-deps " if again or "tensorflow" not in found else ""
-    listed = " and ".join(" ".join(pair) for pair in found.items()) or "an unknown TensorFlow"
+    tensorflow = importlib.import_module("tensorflow").__version__
+    try:
+        text = importlib.metadata.version("tensorflow-text")
+    except importlib.metadata.PackageNotFoundError:
+        text = "(not installed)"
+    fitting = FITTING_TEXT.get(tensorflow.rpartition(".")[0])
     return InputError(
-        f"{listed} with tensorflow-text {text or '(not installed)'}, which cannot be imported "
-        f"({reason})",
+        f"TensorFlow {tensorflow} with tensorflow-text {text}, which cannot be imported ({reason})",
         "tensorflow-text of the same version: "
         + ", ".join(f"{text} with TensorFlow {minor}" for minor, text in FITTING_TEXT.items()),
-        f"pip install {again}{alone}tensorflow-text=={fitting}"
+        # Without its dependencies: they would bring `tensorflow` beside a build of another name.
+        f"pip install --force-reinstall --no-deps tensorflow-text=={fitting}"
         if fitting
         else "pip install 'tensorflow==2.21.*' tensorflow-text==2.21.1",
     )
@@ -173,8 +162,14 @@ def keep_freed_memory() -> None:
     mallopt(M_TOP_PAD, 256 << 20)
 
 
+_CONTROL_GROUP_LIMITS = (  # of a container
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
 def memory_bytes() -> int | None:
-    """The memory of this machine, or of this process's control group if that has less.
+    """The memory of this machine, or of its container if that has less.
 
     None where the system does not tell.
     """
@@ -182,23 +177,10 @@ def memory_bytes() -> int | None:
         found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (AttributeError, ValueError, OSError):
         return None
-    for path in _control_group_limits():
+    for path in _CONTROL_GROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
             found.append(int(file.read()))  # "max" is no number
     return min(found)
-
-
-def _control_group_limits(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> set[str]:
-    """The files that may have a limit of this process's memory, in both versions of the system."""
-    folders = [os.path.join(root, "memory"), root]
-    with contextlib.suppress(OSError), open(own, encoding="utf-8") as file:
-        for line in file:  # number:controllers:/folder
-            _, controllers, folder = line.rstrip("\n").split(":", 2)
-            if controllers in ("memory", ""):
-                inner = pathlib.Path(root, controllers, folder.strip("/"))
-                folders += map(str, (inner, *inner.parents))
-    names = ("memory.max", "memory.limit_in_bytes")
-    return {os.path.join(folder, name) for folder in folders for name in names}
 
 
 def check_model_memory(num_parameters: int, *, moments: int = 0) -> None:
@@ -239,19 +221,7 @@ def prepare_command() -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 
-LEAST_MEMORY = {resource.RLIMIT_AS: ("-v", 4 << 30), resource.RLIMIT_DATA: ("-d", 2 << 30)}
-
-
-def check_memory_limits() -> None:
-    """Raises InputError if a limit is below what TensorFlow takes to start: it would abort."""
-    for kind, (option, least) in LEAST_MEMORY.items():
-        limit = resource.getrlimit(kind)[0]
-        if limit != resource.RLIM_INFINITY and limit < least:
-            raise InputError(
-                f"a limit of {limit >> 20} MiB on the memory of this process (ulimit {option})",
-                f"at least {least >> 20} MiB for TensorFlow, and the model's memory on top",
-                f"raise the limit: ulimit {option} unlimited",
-            )
+LEAST_MEMORY = 4 << 30  # bytes of address space for TensorFlow
 
 
 def load_tensorflow() -> None:
@@ -261,28 +231,27 @@ def load_tensorflow() -> None:
     and commands do not use what Keras does with them.
 
     Raises:
-      InputError: a limit leaves it too little memory.
+      InputError: a limit leaves it too little memory; it would abort.
     """
     if "tensorflow" in sys.modules:
         return
-    check_memory_limits()
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < LEAST_MEMORY:
+        raise InputError(
+            f"a limit of {limit >> 20} MiB on the memory of this process (ulimit -v)",
+            f"at least {LEAST_MEMORY >> 20} MiB for TensorFlow, and the model's memory on top",
+            "raise the limit: ulimit -v unlimited",
+        )
     if not _of_command:
         importlib.import_module("tensorflow")
         return
-    hidden = without_modules("sklearn", "matplotlib")
-    with Progress("load TensorFlow"), without_notices(), hidden:
-        importlib.import_module("tensorflow").config.list_physical_devices()
-
-
-@contextlib.contextmanager
-def without_modules(*names: str) -> Iterator[None]:
-    """Within it these modules cannot be imported, if they are not there yet."""
-    absent = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))
+    hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
     try:
-        yield
+        with Progress("load TensorFlow"), without_notices():
+            importlib.import_module("tensorflow").config.list_physical_devices()
     finally:
-        for name in absent:
+        for name in hidden:
             del sys.modules[name]
 
 

@@ -1,13 +1,15 @@
 """The processes of a run: who writes, and what must be the same in all."""
 
 import json
+import os
+import sys
+import time
 
 import pytest
 import tensorflow as tf
 
-from bert_tf import cluster, files
+from bert_tf import cluster
 from bert_tf.errors import InputError
-from bert_tf.files import whole_file
 
 
 def test_a_process_alone_waits_for_nobody():
@@ -38,9 +40,12 @@ def test_why_another_process_failed():
     assert cluster.failure_of_peer(tf.errors.UnavailableError(None, None, "gone")) is None
 
 
-def test_only_the_chief_leaves_files(monkeypatch, tmp_path):
-    for is_chief in (False, True):
-        monkeypatch.setattr(files, "writes_here", is_chief)
-        with whole_file(str(tmp_path / "a.txt")) as temporary, open(temporary, "w") as file:
-            file.write("whole")
-        assert [path.name for path in tmp_path.iterdir()] == (["a.txt"] if is_chief else [])
+def test_a_process_restarts_so_often_and_no_more(monkeypatch):
+    done = []
+    monkeypatch.setenv(cluster.RESTARTS, "0")
+    monkeypatch.setattr(os, "execv", lambda path, words: done.append([path, *words]))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "run.py", "--a=b c"])
+    for _ in range(4):
+        cluster.restart("gone", at_most=2)
+    assert done == [[sys.executable, sys.executable, "-X", "dev", "run.py", "--a=b c"]] * 2

@@ -53,11 +53,9 @@ def test_a_released_file_with_keys_that_nothing_reads(tmp_path):
     assert config == BertConfig.from_dict(UNCASED_BASE | {"vocab_size": 21128})
 
 
-def test_released_files_at_hand(data_dir, goldens_dir):
+def test_a_released_file_at_hand(data_dir):
     tiny = BertConfig.from_json_file(data_dir / "fixtures/tf1-tiny-checkpoint/bert_config.json")
     assert (tiny.hidden_size, tiny.vocab_size) == (4, 15)
-    golden = BertConfig.from_json_file(goldens_dir / "pretraining_tiny/bert_config.json")
-    assert (golden.hidden_size, golden.vocab_size) == (32, 120)
 
 
 def test_defaults_are_the_originals():
@@ -100,13 +98,12 @@ def test_round_trip(values):
     assert {name: config.to_dict()[name] for name in values} == values
 
 
-@pytest.mark.parametrize("nothing", [None, "", "Linear", "linear"])
-def test_no_activation(nothing):
-    assert BertConfig.from_dict(UNCASED_BASE | {"hidden_act": nothing}).hidden_act == "linear"
-
-
-def test_capitals_in_an_activation_as_in_the_original():
-    assert BertConfig.from_dict(UNCASED_BASE | {"hidden_act": "GELU"}).hidden_act == "gelu"
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [(None, "linear"), ("", "linear"), ("Linear", "linear"), ("GELU", "gelu")],
+)
+def test_activations_as_the_original_reads_them(given, means):
+    assert BertConfig.from_dict(UNCASED_BASE | {"hidden_act": given}).hidden_act == means
 
 
 def test_sizes_may_be_changed_but_are_checked_again():
@@ -128,16 +125,22 @@ def test_sizes_that_are_no_sizes(name, value):
     assert name in caught.value.remedy
 
 
-@pytest.mark.parametrize("name", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-@pytest.mark.parametrize("value", [True, -0.1, 1, 1.0, math.inf, math.nan, "0.1", None])
-def test_dropouts_that_are_no_probabilities(name, value):
-    with pytest.raises(InputError, match=f"{name} "):
-        BertConfig.from_dict(UNCASED_BASE | {name: value})
+OTHER_NUMBERS = {
+    ("hidden_dropout_prob", "attention_probs_dropout_prob"): [-0.1, 1, 1.0, "0.1"],
+    ("initializer_range", "layer_norm_eps"): [-1e-9, 1e300, 10**400, "0.02"],
+}
 
 
-@pytest.mark.parametrize("name", ["initializer_range", "layer_norm_eps"])
-@pytest.mark.parametrize("value", [False, -1e-9, math.inf, math.nan, 1e300, 10**400, "0.02", None])
-def test_other_numbers_that_are_none(name, value):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, value)
+        for names, values in OTHER_NUMBERS.items()
+        for name in names
+        for value in (*values, True, math.inf, math.nan, None)
+    ],
+)
+def test_numbers_that_are_out_of_range(name, value):
     with pytest.raises(InputError, match=f"{name} "):
         BertConfig.from_dict(UNCASED_BASE | {name: value})
 
@@ -155,7 +158,6 @@ def test_unknown_keys_are_named():
             UNCASED_BASE | {"num_layers": 12, "embedding_size": 128}, source="albert.json"
         )
     assert caught.value.received == "albert.json with the unknown keys embedding_size, num_layers"
-    assert "write " in caught.value.remedy
 
 
 def test_missing_vocab_size():
@@ -164,26 +166,11 @@ def test_missing_vocab_size():
         BertConfig.from_dict(values, source="some.json")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "3", '"vocab_size"', "null", "{'a': 1}"])
-def test_broken_json(tmp_path, text):
-    path = write(tmp_path, text)
-    with pytest.raises(InputError, match="which is not JSON") as caught:
+def test_a_file_that_is_no_json(tmp_path):
+    path = write(tmp_path, "[1, 2]")
+    with pytest.raises(InputError, match=f"{path}, which is not JSON") as caught:
         BertConfig.from_json_file(path)
-    assert str(path) in caught.value.received
-
-
-@pytest.mark.parametrize("data", [b"\xff\xfe{\x00", b'{"vocab_size": "\xe9"}', b"\x00" * 9])
-def test_a_file_that_is_no_text(tmp_path, data):
-    path = tmp_path / "bert_config.json"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="which is not JSON"):
-        BertConfig.from_json_file(path)
-
-
-def test_missing_file_and_folder(tmp_path):
-    for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(InputError, match="which is not a file"):
-            BertConfig.from_json_file(path)
+    assert "--bert_config_file" in caught.value.remedy
 
 
 def test_sequence_length():
@@ -281,9 +268,3 @@ def test_values_that_are_not_as_declared(changes, received, expected):
 def test_what_is_no_object(values):
     with pytest.raises(InputError, match=r"a\.json with the outermost value .*\n.*a JSON object"):
         typed(Declared, values, source="a.json")
-
-
-def test_a_key_that_is_spelt_almost_right():
-    with pytest.raises(InputError) as caught:
-        typed(Declared, {"count": 3, "label": ["a"]}, source="a.json")
-    assert caught.value.remedy == "write labels instead of label, in a.json"

@@ -114,16 +114,3 @@ def test_commands_make_their_settings():
 def notices(log: pathlib.Path) -> set[str]:
     """The lines of TensorFlow's start, without times."""
     return set(re.findall(r"^[IWE]\d{4} .*?\] (.*)", log.read_text(), re.MULTILINE))
-
-
-def test_the_backend_that_keras_is_told_to_use(tmp_path):
-    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
-    clean = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
-    program = "import bert_tf, keras; print(keras.backend.backend())"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=clean | {"KERAS_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        text=True,
-        capture_output=True,
-    )
-    assert done.stdout == "jax\n" or "No module named 'jax'" in done.stderr

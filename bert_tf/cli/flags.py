@@ -1,4 +1,4 @@
-"""The flags that several commands share, each defined once, and checks of flags against each other.
+"""The flags that several commands share, each defined once, and checks for contradictions.
 
 Nothing here loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`. Only scripts
 and `cli/` read flags.
@@ -20,16 +20,27 @@ FLAGS = flags.FLAGS
 
 
 @contextlib.contextmanager
-def recorded_in_checkpoints() -> Iterator[None]:
+def _marked(attribute: str, value: Any) -> Iterator[None]:
+    """Sets an attribute of the flags that are defined in this context, unless it is set already."""
+    before = set(FLAGS)
+    yield
+    for name in set(FLAGS) - before:
+        if not hasattr(FLAGS[name], attribute):
+            setattr(FLAGS[name], attribute, value)
+
+
+def group(title: str) -> contextlib.AbstractContextManager:
+    """--help shows the flags that are defined in this context under the title."""
+    return _marked("group", title)
+
+
+def recorded_in_checkpoints() -> contextlib.AbstractContextManager:
     """Flags defined in this context affect the result of a run: its checkpoints record them.
 
     A resumed run is compared with them, and a finished one is not taken for one with others; which
     of them may change when a run is made longer is listed in training/fine_tuning.py.
     """
-    before = set(FLAGS)
-    yield
-    for name in set(FLAGS) - before:
-        FLAGS[name].is_recorded = True
+    return _marked("is_recorded", True)
 
 
 def run_settings() -> dict[str, Any]:
@@ -80,13 +91,28 @@ def define_choices(name: str, default: Sequence[str], choices: Sequence[str], te
     )
 
 
+def define_switches(**texts: str) -> None:
+    """Flags that are off by default."""
+    for name, text in texts.items():
+        flags.DEFINE_bool(name, False, text)
+
+
+def define_strings(**texts: str) -> None:
+    """Flags without a default."""
+    for name, text in texts.items():
+        flags.DEFINE_string(name, None, text)
+
+
 # ---------------------------------------------------------------------------- groups
 
 
+@group("Model")
 def define_model_files() -> None:
     """Files that belong to weights and may not lie beside them."""
-    flags.DEFINE_string("bert_config_file", None, "Default: the configuration beside the weights.")
-    flags.DEFINE_string("vocab_file", None, "Default: the vocabulary beside the weights.")
+    define_strings(
+        bert_config_file="Default: the configuration beside the weights.",
+        vocab_file="Default: the vocabulary beside the weights.",
+    )
     flags.DEFINE_bool(
         "do_lower_case",
         True,
@@ -95,18 +121,19 @@ def define_model_files() -> None:
     )
 
 
+@group("Model")
 def define_pretrained(*, required: bool = True) -> None:
     """A trained model to use: what its folder does not say, flags do."""
-    flags.DEFINE_string(
-        "init_checkpoint",
-        None,
-        "The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or Hugging Face's.",
+    define_strings(
+        init_checkpoint="The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or "
+        "Hugging Face's."
     )
     define_model_files()
     if required:
         mark_required("init_checkpoint")
 
 
+@group("Model")
 def define_fine_tuned_model() -> None:
     """The model to begin with, and the folder of the run."""
     define_pretrained(required=False)
@@ -116,24 +143,24 @@ def define_fine_tuned_model() -> None:
 
 def define_output_dir() -> None:
     """The folder of a run."""
-    flags.DEFINE_string("output_dir", None, "The folder for checkpoints and results.")
+    define_strings(output_dir="The folder for checkpoints and results.")
     mark_required("output_dir")
 
 
+@group("Export")
 def define_export_dir() -> None:
     """Where a run leaves its model for serving."""
-    flags.DEFINE_string(
-        "export_dir",
-        None,
-        "At the end, export the model (the best checkpoint if the run keeps one, else the last) as "
-        "a SavedModel that takes raw text, for TensorFlow Serving: the next version in this "
-        "folder. See bert-tf export.",
+    define_strings(
+        export_dir="At the end, export the model (the best checkpoint if the run keeps one, else "
+        "the last) as a SavedModel that takes raw text, for TensorFlow Serving: the next version "
+        "in this folder. See bert-tf export."
     )
 
 
+@group("Training")
 def define_training() -> None:
     """The update, the intervals of the loop, and the random seed."""
-    flags.DEFINE_bool("do_train", False, "Train.")
+    define_switches(do_train="Train.")
     with recorded_in_checkpoints():
         define_count("train_batch_size", 32, "Examples of a step, all devices together.")
         flags.DEFINE_enum(
@@ -142,59 +169,39 @@ def define_training() -> None:
             OPTIMIZERS,
             "adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise form.",
         )
-        flags.DEFINE_bool(
-            "bias_correction",
-            False,
-            "Correct Adam's moments for their start at 0 (the original does not).",
-        )
-        define_number(
-            "end_learning_rate", 0.0, "The learning rate at the end of the decay.", lower_bound=0.0
-        )
+        text = "The learning rate at the end of the decay."
+        define_number("end_learning_rate", 0.0, text, lower_bound=0.0)
         define_count("seed", 12345, "Seeds weights, data order and dropout.", **SEEDS)
-        flags.DEFINE_bool(
-            "clip_per_replica",
-            False,
-            "Clip the gradients of each device before they are added up, as the original does on "
-            "TPUs.",
+        define_switches(
+            bias_correction="Correct Adam's moments for their start at 0 (the original does not).",
+            clip_per_replica="Clip the gradients of each device before they are added up, as the "
+            "original does on TPUs.",
         )
     define_count("save_checkpoints_steps", 1000, "Steps between two checkpoints.")
     define_count("keep_checkpoint_max", 5, "How many checkpoints are kept; 0 keeps all.", least=0)
-    define_count(
-        "iterations_per_loop",
-        1000,
-        "Most steps in one call of the compiled loop; between calls the host logs, saves and "
-        "evaluates.",
-    )
+    text = "Most steps in a call of the compiled loop; between calls the host logs and saves."
+    define_count("iterations_per_loop", 1000, text)
     define_count("log_steps", 100, "Steps between two lines of progress.")
-    define_count(
-        "gradient_accumulation_steps",
-        1,
-        "Micro-batches of each device in a step: less memory, the same result.",
-    )
-    flags.DEFINE_bool(
-        "recompute", False, "Compute encoder blocks again for their gradients: less memory."
+    text = "Micro-batches of each device in a step: less memory, the same result."
+    define_count("gradient_accumulation_steps", 1, text)
+    define_switches(
+        recompute="Compute encoder blocks again for their gradients: less memory.",
     )
 
 
+@group("Fine-tuning")
 def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None:
     """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad."""
     define_count("predict_batch_size", 8, "Examples of a prediction step, all devices together.")
     with recorded_in_checkpoints():
         define_count("max_seq_length", max_seq_length, max_seq_length_help, most=LONGEST)
-        define_number(
-            "num_train_epochs",
-            3.0,
-            "How often each example is trained on.",
-            lower_bound=0.0,
-            upper_bound=1e6,
-        )
-        define_number(
-            "warmup_proportion",
-            0.1,
+        text, bounds = "How often each example is trained on.", {"lower_bound": 0.0}
+        define_number("num_train_epochs", 3.0, text, upper_bound=1e6, **bounds)
+        text, most = (
             "The share of the steps in which the learning rate rises.",
-            lower_bound=0.0,
-            upper_bound=math.nextafter(1.0, 0.0),
+            math.nextafter(1, 0),
         )
+        define_number("warmup_proportion", 0.1, text, upper_bound=most, **bounds)
         flags.DEFINE_bool(
             "bucket_by_length",
             True,
@@ -214,37 +221,32 @@ def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None
             "Patterns of the names of weights to leave as they are, as in "
             "bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.",
         )
-        flags.DEFINE_bool(
-            "legacy_shuffle",
-            False,
-            "Mix the examples as little as the original's buffer of 100 does; with "
-            "--nobucket_by_length the batches are the original's.",
+        define_switches(
+            legacy_shuffle="Mix the examples as little as the original's buffer of 100 does; with "
+            "--nobucket_by_length the batches are the original's."
         )
 
 
+@group("Fine-tuning")
 def define_best_checkpoint() -> None:
     """Evaluation during fine-tuning, which chooses the checkpoint that is kept."""
     with recorded_in_checkpoints():
-        define_count(
-            "eval_steps",
-            0,
-            "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
-            least=0,
-        )
-        define_count(
-            "early_stopping",
-            0,
-            "Stop after so many evaluations without a better one; 0: never.",
-            least=0,
-        )
+        text = "Evaluate every so many steps, and keep the best checkpoint; 0: no."
+        define_count("eval_steps", 0, text, least=0)
+        text = "Stop after so many evaluations without a better one; 0: never."
+        define_count("early_stopping", 0, text, least=0)
 
 
+@group("Data")
 def define_tfds(purpose: str) -> None:
     """Data from tensorflow-datasets."""
-    flags.DEFINE_string("tfds_name", None, f"A dataset of tensorflow-datasets, {purpose}.")
-    flags.DEFINE_string("tfds_data_dir", None, "Where tensorflow-datasets keeps its data.")
+    define_strings(
+        tfds_name=f"A dataset of tensorflow-datasets, {purpose}.",
+        tfds_data_dir="Where tensorflow-datasets keeps its data.",
+    )
 
 
+@group("Devices")
 def define_devices() -> None:
     """What the model runs on."""
     flags.DEFINE_enum(
@@ -254,19 +256,11 @@ def define_devices() -> None:
         "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "
         "names several processes, mirrored with several GPUs, else one device.",
     )
-    define_count(
-        "num_cpu_devices",
-        1,
-        "Logical devices to split the CPU into, for trying mirrored.",
-        most=1000,
-    )
+    text = "Logical devices to split the CPU into, for trying mirrored."
+    define_count("num_cpu_devices", 1, text, most=1000)
     with recorded_in_checkpoints():
-        flags.DEFINE_enum(
-            "precision",
-            "float32",
-            PRECISIONS,
-            "What layers compute in. Weights, norms, soft-max and losses are float32 in any case.",
-        )
+        text = "What layers compute in. Weights, norms, soft-max and losses are always float32."
+        flags.DEFINE_enum("precision", "float32", PRECISIONS, text)
     flags.DEFINE_bool("xla", True, "Compile steps with XLA.")
     define_count(
         "max_restarts",
@@ -282,34 +276,30 @@ def define_devices() -> None:
         "three times as many where something is compiled; 0: never.",
         least=0,
     )
-    flags.DEFINE_bool(
-        "end_when_hung",
-        False,
-        "After the report end the process with exit code 1, for a supervisor to start it again.",
+    define_switches(
+        end_when_hung="After the report end the process with exit code 1, for a supervisor to "
+        "start it again.",
+        use_tpu="Run on the TPU named by --tpu_name.",
     )
-    flags.DEFINE_bool("use_tpu", False, "Run on the TPU named by --tpu_name.")
-    flags.DEFINE_string(
-        "tpu_name",
-        None,
-        "The TPU: local, that of this machine; or the name or grpc://address of another machine's. "
-        "This process reads for it, batch by batch, so local is faster.",
+    define_strings(
+        tpu_name="The TPU: local, that of this machine; or the name or grpc://address of another "
+        "machine's. This process reads for it, batch by batch, so local is faster.",
+        tpu="The same as --use_tpu --tpu_name=TPU.",
+        tpu_zone="The zone of a TPU that is given by name.",
+        gcp_project="The cloud project of a TPU that is given by name.",
     )
-    flags.DEFINE_string("tpu", None, "The same as --use_tpu --tpu_name=TPU.")
-    flags.DEFINE_string("tpu_zone", None, "The zone of a TPU that is given by name.")
-    flags.DEFINE_string("gcp_project", None, "The cloud project of a TPU that is given by name.")
     define_without_effect("master", "num_tpu_cores")
 
 
+@group("Accepted for the original's commands, without effect")
 def define_without_effect(*names: str) -> None:
     """Flags of the original's commands that are accepted and ignored."""
     text = "Accepted for the original's commands; has no effect."
     for name in names:
         if name == "num_tpu_cores":
             define_count(name, 8, text, least=0)
-        elif name == "master":
-            flags.DEFINE_string(name, None, text)
         else:
-            flags.DEFINE_bool(name, False, text)
+            (define_strings if name == "master" else define_switches)(**{name: text})
 
 
 # ---------------------------------------------------------------------------- checks
@@ -321,7 +311,7 @@ def given_case() -> bool | None:
 
 
 def refuse_words(words: Sequence[str]) -> None:
-    """Refuses what stands in a command outside any flag."""
+    """Refuses words outside any flag."""
     if words:
         raise InputError(
             f"{words[0]!r} outside any flag",

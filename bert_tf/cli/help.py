@@ -9,57 +9,27 @@ import textwrap
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-# By verb, or by the original's script. What is not listed here is in one of the groups.
+# By verbs and scripts. What is not listed here stands in its group.
 ESSENTIAL = {
-    "data": "input_file output_file vocab_file do_lower_case max_seq_length"
-    " max_predictions_per_seq dupe_factor num_workers",
+    "data beam-data create_pretraining_data.py": "input_file output_file vocab_file do_lower_case"
+    " max_seq_length max_predictions_per_seq dupe_factor num_workers",
     "vocab": "input_file output_file vocab_size do_lower_case num_workers",
-    "pretrain": "input_file bert_config_file vocab_file output_dir do_train do_eval"
-    " eval_input_file learning_rate train_batch_size num_train_steps num_warmup_steps"
+    "pretrain run_pretraining.py": "input_file bert_config_file vocab_file output_dir do_train"
+    " do_eval eval_input_file learning_rate train_batch_size num_train_steps num_warmup_steps"
     " max_seq_length max_predictions_per_seq",
-    "classify": "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict"
-    " learning_rate train_batch_size num_train_epochs max_seq_length",
-    "squad": "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval"
-    " version_2_with_negative learning_rate train_batch_size num_train_epochs max_seq_length",
-    "features": "input_file output_file init_checkpoint layers pooling output_format"
-    " max_seq_length batch_size",
+    "classify run_classifier.py": "task_name data_dir init_checkpoint output_dir do_train do_eval"
+    " do_predict learning_rate train_batch_size num_train_epochs max_seq_length",
+    "squad run_squad.py": "train_file predict_file init_checkpoint output_dir do_train do_predict"
+    " do_eval version_2_with_negative learning_rate train_batch_size num_train_epochs"
+    " max_seq_length",
+    "features extract_features.py": "input_file output_file init_checkpoint layers pooling"
+    " output_format max_seq_length batch_size",
     "fill-mask": "init_checkpoint top_k",
     "predict": "model input_file output_file batch_size",
     "export": "init_checkpoint export_dir format task labels max_seq_length",
     "convert": "from to to_format",
     "plan": "bert_config_file device train_batch_size max_seq_length num_train_steps precision"
     " fits",
-}
-ESSENTIAL |= {
-    "beam-data": ESSENTIAL["data"],
-    "create_pretraining_data.py": ESSENTIAL["data"],
-    "run_pretraining.py": ESSENTIAL["pretrain"],
-    "run_classifier.py": ESSENTIAL["classify"],
-    "run_squad.py": ESSENTIAL["squad"],
-    "extract_features.py": ESSENTIAL["features"],
-}
-GROUPS = {
-    "Model": "init_checkpoint bert_config_file vocab_file do_lower_case never_split version task"
-    " head num_classes masked_lm_only",
-    "Texts and labels": "input_format language train_file dev_file test_file text_a_column"
-    " text_b_column label_column id_column has_header label_kind labels label_separator pairs"
-    " num_choices document_context xnli_language tfds_name tfds_data_dir",
-    "Questions and answers": "max_query_length n_best_size max_answer_length"
-    " version_2_with_negative null_score_diff_threshold legacy_alignment verbose_logging report",
-    "Sequences and masking": "max_seq_length doc_stride short_seq_prob masked_lm_prob"
-    " do_whole_word_mask words_from_spaces one_draw_per_word max_predictions_per_seq random_seed",
-    "Training": "optimizer num_warmup_steps warmup_proportion end_learning_rate bias_correction"
-    " layerwise_lr_decay freeze num_trials seed stop_at_step bucket_by_length legacy_shuffle"
-    " clip_per_replica gradient_accumulation_steps recompute",
-    "Evaluation and prediction": "eval_steps early_stopping eval_batch_size max_eval_steps"
-    " predict_batch_size batch_size top_k interactive",
-    "Log, checkpoints, export": "log_steps save_checkpoints_steps keep_checkpoint_max"
-    " iterations_per_loop export_dir int8",
-    "Files and processes": "num_shards temp_dir num_workers",
-    "Devices": "precision xla strategy use_tpu tpu tpu_name tpu_zone gcp_project num_cpu_devices"
-    " max_restarts hang_seconds end_when_hung",
-    "Accepted for the original's commands, without effect": "master num_tpu_cores use_tpu"
-    " use_one_hot_embeddings",
 }
 NAME_WIDTH = 32
 WIDTHS = (60, 100)  # of a page
@@ -71,7 +41,7 @@ class Help(app.HelpFlag):
     def parse(self, arg: str) -> None:
         """Called where the flag is found."""
         if self._parse(arg):
-            print(page())
+            print(page(), flush=True)
             sys.exit(0)
 
 
@@ -105,22 +75,22 @@ def page() -> str:
 
 
 def own_flags() -> list[str]:
-    """The names of the flags that our modules define."""
+    """The names of the flags that our modules define, in that order."""
     modules = FLAGS.flags_by_module_dict().items()
     ours = [defined for name, defined in modules if name == sys.argv[0] or "bert_tf." in name]
-    return sorted({flag.name for defined in ours for flag in defined} - {"help", "helpshort"})
+    names = dict.fromkeys(flag.name for defined in ours for flag in defined)
+    return [name for name in names if name not in ("help", "helpshort")]
 
 
 def grouped(names: list[str]) -> dict[str, list[str]]:
-    """The names under the titles of their groups."""
+    """The names under the titles of their groups (`flags.group`), those used most on top."""
     command = os.path.basename(sys.argv[0]).removeprefix("bert-tf ")
-    known = command in ESSENTIAL
-    first = {"Most used": ESSENTIAL[command]} if known else {"Flags": " ".join(names)}
-    left, found = set(names), {}
-    for title, listed in (first | GROUPS).items():
-        found[title] = [name for name in listed.split() if name in left]
-        left -= set(found[title])
-    found["Others"] = sorted(left)
+    known = [flags.split() for commands, flags in ESSENTIAL.items() if command in commands.split()]
+    most_used = known[0] if known else []
+    found = {"Most used": most_used, "Of this command": []}
+    for name in names:
+        if name not in most_used:
+            found.setdefault(getattr(FLAGS[name], "group", "Of this command"), []).append(name)
     return {title: members for title, members in found.items() if members}
 
 

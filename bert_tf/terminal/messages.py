@@ -95,16 +95,16 @@ def scores_table(scores: Mapping[str, float]) -> list[str]:
         scores = {name: value for name, value in scores.items() if name != "loss"}
     names = sorted(scores, key=_place)
     in_percent = any(scores[name] >= 10 for name in names if not _place(name))
-    are_points = [in_percent and not _place(name) and "thresh" not in name for name in names]
-    decimals = [2 if one else 4 for one in are_points]
-    values = [_number(scores[name], count) for name, count in zip(names, decimals, strict=True)]
+    parts = {}  # of each number: what stands before its point, the point, what follows
+    for name in names:
+        is_points = in_percent and not _place(name) and "thresh" not in name
+        parts[name] = _number(scores[name], 2 if is_points else 4).partition(".")
     width = max(map(len, names), default=0)
-    before = max((len(value.partition(".")[0]) for value in values), default=0)
-    lines = []
-    for name, value in zip(names, values, strict=True):
-        indent = " " * (before - len(value.partition(".")[0]))
-        lines.append(f"  {name:<{width}}  {indent}{value}")
-    return lines
+    before = max((len(whole) for whole, *_ in parts.values()), default=0)
+    return [
+        f"  {name:<{width}}  {whole:>{before}}{point}{rest}"
+        for name, (whole, point, rest) in parts.items()
+    ]
 
 
 def _place(name: str) -> int:

@@ -45,21 +45,22 @@ class Progress:
         self._label, self._total, self._unit = label, total, unit
         self._done, self._note = done, ""
         self._updated: float | None = None
-        # What the rate is made of. The first item does not count: something may be compiled for it.
+        # For the rate. The first item does not count: something may be compiled for it.
         self._seconds, self._items, self._counts = 0.0, 0.0, False
 
     def __enter__(self) -> Self:
         self._start = self._last_line = time.monotonic()
         if not self._unit and not SCREEN.is_open:
             logging.info("%s ...", self._label)
-        SCREEN.push(self)
+        SCREEN.shown.append(self)
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
         seconds = time.monotonic() - self._start
-        around = SCREEN.remove(self)
-        if around and not self._unit:
-            around._counts = False  # a compilation within it, for example
+        with SCREEN.line():
+            SCREEN.shown.remove(self)
+        if SCREEN.shown and not self._unit:
+            SCREEN.shown[-1]._counts = False  # a compilation within it, for example
         if kind is None and seconds >= SECONDS_TO_REPORT:
             what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
             logging.info("%s: %s%s", self._label, what, duration(seconds))
@@ -79,35 +80,35 @@ class Progress:
             logging.info("%s", self.text())
 
     def said(self) -> None:
-        """Call it where another log line has told how far this is."""
+        """Call it when another log line has reported the progress."""
         self._last_line = time.monotonic()
 
     def text(self) -> str:
-        """What is to be said now."""
+        """The label, how much is done, how fast, and the note."""
         if self._updated is None:
             return f"{self._label}, {duration(time.monotonic() - self._start)}"
-        rate, done = self._rate(), f"{self._label}: {rounded(self._done)}"
-        if self._total is None:
-            return f"{done} {self._unit}" + f", {rate:.3g} a second" * bool(rate) + self._note
-        if not rate:
-            return f"{done} of {rounded(self._total)} {self._unit}{self._note}"
-        return progress_line(self._label, self._done, self._total, self._unit, rate) + self._note
+        rate = self._items / max(self._seconds, 1e-9)  # 0 until an item counts
+        if rate and self._total is not None:
+            line = progress_line(self._label, self._done, self._total, self._unit, rate)
+            return line + self._note
+        total = "" if self._total is None else f" of {rounded(self._total)}"
+        speed = f", {rate:.3g} a second" * bool(rate)
+        return f"{self._label}: {rounded(self._done)}{total} {self._unit}{speed}{self._note}"
 
-    def bar(self) -> str:
-        """The share that is done, as a picture; nothing where it is unknown."""
-        if not self._total or self._updated is None:
-            return ""
-        full = int(BAR_WIDTH * min(1.0, self._done / self._total))
-        return "━" * full + "─" * (BAR_WIDTH - full) + "  "
+    def bar(self, width: int) -> str:
+        """The share that is done as a picture, and the text; parts that do not fit are left out."""
+        text = self.text()
+        if self._total and self._updated is not None and len(text) + BAR_WIDTH + 2 <= width:
+            full = int(BAR_WIDTH * min(1.0, self._done / self._total))
+            return "━" * full + "─" * (BAR_WIDTH - full) + "  " + text
+        while len(text) > width and ", " in text:
+            text = text.rpartition(", ")[0]
+        return text[:width]
 
     @property
     def is_due(self) -> bool:
         """Whether it has taken so long that there should be a bar."""
         return time.monotonic() - self._start >= SECONDS_TO_BAR
-
-    def _rate(self) -> float:
-        """A second; 0 until an item counts."""
-        return self._items / max(self._seconds, 1e-9)
 
 
 def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextManager:
@@ -124,11 +125,15 @@ def counted(items: Iterable, label: str, total: int | None, unit: str) -> Iterat
 
 
 class Screen:
-    """The last line of a terminal, where the bar of the innermost `Progress` is drawn."""
+    """The last line of a terminal, where the bar of the innermost `Progress` is drawn.
+
+    Attributes:
+      shown: the `Progress` objects that were entered, the innermost last.
+    """
 
     def __init__(self):
+        self.shown: list[Progress] = []
         self._terminal: int | None = None  # its file
-        self._shown: list[Progress] = []
         self._is_drawn = False
         self._lock = threading.RLock()
 
@@ -144,20 +149,9 @@ class Screen:
             self._terminal = os.dup(file)
             threading.Thread(target=self._draw_forever, daemon=True).start()
 
-    def push(self, progress: Progress) -> None:
-        """Its bar is the one that is drawn."""
-        with self._lock:
-            self._shown.append(progress)
-
-    def remove(self, progress: Progress) -> Progress | None:
-        """Its bar goes; returns the one around it."""
-        with self.line():
-            self._shown.remove(progress)
-            return self._shown[-1] if self._shown else None
-
     @contextlib.contextmanager
     def line(self) -> Iterator[None]:
-        """No bar is in the way of what is written within this context."""
+        """Clears the bar; none is drawn within this context."""
         with self._lock:
             if self._is_drawn:
                 self._write(CLEAR)
@@ -168,22 +162,17 @@ class Screen:
         while True:
             time.sleep(SECONDS_BETWEEN_BARS)
             with self._lock:
-                if self._shown and self._shown[-1].is_due and self._is_foreground():
-                    self._draw(self._shown[-1])
+                if self.shown and self.shown[-1].is_due:
+                    self._draw(self.shown[-1])
 
     def _draw(self, progress: Progress) -> None:
-        text = progress.bar() + progress.text()
-        with contextlib.suppress(OSError):
-            text = text[: (os.get_terminal_size(self._terminal).columns or 80) - 1]
-        self._write(CLEAR + text.encode(sys.stderr.encoding or "ascii", "replace"))
-        self._is_drawn = True
-
-    def _is_foreground(self) -> bool:
-        """Whether the terminal is this command's: after `&` or Ctrl-Z and `bg` it is not."""
         try:
-            return os.tcgetpgrp(self._terminal) == os.getpgrp()
-        except OSError:  # not the terminal that controls this process
-            return True
+            width = (os.get_terminal_size(self._terminal).columns or 80) - 1
+        except OSError:
+            width = 79
+        bar = progress.bar(width)
+        self._write(CLEAR + bar.encode(sys.stderr.encoding or "ascii", "replace"))
+        self._is_drawn = True
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -206,7 +195,8 @@ def progress_line(label: str, done: float, total: float, unit: str, rate: float)
 
 
 def duration(seconds: float) -> str:
-    """
+    """The largest two units.
+
     >>> duration(7.4), duration(200), duration(7500)
     ('7 s', '3 min 20 s', '2 h 5 min')
     """

@@ -6,8 +6,7 @@
             ...
 
 The log then says what hangs, since when, in which process, and what to do; the stacks of all Python
-threads follow. Nothing is watched before `set_limit`. A thread looks at times; it ends with the
-outermost `watched`.
+threads follow. Nothing is watched before `set_limit`.
 """
 
 import contextlib
@@ -26,27 +25,21 @@ from bert_tf.terminal.progress import SCREEN, duration
 COMPILING = 3  # times the limit, for what compiles something first
 SLOWER = 5  # times the usual duration, where that is known, are no hang
 LONGEST_PAUSE = 10.0  # seconds between two looks
-_CAUSES = "a device or its driver that hangs; a file system that does not answer; slow steps."
-_OF_ONE = (
-    f"Usual causes: {_CAUSES}",
-    "To do: see below where it waits; check the devices (dmesg, nvidia-smi) and the file systems. "
-    "Then end it, and give the same command again: it resumes from the last checkpoint. If it is "
-    "only slow, raise --hang_seconds.",
-)
-_OF_SEVERAL = (
-    f"Usual causes: another process that hangs or is much slower; {_CAUSES}",
-    "To do: compare the logs of all processes. The one that is silent, or waits elsewhere, is the "
-    "cause: end it, and start it again; the others then resume from the last checkpoint with it. "
-    "If it is only slow, raise --hang_seconds.",
-)
+_ADVICE = """\
+Usual causes: a device, a file system or another process of the run that hangs; or slow steps.
+To do: see below where it waits; check the devices (dmesg, nvidia-smi) and the file systems. Of
+several processes the one whose log is silent, or tells of another place, is the cause. End it, and
+give the same command again: it resumes from the last checkpoint. For slow steps raise
+--hang_seconds."""
 
 
 class Watch:
-    """Something that is to make progress: what it does now, since when, how long it may take."""
+    """Something that is to make progress: what it does now, for how long, how long it may take."""
 
     def __init__(self, limit: float):
         self._limit = limit
-        self.what, self.since, self.report_after = "", time.monotonic(), limit
+        # The seconds are those of the looks at it: none while this process is stopped.
+        self.what, self.seconds, self.report_after = "", 0.0, limit
 
     def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:
         """Call it at each progress.
@@ -57,30 +50,32 @@ class Watch:
           compiles: whether it compiles something first.
         """
         self.report_after = max(self._limit * (COMPILING if compiles else 1), SLOWER * usual)
-        self.what, self.since = what, time.monotonic()
+        self.what, self.seconds = what, 0.0
 
 
 class Watchdog:
     """Watches this process; there is one, `WATCHDOG`."""
 
     def __init__(self):
-        self._seconds, self._ends = 0.0, False
-        self._process, self._advice = "this process", _OF_ONE
+        self._limit, self._ends, self._process = 0.0, False, "this process"
         self._watches: list[Watch] = []  # the innermost last
-        self._over: threading.Event | None = None  # set to end the thread
+        self._thread: threading.Thread | None = None
 
     def set_limit(self, seconds: float, *, ends: bool = False) -> None:
-        """Sets what counts as a hang.
+        """Sets what counts as a hang, and starts the thread that looks.
 
         Args:
           seconds: without progress; 0 watches nothing.
           ends: whether the process ends then, with exit code 1.
         """
-        self._seconds, self._ends = seconds, ends
+        self._limit, self._ends = seconds, ends
+        if seconds and not (self._thread and self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._look, name="watchdog", daemon=True)
+            self._thread.start()
 
     def set_process(self, name: str) -> None:
         """Tells which of several processes this is."""
-        self._process, self._advice = name, _OF_SEVERAL
+        self._process = name
 
     @contextlib.contextmanager
     def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[Watch]:
@@ -91,25 +86,15 @@ class Watchdog:
           usual: see there.
           compiles: see there.
         """
-        watch = Watch(self._seconds)
+        watch = Watch(self._limit)
         watch.doing(what, usual=usual, compiles=compiles)
-        if not self._seconds:
-            yield watch
-            return
         self._watches.append(watch)
-        if self._over is None:
-            self._over = threading.Event()
-            args = (self._over, self._seconds)
-            threading.Thread(target=self._look, args=args, name="watchdog", daemon=True).start()
         try:
             yield watch
         finally:
             self._watches.remove(watch)
-            if self._watches:
-                self._watches[-1].since = time.monotonic()  # the end of `watch` is progress
-            else:
-                self._over.set()
-                self._over = None
+            for around in self._watches[-1:]:
+                around.seconds = 0.0  # the end of `watch` is progress
 
     @contextlib.contextmanager
     def without_python(self, what: str) -> Iterator[None]:
@@ -121,59 +106,44 @@ class Watchdog:
           what: what the process is doing, for the log.
         """
         then = ""
-        if self._seconds:
+        if self._limit:
             end = ", and it ends" if self._ends else ""
-            then = f"; after {duration(self._seconds)} the stacks of this process follow{end}"
-        logging.info("%s%s.", what, then)
-        if self._seconds:
+            then = f"; after {duration(self._limit)} the stacks of this process follow{end}"
             faulthandler.dump_traceback_later(
-                self._seconds, repeat=True, file=_error_stream(), exit=self._ends
+                self._limit, repeat=True, file=_error_stream(), exit=self._ends
             )
+        logging.info("%s%s.", what, then)
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
 
-    def _look(self, over: threading.Event, seconds: float) -> None:
-        pause = min(seconds / 4, LONGEST_PAUSE)
-        last = time.monotonic()
-        while not over.wait(pause):
-            now = time.monotonic()
-            late, last = now - last - pause, now
-            watches = self._watches[-1:]
-            if late > pause:  # no Python ran, as in a stopped process: not a hang
-                for watch in watches:
-                    watch.since = min(now, watch.since + late)
-            for watch in watches:
-                if now - watch.since >= watch.report_after:
-                    watch.report_after = 2 * (now - watch.since)
-                    self._report(watch.what, now - watch.since)
+    def _look(self) -> None:
+        while self._limit:
+            time.sleep(pause := min(self._limit / 4, LONGEST_PAUSE))
+            for watch in self._watches[-1:]:
+                watch.seconds += pause
+                if watch.seconds >= watch.report_after:
+                    watch.report_after = 2 * watch.seconds
+                    self._report(watch.what, watch.seconds)
 
     def _report(self, what: str, seconds: float) -> None:
         if self._ends:  # also where the log itself is what hangs
-            end = threading.Timer(LONGEST_PAUSE, os._exit, [1])
-            end.daemon = True
-            end.start()
+            threading.Timer(LONGEST_PAUSE, os._exit, [1]).start()
         logging.warning(
-            "No progress for %s: %s, since %s, in %s (process %d on %s).\n%s\n%s\n"
+            "No progress for %s: %s, since %s, in %s (process %d on %s).\n%s\n"
             "Where its threads are (the main one comes last):",
             *(duration(seconds), what),
             time.strftime("%m-%d %H:%M:%S", time.localtime(time.time() - seconds)),
-            *(self._process, os.getpid(), socket.gethostname(), *self._advice),
+            *(self._process, os.getpid(), socket.gethostname(), _ADVICE),
         )
         logging.flush()
-        _write_stacks()
+        with SCREEN.line():
+            faulthandler.dump_traceback(_error_stream())
         if self._ends:
             logging.error("This process ends, as --end_when_hung asks.")
             logging.flush()
             os._exit(1)
-
-
-def _write_stacks() -> None:
-    """Writes the stacks of all Python threads to standard error."""
-    with SCREEN.line():
-        sys.stderr.flush()
-        faulthandler.dump_traceback(_error_stream())
 
 
 def _error_stream() -> int:

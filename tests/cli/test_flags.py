@@ -2,17 +2,13 @@
 
 import json
 import pathlib
-import signal
-import subprocess
-import sys
 
 import pytest
 from absl import flags as absl_flags
+from answering import answers
 from walking import in_process
 
-from bert_tf import __main__ as command_line
 from bert_tf.cli import flags
-from bert_tf.cli.main import Stopped
 
 ROOT = pathlib.Path(__file__).parents[2]
 BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
@@ -70,26 +66,6 @@ CONFLICTS = {
 }
 
 
-def program(command: str) -> list[str]:
-    """The words that start a script or a verb, listing on the error stream what is imported."""
-    start = [command] if command.endswith(".py") else ["-m", "bert_tf", command]
-    return [sys.executable, "-X", "importtime", *start]
-
-
-def imported(errors: str) -> set[str]:
-    """The modules in what `-X importtime` writes."""
-    lines = [line for line in errors.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip() for line in lines}
-
-
-def answer(command: str, *words: str) -> tuple[subprocess.CompletedProcess, set[str]]:
-    """How a command ended, and the modules that it imported."""
-    ended = subprocess.run([*program(command), *words], capture_output=True, text=True, cwd=ROOT)
-    found = imported(ended.stderr)
-    assert "absl.flags" in found
-    return ended, found
-
-
 @pytest.mark.parametrize("before", COMMANDS)
 def test_flags_and_defaults_are_those_of_the_first_version(before):
     expected = {name: flag for name, flag in BEFORE[before].items() if name != "usage"}
@@ -112,6 +88,10 @@ def test_flags_and_defaults_are_those_of_the_first_version(before):
     assert found == expected
 
 
+USUAL = {"train_batch_size": "65536", "seed": "4294967295", "keep_checkpoint_max": "0",
+         "save_checkpoints_steps": "1000000", "end_learning_rate": "0"}  # fmt: skip
+
+
 @pytest.mark.parametrize("command", sorted({*COMMANDS.values()}))
 def test_every_number_has_bounds(command):
     """Nor is any default or usual value outside of them."""
@@ -126,109 +106,41 @@ def test_every_number_has_bounds(command):
             for word in refused:
                 with pytest.raises(absl_flags.IllegalFlagValueError, match=f"--{flag.name}={word}"):
                     flag.parse(word)
+            if flag.name in USUAL:
+                flag.parse(USUAL[flag.name])
             if flag.default is not None and refused:
                 assert flag.parser.parse(str(flag.default)) == flag.default
 
 
-@pytest.mark.parametrize("command", ["run_squad.py", "run_pretraining.py", "run_classifier.py"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--train_batch_size=65536", "--seed=0", "--save_checkpoints_steps=1000000"],
-        ["--seed=4294967295", "--keep_checkpoint_max=0", "--end_learning_rate=0", "--log_steps=1"],
-    ],
-)
-def test_usual_and_extreme_uses_are_within_bounds(command, words):
-    with in_process(command):
-        for word in words:
-            name, _, value = word.removeprefix("--").partition("=")
-            absl_flags.FLAGS[name].parse(value)
+def words_of(command: str) -> list[str]:
+    return [command] if command.endswith(".py") else ["bert-tf", command]
 
 
-@pytest.mark.parametrize("command", sorted({*COMMANDS.values()}))
-def test_help_comes_before_tensorflow(command):
-    ended, found = answer(command, "--help")
-    assert "tensorflow" not in found
-    assert "keras" not in found
-    assert "--" in ended.stdout
-    assert "Traceback" not in ended.stderr
+ANSWERED = {  # what: the command line, the exit code, what is said
+    **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values()}},
+    **{
+        f"{c} misspelt": ([*words_of(c), "--init_chekpoint=x"], 1, "Unknown command line flag")
+        for c in ("run_squad.py", "run_classifier.py", "predict", "vocab")
+    },
+    **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
+    "required": (["bert-tf", "data", "--input_file=x"], 1, "write --output_file=VALUE"),
+    "empty": (["bert-tf", "data", "--output_file="], 1, "write --output_file=VALUE"),
+    "verbs": (["bert-tf", "--help"], 0, "evaluate-squad"),
+    "no verb": (["bert-tf"], 0, "usage: bert-tf VERB"),
+    "a misspelt verb": (["bert-tf", "exprot"], 1, "did you mean bert-tf export?"),
+    "an unknown verb": (["bert-tf", "xyzzy"], 1, "bert-tf --help lists them"),
+    "a word of other bytes": (["bert-tf", "plan", "--a=\udcff"], 1, r"'--a=\udcff'"),
+    "a flag with a long name": (["bert-tf", "plan", "--" + "a" * 5000], 1, "flags as --help lists"),
+}
 
 
-@pytest.mark.parametrize("command", ["run_squad.py", "run_classifier.py", "predict", "vocab"])
-def test_a_misspelt_flag_is_answered_before_tensorflow(command):
-    ended, found = answer(command, "--init_chekpoint=x", "--do_lowercase")
-    assert ended.returncode == 1
-    assert "tensorflow" not in found
-    assert "Unknown command line flag" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.parametrize("words", [[], ["--output_file="]])
-def test_a_required_flag_that_is_absent_or_empty_is_answered_before_tensorflow(words):
-    given = ["--input_file=x", "--vocab_file=y", *words]
-    ended, found = answer("create_pretraining_data.py", *given)
-    assert ended.returncode == 1
-    assert "tensorflow" not in found
-    assert "write --output_file=VALUE" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.parametrize("command", CONFLICTS)
-def test_a_conflict_is_answered_before_tensorflow(command):
-    ended, found = answer(command, *CONFLICTS[command])
-    assert ended.returncode == 1
-    assert "tensorflow" not in found
-    assert "Received: " in ended.stderr
-    assert "To do: " in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--help"], "evaluate-squad"),
-        ([], "usage: bert-tf VERB"),
-        (["exprot"], "did you mean bert-tf export?"),
-        (["xyzzy"], "bert-tf --help lists them"),
-    ],
-)
-def test_the_verbs_are_listed(words, says):
-    ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "bert_tf", *words],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert says in ended.stdout + ended.stderr
-    assert ended.returncode == (0 if "unknown" not in ended.stderr else 1)
-    assert "tensorflow" not in imported(ended.stderr)
-
-
-def test_signals_before_a_verb_has_prepared_itself_and_after(monkeypatch, capsys):
-    errors = iter([KeyboardInterrupt(), Stopped(signal.SIGTERM)])
-
-    def stop(*_) -> None:
-        raise next(errors)
-
-    monkeypatch.setattr(command_line, "run_module", stop)
-    monkeypatch.setattr(sys, "argv", ["bert-tf", "plan"])
-    assert command_line.main() == 130
-    assert capsys.readouterr().err == "\nbert-tf: ended by Ctrl-C.\n"
-    with pytest.raises(Stopped):  # the exception hook has its message and exit code
-        command_line.main()
-
-
-def test_verbosity_is_that_of_the_command(tmp_path):
-    """At -1 only warnings are logged, which the first line of a training is not."""
-    (tmp_path / "texts.txt").write_text("A boat.\n")
-    model = ROOT / "tests/fixtures/version_0_1_0/pretraining/finished"
-    words = [f"--init_checkpoint={model}", f"--input_file={tmp_path}/texts.txt"]
-    words += [f"--output_file={tmp_path}/vectors.jsonl", "--layers=-1", "--max_seq_length=32"]
-    logged = {
-        level: answer("extract_features.py", *words, f"--verbosity={level}")[0].stderr
-        for level in (-1, 0)
-    }
-    assert "Wrote the vectors" in logged[0]
-    assert "Wrote the vectors" not in logged[-1]
+def test_answers_come_before_tensorflow():
+    for (what, (_, code, says)), answer in zip(
+        ANSWERED.items(), answers(*(words for words, *_ in ANSWERED.values())), strict=True
+    ):
+        assert says in answer.text, (what, answer)
+        assert "Traceback" not in answer.text, (what, answer)
+        assert answer.code == code, (what, answer)
 
 
 def test_a_number_may_be_minus_infinity_but_not_nan():

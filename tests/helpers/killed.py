@@ -1,6 +1,5 @@
 """What a process leaves that is killed while it writes an output."""
 
-import json
 import pathlib
 
 TOKEN = "0123456789abcdef"
@@ -8,8 +7,7 @@ TOKEN = "0123456789abcdef"
 
 def leave_lock(path: pathlib.Path) -> None:
     """The lock file of such a process."""
-    holder = {"command": "x", "process": 1, "host": "y", "since": 1e9, "token": TOKEN}
-    path.write_text(json.dumps(holder))
+    path.write_text(f"bert_tf {TOKEN} process 1 on y ('x', since 2026-01-01 00:00:00)\n")
 
 
 def left_name(output: str, *, token: str = TOKEN) -> str:

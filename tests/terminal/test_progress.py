@@ -1,5 +1,6 @@
 """Bars on a terminal, which is a pseudo-terminal here; lines in a log."""
 
+import contextlib
 import doctest
 import os
 import pathlib
@@ -7,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+import unittest.mock
 
 import pytest
 
@@ -45,18 +47,16 @@ def run_bars(**options) -> subprocess.Popen:
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, **options)
 
 
-def what_a_terminal_gets(term: str = "xterm") -> tuple[str, str]:
+def what_a_terminal_gets() -> tuple[str, str]:
     """What the script writes to a terminal on standard error, and its results."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": term, "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
     with run_bars(stderr=theirs, env=environment) as process:
         os.close(theirs)
         written = b""
-        while True:
-            try:
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while True:
                 written += os.read(ours, 1 << 16)
-            except OSError:  # the end of a terminal
-                break
         os.close(ours)
         return written.decode(), process.stdout.read().decode()
 
@@ -77,10 +77,30 @@ def test_a_bar_rewrites_its_line_below_what_is_logged():
     assert results == "a result\n"
 
 
-def test_a_terminal_that_cannot_rewrite_gets_lines():
-    written, _ = what_a_terminal_gets("dumb")
-    assert "\x1b" not in written
-    assert "load ..." in written
+@pytest.mark.parametrize(("term", "is_open"), [("xterm", True), ("dumb", False), (None, False)])
+def test_only_a_terminal_that_can_rewrite_gets_bars(monkeypatch, term, is_open):
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    monkeypatch.setattr(progress.threading, "Thread", unittest.mock.MagicMock())
+    monkeypatch.setenv("TERM", term) if term else monkeypatch.delenv("TERM", raising=False)
+    screen = progress.Screen()
+    screen.open()
+    assert screen.is_open is is_open
+
+
+@pytest.mark.parametrize(
+    ("width", "bar"),
+    [
+        (79, "━" * 7 + "─" * 7 + "  train: 30 of 60 steps, 1 a second, 30 s left, loss 0.69"),
+        (60, "train: 30 of 60 steps, 1 a second, 30 s left, loss 0.69"),
+        (50, "train: 30 of 60 steps, 1 a second, 30 s left"),
+        (30, "train: 30 of 60 steps"),
+    ],
+)
+def test_a_bar_is_never_cut_within_a_number(clock, width, bar):
+    with progress.Progress("train", 60, "steps") as training:
+        for clock.now, done in ((101.0, 1), (130.0, 30)):
+            training.update(done, ", loss 0.69")
+        assert training.bar(width) == bar
 
 
 def test_a_log_gets_lines():

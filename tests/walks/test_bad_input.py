@@ -30,8 +30,8 @@ from bert_tf.files import LONGEST_LINE
 pytestmark = pytest.mark.walk
 PRETRAIN, CREATE = "run_pretraining.py", "create_pretraining_data.py"
 # What a process adds: the exit code, the message without a traceback, and no waiting at the end,
-# whether the error comes early, out of the pipeline of the data, or while it trains.
-THROUGH_THE_SCRIPT = ("no such file", "ids beyond the table", "loss not finite", "text not UTF-8")
+# also where the error comes out of the pipeline of the data while it trains.
+THROUGH_THE_SCRIPT = ("ids beyond the table", "text not UTF-8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,6 @@ CASES = (
     Case(
         "flipped bit", PRETRAIN, "damaged", {"input_file": "{}/flipped"}, changed("flipped", flip)
     ),
-    Case("other length", PRETRAIN, "--max_seq_length=17", {"max_seq_length": 19}),
     Case(
         "other predictions", PRETRAIN, "--max_predictions_per_seq=5", {"max_predictions_per_seq": 6}
     ),
@@ -163,13 +162,6 @@ CASES = (
     Case(
         "case not told", PRETRAIN, "--nodo_lower_case",
         {"vocab_file": "{}/vocab.txt", "export_dir": "{}/serving"},
-    ),
-    Case(
-        "unknown key", PRETRAIN, "hiden_size", {"bert_config_file": "{}/odd.json"},
-        lambda folder: write_config(folder / "odd.json", hiden_size=3),
-    ),
-    Case(
-        "configuration not UTF-8", PRETRAIN, "not JSON", {"bert_config_file": "{}/latin.txt"}, LATIN
     ),
     Case("loss not finite", PRETRAIN, "finite", {"learning_rate": 1e30, "num_train_steps": 30}),
     Case(
@@ -220,10 +212,8 @@ CASES = (
          file("wiki.txt", b'One.\n<doc id="1" url="http://x" title="T">\nT\n')),
     Case("endless line", CREATE, "long.txt, line 2, which is longer than",
          {"input_file": "{}/long.txt"}, file("long.txt", b"w.\n" + b"w" * (LONGEST_LINE + 1))),
-    Case("empty text", CREATE, "without a sentence", {"input_file": "{}/empty"}, EMPTY),
     Case("text not UTF-8", CREATE, "latin.txt, line 2", {"input_file": "{}/latin.txt"}, LATIN),
     Case("no [MASK]", CREATE, "[MASK]", {"vocab_file": "{}/no_mask.txt"}, NO_MASK),
-    Case("text missing", CREATE, "matches no file", {"input_file": "{}/nothing*"}),
     Case("records below a file", CREATE, "text.txt", {"output_file": "{}/text.txt/x.tfrecord"}),
 )  # fmt: skip
 GOOD_FLAGS = {

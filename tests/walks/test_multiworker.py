@@ -171,17 +171,6 @@ def test_killed_and_asked_to_end_it_ends_the_same(given, two, tmp_path):
         assert np.asarray(found[name]).tobytes() == np.asarray(value).tobytes(), name
 
 
-def test_without_restarts_a_lost_process_ends_the_others(given, tmp_path):
-    """Promptly, with a message, and not as if all had gone well."""
-    flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "max_restarts": 0}
-    with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
-        processes.wait_until_said(1, "train: 6 of")
-        processes.signal(0, signal.SIGKILL)  # the chief
-        assert processes.wait() == [-signal.SIGKILL, 1], processes.all_said()
-        assert "another process of this run was lost" in processes.said(1)
-        assert "Traceback" not in processes.said(1)
-
-
 def test_a_process_that_waits_for_a_stopped_one_says_so(given, tmp_path):
     """And both go on when that one does."""
     flags = pretraining_flags(given) | {"output_dir": tmp_path / "run", "num_train_steps": 9999}
@@ -296,32 +285,26 @@ def test_steps_are_computed_as_the_flags_say(script, given, tmp_path, monkeypatc
     assert found == [wanted]
 
 
-@pytest.mark.parametrize("script", list(OWN))
-def test_fine_tuning_in_two_processes_and_on_four_devices(script, given, tmp_path):
+slow = pytest.mark.skipif("BERT_TF_SLOW" not in os.environ, reason="set BERT_TF_SLOW to run it")
+THREE = [pytest.param(script, 3, marks=slow) for script in ("run_pretraining.py", *OWN)]
+
+
+@pytest.mark.parametrize(("script", "count"), [*((script, 2) for script in OWN), *THREE])
+def test_short_runs_in_processes_and_on_four_devices(script, count, given, tmp_path):
     """Training with length buckets, evaluation, prediction of every row once and in order."""
-    flags = fine_tuning_flags(script, given)
-    with in_process(script) as main:
-        main(**flags, strategy="one", output_dir=tmp_path / "one")
-    with Processes(2, tmp_path / "logs", script, **flags, output_dir=tmp_path / "two") as processes:
-        assert processes.wait() == [0, 0], processes.all_said()
-    run(script, "--noxla", **flags, num_cpu_devices=4, output_dir=tmp_path / "four")
-    for folder in ("two", "four"):
-        assert_same_end(script, tmp_path / "one", tmp_path / folder)
-
-
-@pytest.mark.skipif(not os.environ.get("BERT_TF_SLOW"), reason="slow; set BERT_TF_SLOW to run it")
-@pytest.mark.parametrize("script", ["run_pretraining.py", *OWN])
-def test_three_processes_are_one(script, given, tmp_path):
-    """At the end of a short run, with batches that three can share in two parts each."""
-    if script == "run_pretraining.py":
-        flags = pretraining_flags(given) | {"num_train_steps": EARLY}
-    else:
+    if script in OWN:
         flags = fine_tuning_flags(script, given)
-        flags |= {"train_batch_size": 12, "predict_batch_size": 6}
-        flags |= {"eval_batch_size": 6} if "eval_batch_size" in flags else {}
+    else:
+        flags = pretraining_flags(given) | {"num_train_steps": EARLY}
+    if count == 3:  # in two parts each
+        sizes = {"train_batch_size": 12, "predict_batch_size": 6, "eval_batch_size": 6}
+        flags |= {name: size for name, size in sizes.items() if name in flags}
     with in_process(script) as main:
         main(**flags, strategy="one", output_dir=tmp_path / "one")
-    output_dir = tmp_path / "three"
-    with Processes(3, tmp_path / "logs", script, **flags, output_dir=output_dir) as processes:
-        assert processes.wait() == [0, 0, 0], processes.all_said()
+    output_dir = tmp_path / "several"
+    with Processes(count, tmp_path / "logs", script, **flags, output_dir=output_dir) as processes:
+        assert processes.wait() == [0] * count, processes.all_said()
     assert_same_end(script, tmp_path / "one", output_dir)
+    if (script, count) == ("run_classifier.py", 2):
+        run(script, "--noxla", **flags, num_cpu_devices=4, output_dir=tmp_path / "four")
+        assert_same_end(script, tmp_path / "one", tmp_path / "four")
