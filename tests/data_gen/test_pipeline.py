@@ -142,7 +142,7 @@ def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
         "other_seed": {"random_seed": 54321},
     }.items():
         if name == "many_buckets":
-            monkeypatch.setattr(shuffling, "BUCKET_BYTES", 1000)
+            monkeypatch.setattr(shuffling, "BUCKET_BYTES", 20_000)
         output = str(tmp_path / name)
         create(make_job(tmp_path, vocab_file, output_file=output, block_characters=5000, **changes))
         made[name] = (tmp_path / name).read_bytes()

@@ -111,7 +111,8 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path):
     for number, (threads, workers) in enumerate([(1, 1), (4, 2)]):
         output = tmp_path / str(number) / "vocab.txt"
         words = (f"--input_file={','.join(SAMPLE_TEXT)}", f"--output_file={output}",
-                 "--vocab_size=1500", "--character_coverage=1", f"--num_workers={workers}")  # fmt: skip
+                 "--vocab_size=1500", "--character_coverage=1",
+                 f"--num_workers={workers}")  # fmt: skip
         env = os.environ | {"PYTHONHASHSEED": str(number), "RAYON_NUM_THREADS": str(threads)}
         command = [sys.executable, "-m", "bert_tf", "vocab", *words]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
