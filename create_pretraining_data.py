@@ -23,7 +23,7 @@ from absl import flags
 from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from data_gen.documents import BLOCK_CHARACTERS
+from data_gen.settings import BLOCK_CHARACTERS, Job
 from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
@@ -41,7 +41,7 @@ if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 from bert_tf.terminal.messages import log_end
-from data_gen.pipeline import Job, create
+from data_gen.pipeline import create
 from data_gen.workers import prepare_script
 
 

@@ -13,15 +13,13 @@ import dataclasses
 import html
 import importlib.metadata
 import re
-import types
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, decoded, gfile, path_errors, read_lines
 from bert_tf.runtime import import_extra
 
-BLOCK_CHARACTERS = 1 << 20
 # A longer document is cut, so that a corpus without blank lines need not fit into memory.
 MAX_DOCUMENT_CHARACTERS = 4 << 20
 # A narrower paragraph is a heading, a list item or part of a table. BERT was trained on "text
@@ -29,6 +27,20 @@ MAX_DOCUMENT_CHARACTERS = 4 << 20
 MIN_PARAGRAPH_WIDTH = 50
 
 Counts = collections.Counter[str]  # of lines, sentences, tokens..., and of what was dropped
+
+
+@dataclasses.dataclass
+class Statistics:
+    """What the report is computed from; statistics of parts add up to those of the whole."""
+
+    counts: Counts = dataclasses.field(default_factory=Counts)
+    # How often each sampled sentence occurs, by its hash: estimates how many are repeated.
+    sampled: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+
+    def update(self, other: "Statistics") -> None:
+        """Adds those of another part."""
+        self.counts.update(other.counts)
+        self.sampled.update(other.sampled)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +72,7 @@ class DocumentReader:
         self.total_bytes = sum(self._sizes)
         self.bytes_read = 0
         self.counts = Counts(files=len(paths))
-        self._paths = list(paths)
+        self.paths = list(paths)
         self._parse = INPUT_FORMATS[input_format]
 
     def blocks(self, block_characters: int) -> Iterator[Block]:
@@ -82,7 +94,7 @@ class DocumentReader:
           InputError: a file cannot be read, is not UTF-8, has an endless line, another format, or
             changes meanwhile.
         """
-        for path, size in zip(self._paths, self._sizes, strict=True):
+        for path, size in zip(self.paths, self._sizes, strict=True):
             before = self.bytes_read
             lines = self._parse(self._lines(path), path, self.counts)
             yield from _gather(lines, self.counts)
@@ -209,38 +221,36 @@ def display_width(text: str) -> int:
 INPUT_FORMATS = {"text": _parse_text, "wikiextractor": _parse_wikiextractor}
 
 
-def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:
-    """A function from a line to its sentences: a line of text is one, sentencex cuts paragraphs.
+class Splitter:
+    """A line -> its sentences: a line of text is one, sentencex cuts paragraphs.
 
-    Args:
-      input_format: a key of `INPUT_FORMATS`.
-      language: the ISO 639 code of the text ("en"), for its abbreviations and punctuation.
-
-    Raises:
-      InputError: sentencex is needed and not installed.
+    Attributes:
+      version: of sentencex where it is used, else "". Another one may cut elsewhere.
     """
-    if input_format == "text":
-        return lambda line: [line]
-    sentencex = _load_sentencex(input_format)
-    return lambda line: join_fragments(sentencex.segment(language, line))
 
+    def __init__(self, input_format: str, language: str):
+        """Loads sentencex if it is needed.
 
-def splitter_version(input_format: str) -> str:
-    """The version of sentencex where it is used: another one may cut sentences elsewhere.
+        Args:
+          input_format: a key of `INPUT_FORMATS`.
+          language: the ISO 639 code of the text ("en"), for its abbreviations and punctuation.
 
-    Raises:
-      InputError: it is needed and not installed.
-    """
-    if input_format == "text":
-        return ""
-    _load_sentencex(input_format)
-    return importlib.metadata.version("sentencex")
+        Raises:
+          InputError: sentencex is needed and not installed.
+        """
+        self._language, self._sentencex, self.version = language, None, ""
+        if input_format != "text":
+            needed_by = f"--input_format={input_format}"
+            self._sentencex = import_extra(
+                "sentencex", package="sentencex", extra="wiki", needed_by=needed_by
+            )
+            self.version = importlib.metadata.version("sentencex")
 
-
-def _load_sentencex(input_format: str) -> types.ModuleType:
-    return import_extra(
-        "sentencex", package="sentencex", extra="wiki", needed_by=f"--input_format={input_format}"
-    )
+    def __call__(self, line: str) -> list[str]:
+        """The sentences of a line."""
+        if self._sentencex is None:
+            return [line]
+        return join_fragments(self._sentencex.segment(self._language, line))
 
 
 def join_fragments(pieces: Iterable[str]) -> list[str]:

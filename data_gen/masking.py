@@ -1,101 +1,88 @@
-"""A pair's tokens -> the positions to mask, and what stands there instead.
+"""A pair's tokens -> the positions to mask, and their replacements.
 
 Random numbers are drawn in the original's order, so one `random.Random` for a whole corpus gives
 the original's records byte for byte.
 
-Shapes: L tokens of the sequence, n masked positions, P max_predictions_per_seq.
+Shapes: L tokens of the sequence, n masked positions, P max_predictions_per_seq, V word pieces.
 """
 
-import array
-import dataclasses
 import itertools
+import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from data_gen.corpus import TOKEN_TYPE
-from data_gen.draws import FIRST, SECOND, Draws, first_shuffled, shuffled
+from data_gen.corpus import CONTINUES_WORD, TOKEN_TYPE
 from data_gen.pairs import Pair
-from data_gen.spaced_words import CONTINUES_WORD
+from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 
 MASK_PROBABILITY = 0.8  # of a masked token to become [MASK]; half of the rest stay as they are
-MASKED, UNCHANGED = FIRST, SECOND
-
-
-@dataclasses.dataclass(frozen=True)
-class MaskingRules:
-    """Which tokens are masked, how many, and what replaces them."""
-
-    masked_lm_prob: float  # share of all tokens, [CLS] and [SEP] included
-    max_predictions_per_seq: int  # P
-    mask_id: int
-    vocab_ids: np.ndarray  # int [pieces]: random replacements are drawn from these
-    continues_word: np.ndarray  # bool [V]: the word pieces that begin with ##
-    do_whole_word_mask: bool
-    words_from_spaces: bool = False  # the tokens' CONTINUES_WORD decides, not ##
-    one_draw_per_word: bool = False
+MASKED, UNCHANGED = -1, -2  # choices; others are the number of a random piece
 
 
 class Masked(NamedTuple):
     """What was drawn to mask a sequence [L]."""
 
-    order: array.array | list[int]  # the draws of a shuffle of [L - 3]; or the positions [n]
-    choices: list[int]  # [n]: MASKED, UNCHANGED, or the place of an id in `vocab_ids`
+    positions: list[int]  # [n], in the order in which they were drawn
+    choices: list[int]  # [n]: MASKED, UNCHANGED, or the number of a random piece
 
 
-def mask(pair: Pair, rules: MaskingRules, draws: Draws) -> Masked:
+def mask(
+    pair: Pair, settings: Settings, continues_word: np.ndarray, num_pieces: int, rng: random.Random
+) -> Masked:
     """Draws how to mask a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
 
     Of the chosen tokens 80 % become [MASK], 10 % stay, and 10 % become a random id of the
-    vocabulary. Each word piece draws for itself, in whole-word masking too unless the rules have
+    vocabulary. Each word piece draws for itself, in whole-word masking too unless the settings have
     `one_draw_per_word`.
 
     Args:
       pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
-      rules: see there.
-      draws: all that is random; its threshold is MASK_PROBABILITY.
-
-    Returns:
-      With whole-word masking the positions. Without it the shuffle is left to `chosen_positions`,
-      as the number of positions is known and many shuffles at a time are quicker.
+      settings: which tokens are masked, and how many.
+      continues_word: bool [V], the word pieces that begin with ##.
+      num_pieces: V.
+      rng: the source of all random numbers.
     """
     length_a, length_b = pair.lengths
-    number = number_to_mask(length_a + length_b + 3, rules)
-    if rules.do_whole_word_mask:
-        tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
-        groups = words(maskable_positions(length_a, length_b), tokens, rules)
-        chosen = choose_words(shuffled(groups, draws.swaps(len(groups))), number)
-        order = [*itertools.chain.from_iterable(chosen)]
-        if rules.one_draw_per_word:
-            return Masked(order, choices_of_words(chosen, len(rules.vocab_ids), draws))
-        number = len(order)
+    number = number_to_mask(length_a + length_b + NUM_SPECIAL_TOKENS, settings)
+    positions = maskable_positions(length_a, length_b)
+    if not settings.do_whole_word_mask:
+        shuffle(positions, rng)
+        positions = positions[:number]
+        return Masked(positions, [choose(num_pieces, rng) for _ in positions])
+    tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
+    if settings.words_from_spaces:
+        groups = words(positions, tokens & CONTINUES_WORD != 0)
     else:
-        order = draws.swaps(length_a + length_b)
-        number = min(number, length_a + length_b)
-    return Masked(order, draws.choices(number, len(rules.vocab_ids)))
+        groups = words(positions, continues_word[tokens])
+    shuffle(groups, rng)
+    chosen = choose_words(groups, number)
+    positions = [*itertools.chain.from_iterable(chosen)]
+    if settings.one_draw_per_word:
+        return Masked(positions, choices_of_words(chosen, num_pieces, rng))
+    return Masked(positions, [choose(num_pieces, rng) for _ in positions])
 
 
-def chosen_positions(
-    masked: Sequence[Masked], lengths_a: np.ndarray, rules: MaskingRules
-) -> np.ndarray:
-    """The positions of B sequences, [all masked tokens], in the order in which they were drawn.
+def shuffle(items: list, rng: random.Random) -> None:
+    """What `rng.shuffle` does, with the same draws in half the time: no call of Python for each."""
+    getrandbits = rng.getrandbits
+    for place in range(len(items) - 1, 0, -1):
+        bits = (place + 1).bit_length()
+        while (other := getrandbits(bits)) > place:
+            pass
+        items[place], items[other] = items[other], items[place]
 
-    Args:
-      masked: what `mask` gave.
-      lengths_a: [B].
-      rules: as for `mask`.
-    """
-    if rules.do_whole_word_mask:
-        return np.fromiter(itertools.chain.from_iterable(m.order for m in masked), np.int64)
-    numbers = np.array([len(m.choices) for m in masked])[:, np.newaxis]
-    places = first_shuffled([m.order for m in masked], int(numbers.max()))  # [B, n]
-    positions = places + 1 + (places >= lengths_a[:, np.newaxis])
-    return positions[np.arange(positions.shape[1]) < numbers]
+
+def choose(num_pieces: int, rng: random.Random) -> int:
+    """A choice for one draw: MASKED, UNCHANGED, or the number of a random piece."""
+    if rng.random() < MASK_PROBABILITY:
+        return MASKED
+    return UNCHANGED if rng.random() < 0.5 else rng.randrange(num_pieces)
 
 
 def maskable_positions(length_a: int, length_b: int) -> list[int]:
-    """Where the tokens of A and B stand in [CLS] A [SEP] B [SEP].
+    """The positions of A and B in [CLS] A [SEP] B [SEP].
 
     >>> maskable_positions(3, 2)
     [1, 2, 3, 5, 6]
@@ -103,7 +90,7 @@ def maskable_positions(length_a: int, length_b: int) -> list[int]:
     return [*range(1, 1 + length_a), *range(2 + length_a, 2 + length_a + length_b)]
 
 
-def words(positions: Sequence[int], tokens: np.ndarray, rules: MaskingRules) -> list[list[int]]:
+def words(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
     """The positions that are masked together with `do_whole_word_mask`.
 
         position   0     1   2     3     4     5     6   7     8
@@ -113,13 +100,11 @@ def words(positions: Sequence[int], tokens: np.ndarray, rules: MaskingRules) -> 
     A ## piece joins the group before it. Position 5 does so across [SEP], as in the original: the
     first tokens of B were cut off in the middle of a word.
 
-    With `words_from_spaces` all tokens that have CONTINUES_WORD join, such as the second character
-    of a Chinese word.
+    Args:
+      positions: of the tokens.
+      continues: bool, whether each token continues a word: the ## pieces, or with
+        `words_from_spaces` those with CONTINUES_WORD, such as a word's second Chinese character.
     """
-    if rules.words_from_spaces:
-        continues = tokens & CONTINUES_WORD != 0
-    else:
-        continues = rules.continues_word[tokens]
     groups: list[list[int]] = []
     for position, joins in zip(positions, continues.tolist(), strict=True):
         if groups and joins:
@@ -129,13 +114,13 @@ def words(positions: Sequence[int], tokens: np.ndarray, rules: MaskingRules) -> 
     return groups
 
 
-def number_to_mask(length: int, rules: MaskingRules) -> int:
+def number_to_mask(length: int, settings: Settings) -> int:
     """How many of `length` tokens to mask: the rounded share, at least 1, at most P.
 
     Halves are rounded to the even number: with 0.15, both 130 (19.5) and 134 (20.1) give 20, and
     10 (1.5) gives 2.
     """
-    return min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
+    return min(settings.max_predictions_per_seq, max(1, round(length * settings.masked_lm_prob)))
 
 
 def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Sequence[int]]:
@@ -154,16 +139,18 @@ def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Seq
     return chosen
 
 
-def choices_of_words(words: Sequence[Sequence[int]], n: int, draws: Draws) -> list[int]:
+def choices_of_words(
+    words: Sequence[Sequence[int]], num_pieces: int, rng: random.Random
+) -> list[int]:
     """The choice for each position of some words, with one draw a word.
 
     All pieces of a word become [MASK], or all stay, or each becomes a random piece of its own.
     """
     made: list[int] = []
     for word in words:
-        (choice,) = draws.choices(1, n)
+        choice = choose(num_pieces, rng)
         if choice in (MASKED, UNCHANGED):
             made += [choice] * len(word)
         else:
-            made += [choice, *(draws.below(n) for _ in word[1:])]
+            made += [choice, *(rng.randrange(num_pieces) for _ in word[1:])]
     return made

@@ -1,18 +1,16 @@
-"""The files of a run: records with a description and an index beside each, and what is left of a
-run that was killed.
-"""
+"""The files of a run: records, a description and an index beside each; the working folder."""
 
 import collections
 import contextlib
 import dataclasses
-import functools
 import itertools
 import os
 import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,15 +18,7 @@ from bert_tf.config import typed
 from bert_tf.data.index import IndexBuilder, index_path
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import (
-    gfile,
-    is_file,
-    is_remote,
-    locked,
-    path_errors,
-    read_json,
-    whole_file,
-)
+from bert_tf.files import gfile, is_file, is_remote, locked, path_errors, read_json, whole_file
 from bert_tf.locks import IN_FOLDER, hidden_sibling, refuse_link, remove
 
 MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
@@ -84,6 +74,17 @@ def _real_path(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
+def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
+    """The description of a file.
+
+    Args:
+      made_with: what all files of the run have in common, as JSON values.
+      **numbers: shard, num_shards, num_records and num_bytes.
+    """
+    kept = tuple(made_with.get("never_split", ()))
+    return DataDescription(**{**made_with, **numbers, "never_split": kept})
+
+
 class RecordFile(contextlib.ExitStack):
     """A TFRecord file that is being written, with its description and its index.
 
@@ -99,8 +100,7 @@ class RecordFile(contextlib.ExitStack):
                 made.enter_context(whole_file(name))
                 for name in (path, description_path(path), index_path(path))
             )
-            self._open = made.enter_context(contextlib.ExitStack())
-            self._writer = self._open.enter_context(tf.io.TFRecordWriter(self._name))
+            self._writer = made.enter_context(tf.io.TFRecordWriter(self._name))
             self.push(made.pop_all())
 
     def write(self, record: bytes) -> None:
@@ -109,38 +109,25 @@ class RecordFile(contextlib.ExitStack):
         self._builder.add(len(record))
         self.num_records += 1
 
-    def finish(self, describe: Callable[..., DataDescription]) -> None:
-        """Completes the files; `describe` makes a description of the file's numbers."""
-        self._open.close()
-        index = self._builder.finish()
+    def finish(self, made_with: Mapping[str, Any], shard: int, num_shards: int) -> None:
+        """Completes the files: shard number `shard`, from 1, of `num_shards`; see `describe`."""
+        self._writer.close()
         description = describe(
-            num_records=self.num_records, num_bytes=gfile().stat(self._name).length
+            made_with,
+            shard=shard,
+            num_shards=num_shards,
+            num_records=self.num_records,
+            num_bytes=gfile().stat(self._name).length,
         )
-        for name, made in ((self._description, description), (self._index, index)):
+        for name, made in ((self._description, description), (self._index, self._builder.finish())):
             with gfile().GFile(name, "w") as file:
                 file.write(made.to_json_string())
 
 
-@contextlib.contextmanager
-def record_files(paths: Sequence[str]) -> Iterator[list[RecordFile]]:
-    """Opens files to write; they get their names when all are finished, or none does.
-
-    Raises:
-      InputError: a file cannot be written; at once, not after hours of work.
-    """
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(RecordFile(path)) for path in paths]
-
-
 def write_in_turn(
-    files: Sequence[RecordFile], records: Iterable[bytes], describe: Callable[..., DataDescription]
+    files: Sequence[RecordFile], records: Iterable[bytes], made_with: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Writes records to files in turn, as the original does, and finishes the files.
-
-    Args:
-      files: open.
-      records: serialized.
-      describe: makes the description of a file of its number and size.
+    """Writes serialized records to open files in turn, as the original does; finishes the files.
 
     Returns:
       The number of records of each file.
@@ -148,29 +135,24 @@ def write_in_turn(
     for record, file in zip(records, itertools.cycle(files), strict=False):
         file.write(record)
     for shard, file in enumerate(files, start=1):
-        file.finish(functools.partial(describe, shard=shard, num_shards=len(files)))
+        file.finish(made_with, shard, len(files))
     return {file.path: file.num_records for file in files}
 
 
-# ------------------------------------------------------------------------- what is there already
+# ------------------------------------------------------------------------- earlier runs
 
 
 def shards_there(output_file: str) -> set[str]:
-    """The names, without their folder, of an output's shards that are there, of whatever run."""
+    """The names, without their folder, of all shards of an output, of whatever run."""
     folder, name = os.path.split(output_file)
     shard = re.compile(re.escape(name) + r"-\d{5}-of-\d{5}")
     return set(filter(shard.fullmatch, gfile().listdir(folder or ".")))
 
 
 def finished_shards(
-    output_file: str, num_shards: int, describe: Callable[..., DataDescription]
+    output_file: str, num_shards: int, made_with: Mapping[str, Any]
 ) -> dict[str, int]:
-    """The shards that an earlier run finished, and the number of records of each.
-
-    Args:
-      output_file: what their names begin with.
-      num_shards: how many there will be.
-      describe: makes the description of a shard of its number and size, as this run would.
+    """The shards that an earlier run of the same command finished, with their numbers of records.
 
     Raises:
       InputError: a file there is no shard of this run: it has another number of shards, another
@@ -196,8 +178,8 @@ def finished_shards(
             pass
         source = description_path(path)
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
-        ours = describe(shard=shard, num_shards=num_shards, num_records=made.num_records,
-                        num_bytes=gfile().stat(path).length)  # fmt: skip
+        numbers = {"num_records": made.num_records, "num_bytes": gfile().stat(path).length}
+        ours = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
         for field in dataclasses.fields(DataDescription):
             theirs, expected = getattr(made, field.name), getattr(ours, field.name)
             if theirs != expected:
@@ -236,46 +218,38 @@ def working_folder(
 
     refuse_link(str(folder))
     with locked(output_file, parents=True), locked(str(folder), folder=True):
-        if left_in(folder) and not is_kept() and not (folder / MARK).exists():
-            raise not_ours(folder)
+        check_mark(folder, {path.name for path in folder.iterdir()} - {IN_FOLDER})
         (folder / MARK).touch()
         if not is_kept():
             clear(folder)
+        keeps = False
         try:
             yield folder
         except BaseException:
-            if not is_kept():
-                _remove(folder)
+            keeps = is_kept()
             raise
-        _remove(folder)
+        finally:
+            if not keeps:
+                with contextlib.suppress(OSError):  # the next run removes the rest
+                    clear(folder)
+                    shutil.rmtree(folder)
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Empties a working folder, but for its lock.
+    """Empties a working folder, but for its lock and its mark.
 
     Its files go first: they say that what is in its folders is complete.
     """
-    for path in sorted(left_in(folder), key=pathlib.Path.is_dir):
-        remove(path)
+    for path in sorted(folder.iterdir(), key=pathlib.Path.is_dir):
+        if path.name not in (IN_FOLDER, MARK):
+            remove(path)
 
 
-def left_in(folder: pathlib.Path) -> set[pathlib.Path]:
-    """What is in a working folder besides its lock and its mark."""
-    return {*folder.iterdir()} - {folder / IN_FOLDER, folder / MARK}
-
-
-def not_ours(folder: str | os.PathLike) -> InputError:
-    """The error for a folder with the name of a working folder that no run has made."""
-    return InputError(
-        f"{folder}, a folder that no run has made, in the place of the working folder",
-        "no folder there, or one that an earlier run left",
-        "rename it, or choose another --output_file or --temp_dir",
-    )
-
-
-def _remove(folder: pathlib.Path) -> None:
-    with contextlib.suppress(OSError):
-        clear(folder)
-    with contextlib.suppress(OSError):  # once more, if a folder could not be closed
-        clear(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+def check_mark(folder: str | os.PathLike, names: Iterable[str]) -> None:
+    """Raises `InputError` if a folder, with files of these names, is not one that a run made."""
+    if {*names} - {MARK} and MARK not in names:
+        raise InputError(
+            f"{folder}, a folder that no run has made, in the place of the working folder",
+            "no folder there, or one that an earlier run left",
+            "rename it, or choose another --output_file or --temp_dir",
+        )

@@ -2,95 +2,71 @@
 
     documents    text files -> documents of lines, in blocks of about a megabyte
     corpus       the text of a block -> ids, kept in memory or on disk
-    spaced_words which ids continue a word, where spaces say so
     pairs        document -> pairs of segments, next or random
-    masking      pair -> masked positions, and what stands there instead
+    masking      pair -> masked positions, and their replacements
     instances    pairs + masks -> rows, and rows -> records
     shuffling    all rows -> one random order
     outputs      records -> files that appear when they are complete
     report       counts, shares, warnings
 
-    settings     what decides on the instances besides text and vocabulary
-    draws        all that is random, as Python's generator draws it
-    block_worker what one process does
+    settings     what to make
     workers      processes
 
 Memory does not grow with the corpus. The files depend on text, settings and seed alone; a corpus of
 a single block gets exactly the original's records.
 
-With --num_shards a run that was killed goes on where it was: the tokenized corpus, the rows of each
-block and the shards are kept in files that are complete or not there.
+With --num_shards a run that was killed continues: the tokenized corpus, the rows of each block and
+the shards are kept in files that are complete or not there.
 """
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import pathlib
+import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 from absl import logging
 
 from bert_tf import __version__
 from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import (
-    digest_of,
-    is_file,
-    path_errors,
-    read_json,
-    write_text,
-)
+from bert_tf.files import digest_of, is_file, path_errors, read_json, write_text
 from bert_tf.locks import synced
 from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.case import choose_case
-from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
-from data_gen.block_worker import (
-    CORPUS_FILE,
-    CORPUS_FOLDER,
-    ROWS_FOLDER,
-    BlockWorker,
-    Job,
-    Plan,
-    checked,
-    describe,
-)
-from data_gen.corpus import (
-    CorpusWriter,
-    DiskCorpus,
-)
-from data_gen.documents import Counts, DocumentReader, splitter_version
-from data_gen.outputs import (
-    check_paths,
-    clear,
-    finished_shards,
-    output_paths,
-    record_files,
-    working_folder,
-    write_in_turn,
-)
-from data_gen.report import (
-    Statistics,
-    read_report,
-    report_path,
-    write_report,
-)
-from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
-from data_gen.shuffling import find_runs, number_of_buckets
+from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
+from data_gen import outputs, shuffling
+from data_gen.corpus import Corpus, CorpusWriter, changed_files, tokenize_block
+from data_gen.documents import Block, Counts, DocumentReader, Splitter, Statistics
+from data_gen.instances import InstanceMaker
+from data_gen.report import read_report, report_path, write_report
+from data_gen.settings import NUM_SPECIAL_TOKENS, Job, Settings
 from data_gen.workers import Workers, choose_num_workers
 
+# In the working folder: the tokenized text, what is known of it once it is complete, and all rows.
+CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
 # About how many sentences are sampled to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
 
 
-class Text(NamedTuple):
-    """What is known of all text once it is tokenized."""
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What every process needs to know; plans with the same folder are the same."""
 
-    statistics: Statistics
-    block_documents: list[range]  # the numbers of each block's documents in the corpus
+    job: Job
+    pieces: Sequence[str] = dataclasses.field(compare=False)  # the vocabulary, read once
+    # What the descriptions of all files have in common.
+    made_with: Mapping[str, Any] = dataclasses.field(compare=False)
+    sample_every: int  # see corpus.sample_sentences
+    working_folder: pathlib.Path = pathlib.Path()
 
 
 def create(job: Job) -> dict[str, Any]:
@@ -99,43 +75,62 @@ def create(job: Job) -> dict[str, Any]:
     Raises:
       InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
-    job, made_with = check_vocabulary(job)
-    input_files = expand_patterns(job.input_file)
-    output_files = output_paths(job.output_file, job.num_shards)
-    check_paths(input_files, output_files)
-    reader = DocumentReader(input_files, input_format=job.input_format)
+    plan, reader = prepare(job)
+    output_files = outputs.output_paths(job.output_file, job.num_shards)
+    outputs.check_paths(reader.paths, output_files)
     first = job.output_file.split(",")[0]
-    path, finished = report_path(first), {}
+    kept_with = CORPUS_FILE if job.num_shards else ""
     with (
         path_errors(job.output_file, "made"),
-        working_folder(
-            first, job.temp_dir, kept_with=CORPUS_FILE if job.num_shards else ""
-        ) as folder,
+        outputs.working_folder(first, job.temp_dir, kept_with=kept_with) as folder,
     ):
+        plan, finished = dataclasses.replace(plan, working_folder=folder), {}
         if job.num_shards:
-            made_with["text_digest"] = text_digest(job, input_files)
-            finished = finished_shards(job.output_file, job.num_shards, describe(made_with))
+            plan.made_with["text_digest"] = text_digest(job, reader.paths)
+            finished = outputs.finished_shards(job.output_file, job.num_shards, plan.made_with)
             numbers = [finished.get(path) for path in output_files]
-            if report := read_report(path, made_with, numbers):
+            if report := read_report(report_path(first), plan.made_with, numbers):
                 logging.info("all %d files are there already", job.num_shards)
                 return report
-        statistics, written = make_files(
-            make_plan(job, reader, folder), reader, made_with, finished
-        )
+        statistics, written = make_files(plan, reader, finished)
         written = {path: written[path] for path in output_files}
-        return write_report(path, statistics, made_with, written, job.vocab_file)
+        return write_report(report_path(first), statistics, plan.made_with, written, plan.pieces)
+
+
+def prepare(job: Job) -> tuple[Plan, DocumentReader]:
+    """Reads the vocabulary and finds the texts; gives a plan without its folder, and the reader.
+
+    Raises:
+      InputError: the vocabulary cannot be read, or it and the case do not fit each other; or a
+        text is not there.
+    """
+    pieces = read_vocabulary(job.vocab_file)
+    lower = choose_case(job.vocab_file, pieces, job.do_lower_case)
+    made_with = {
+        "bert_tf_version": __version__,
+        "do_lower_case": lower,
+        **({"never_split": list(job.never_split)} if job.never_split else {}),
+        "vocab_file": os.path.basename(job.vocab_file),
+        "vocab_sha256": vocabulary_sha256(pieces),
+        "vocab_size": len(pieces),
+        **dataclasses.asdict(job.settings),
+    }
+    reader = DocumentReader(expand_patterns(job.input_file), input_format=job.input_format)
+    sample_every = max(1, reader.total_bytes // BYTES_PER_SENTENCE // SAMPLED_SENTENCES)
+    job = dataclasses.replace(job, do_lower_case=lower)
+    return Plan(job, pieces, made_with, sample_every), reader
 
 
 def text_digest(job: Job, input_files: Sequence[str]) -> str:
     """A hash of the text and of how it is read: of what the tokenized corpus depends on."""
-    version = splitter_version(job.input_format)
+    version = Splitter(job.input_format, job.language).version
     read_as = [job.input_format, job.language, version, str(job.block_characters)]
     parts = [*read_as, *map(digest_of, input_files)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def make_files(
-    plan: Plan, reader: DocumentReader, made_with: Mapping[str, Any], finished: Mapping[str, int]
+    plan: Plan, reader: DocumentReader, finished: Mapping[str, int]
 ) -> tuple[Statistics, dict[str, int]]:
     """Text -> files: all of them, or the shards that are not finished.
 
@@ -147,92 +142,72 @@ def make_files(
     num_workers = choose_num_workers(job.num_workers, most=most)
     size = reader.total_bytes / 1e6
     logging.info("%.1f MB of text, %s", size, number_of(num_workers, "workers"))
-    in_turn = [] if job.num_shards else output_paths(job.output_file, 0)
-    with record_files(in_turn) as files, Workers(num_workers, BlockWorker, plan) as workers:
-        text = read_text(plan, made_with) or write_corpus(workers, plan, reader, made_with)
-        counts = text.statistics.counts
+    in_turn = [] if job.num_shards else outputs.output_paths(job.output_file, 0)
+    with contextlib.ExitStack() as stack:  # files get their names when all are finished, or none
+        files = [stack.enter_context(outputs.RecordFile(path)) for path in in_turn]
+        workers = stack.enter_context(Workers(num_workers, BlockWorker, plan))
+        statistics, block_documents = read_text(plan) or write_corpus(workers, plan, reader)
+        counts = statistics.counts
         size = expected_bytes(counts["tokens"], job.settings)
-        num_buckets = number_of_buckets(size, num_parts=max(1, job.num_shards))
-        write_rows(workers, plan, text.block_documents, num_buckets, counts)
+        num_buckets = shuffling.number_of_buckets(size, num_parts=max(1, job.num_shards))
+        write_rows(workers, plan, block_documents, num_buckets, counts)
         if job.num_shards:
-            written = write_shards(workers, plan, num_buckets, made_with, finished)
+            written = write_shards(workers, plan, num_buckets, finished)
         else:
             records = all_records(workers, num_buckets, counts["instances"])
-            written = write_in_turn(files, checked(records, job, made_with), describe(made_with))
-    return text.statistics, written
+            written = outputs.write_in_turn(files, records, plan.made_with)
+    return statistics, written
 
 
-def check_vocabulary(job: Job) -> tuple[Job, dict[str, Any]]:
-    """The job with its case, and what the descriptions of all its files have in common.
-
-    Raises:
-      InputError: the vocabulary cannot be read, or it and the case do not fit each other.
-    """
-    pieces = read_vocabulary(job.vocab_file)
-    lower = choose_case(job.vocab_file, pieces, job.do_lower_case)
-    return dataclasses.replace(job, do_lower_case=lower), {
-        "bert_tf_version": __version__,
-        "do_lower_case": lower,
-        **({"never_split": list(job.never_split)} if job.never_split else {}),
-        "vocab_file": os.path.basename(job.vocab_file),
-        "vocab_sha256": vocabulary_sha256(pieces),
-        "vocab_size": len(pieces),
-        **dataclasses.asdict(job.settings),
-    }
-
-
-def make_plan(job: Job, reader: DocumentReader, folder: pathlib.Path) -> Plan:
-    """The plan for a corpus of the reader's size."""
-    sample_every = reader.total_bytes // BYTES_PER_SENTENCE // SAMPLED_SENTENCES
-    return Plan(job, folder, max(1, sample_every))
-
-
-def text_settings(plan: Plan, made_with: Mapping[str, Any]) -> dict[str, Any]:
+def text_settings(plan: Plan) -> dict[str, Any]:
     """What the files in the working folder depend on."""
-    return {**made_with, "num_shards": plan.job.num_shards}
+    return {**plan.made_with, "num_shards": plan.job.num_shards}
 
 
-def read_text(plan: Plan, made_with: Mapping[str, Any]) -> Text | None:
-    """The text that an earlier run has tokenized; None, and an empty folder, if there is none."""
-    folder, path = plan.working_folder, str(plan.working_folder / CORPUS_FILE)
+def read_text(plan: Plan) -> tuple[Statistics, list[range]] | None:
+    """The text that an earlier run has tokenized: its statistics, and the documents of each block.
+
+    None, and an empty folder, if there is none.
+    """
+    path = str(plan.working_folder / CORPUS_FILE)
     kept = read_json(path) if is_file(path) else {}
-    if kept.get("made_with") != text_settings(plan, made_with):
-        clear(folder)
+    if kept.get("made_with") != text_settings(plan):
+        outputs.clear(plan.working_folder)
         return None
-    logging.info("going on with the work of an earlier run in %s", folder)
+    logging.info("continuing an earlier run in %s", plan.working_folder)
     statistics = Statistics(Counts(kept["counts"]), Counts(kept["sampled"]))
-    return Text(statistics, [range(*documents) for documents in kept["block_documents"]])
+    return statistics, [range(*documents) for documents in kept["block_documents"]]
 
 
 def write_corpus(
-    workers: Workers, plan: Plan, reader: DocumentReader, made_with: Mapping[str, Any]
-) -> Text:
-    """Tokenizes all text."""
-    text, folder = Text(Statistics(), []), plan.working_folder
+    workers: Workers, plan: Plan, reader: DocumentReader
+) -> tuple[Statistics, list[range]]:
+    """Tokenizes all text; returns what `read_text` does."""
+    statistics, block_documents, folder = Statistics(), [], plan.working_folder
     blocks = reader.blocks(plan.job.block_characters)
     with (
         CorpusWriter(folder / CORPUS_FOLDER) as corpus,
         Progress("tokenize", reader.total_bytes / 1e6, "MB") as progress,
     ):
         for tokenized, block_statistics in workers.map(BlockWorker.tokenize, blocks):
-            text.statistics.update(block_statistics)
-            text.block_documents.append(corpus.append(tokenized))
+            statistics.update(block_statistics)
+            block_documents.append(corpus.append(tokenized))
             progress.update(reader.bytes_read / 1e6)
-    text.statistics.counts.update(reader.counts)
-    require_text(text.statistics.counts)
+    statistics.counts.update(reader.counts)
+    require_text(statistics.counts)
     if plan.job.num_shards:
-        for name in (*DiskCorpus.FILES, ""):  # the folder itself is last
+        for name in (*Corpus.FILES, ""):  # the folder itself is last
             synced(str(folder / CORPUS_FOLDER / name))
-        documents = [(numbers.start, numbers.stop) for numbers in text.block_documents]
-        kept = {"made_with": text_settings(plan, made_with), "block_documents": documents}
-        write_text(str(folder / CORPUS_FILE), json.dumps(kept | vars(text.statistics)))
-    return text
+        documents = [(numbers.start, numbers.stop) for numbers in block_documents]
+        kept = {"made_with": text_settings(plan), "block_documents": documents}
+        write_text(str(folder / CORPUS_FILE), json.dumps(kept | vars(statistics)))
+    return statistics, block_documents
 
 
 def write_rows(
     workers: Workers, plan: Plan, block_documents: list[range], num_buckets: int, counts: Counts
 ) -> None:
-    """Makes the rows of all blocks, but for those that an earlier run has made.
+    """Makes the rows of all blocks, except those that an earlier run has made.
 
     Raises:
       InputError: the files of rows are not as they were written.
@@ -252,12 +227,8 @@ def write_rows(
             done += 1
             counts.update(block_counts)
             progress.update(done, note=f"; {counts['instances']} instances")
-    if sum(path.stat().st_size for path in find_runs(folder)) != counts["bytes_of_rows"]:
-        raise InputError(
-            f"{folder}, in which files are missing or have changed",
-            "temporary files that only this command writes and removes",
-            f"remove {plan.working_folder}, then give the same command again",
-        )
+    if sum(path.stat().st_size for path in shuffling.find_runs(folder)) != counts["bytes_of_rows"]:
+        raise changed_files(folder)
 
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
@@ -272,17 +243,13 @@ def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterato
 
 
 def write_shards(
-    workers: Workers,
-    plan: Plan,
-    num_buckets: int,
-    made_with: Mapping[str, Any],
-    finished: Mapping[str, int],
+    workers: Workers, plan: Plan, num_buckets: int, finished: Mapping[str, int]
 ) -> dict[str, int]:
     """Writes the shards that are missing; returns the number of records of each shard."""
-    paths = output_paths(plan.job.output_file, plan.job.num_shards)
+    paths = outputs.output_paths(plan.job.output_file, plan.job.num_shards)
     written = dict(finished)
     missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
-    tasks = ((shard, path, num_buckets, made_with) for shard, path in missing)
+    tasks = ((shard, path, num_buckets) for shard, path in missing)
     with Progress("write the files", len(paths), "files", done=len(written)) as progress:
         for path, num_records in workers.map(BlockWorker.write_shard, tasks):
             written[path] = num_records
@@ -306,3 +273,117 @@ def require_text(counts: Counts) -> None:
             "text: a sentence a line, a blank line between documents",
             "check the files and --input_format",
         )
+
+
+# ------------------------------------------------------------------------- in one process
+
+
+class BlockWorker:
+    """The work of one process. Any process makes the same of a block.
+
+    The random numbers of a block come from the seed and the block's number, so the result depends
+    neither on the number of processes nor on their speed.
+    """
+
+    def __init__(self, plan: Plan):
+        job = plan.job
+        self._plan, self._seed = plan, job.settings.random_seed
+        self._tokenizer = FullTokenizer(
+            job.vocab_file, job.do_lower_case, pieces=plan.pieces, never_split=job.never_split
+        )
+        self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
+        self._split_sentences = Splitter(job.input_format, job.language)
+        self.maker = InstanceMaker(job.settings, self._tokenizer.vocab)
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        """The tokenized text, once it is complete."""
+        return Corpus.open(self._plan.working_folder / CORPUS_FOLDER)
+
+    @functools.cached_property
+    def _runs(self) -> list[pathlib.Path]:
+        """The files of all rows, once they are complete."""
+        return shuffling.find_runs(self._plan.working_folder / ROWS_FOLDER)
+
+    def tokenize(self, block: Block) -> tuple[Corpus, Statistics]:
+        """Text -> ids; see `tokenize_block`."""
+        return tokenize_block(
+            block,
+            self._tokenizer,
+            self._split_sentences,
+            sample_every=self._plan.sample_every,
+            words_from_spaces=self._plan.job.settings.words_from_spaces,
+        )
+
+    def write_rows(self, task: tuple[int, range, int, int, str]) -> Counts:
+        """Writes the rows of a block to runs.
+
+        Args:
+          task: the number of the block, its documents in the corpus, the number of blocks, that of
+            buckets, and what the names of the runs begin with.
+        """
+        index, documents, num_blocks, num_buckets, path = task
+        counts, block = Counts(), self.corpus.part(documents)
+        if num_blocks == 1:
+            rows = iter([self.original_rows(block, counts)])
+        else:
+            rows = self.keyed_rows(index, block, documents.start, counts)
+        runs = shuffling.write_runs(rows, path, num_buckets)
+        counts["bytes_of_rows"] = sum(map(os.path.getsize, runs))
+        if self._plan.job.num_shards:
+            for run in runs:
+                synced(run)
+            write_text(f"{path}.json", json.dumps(counts))
+        return counts
+
+    def keyed_rows(
+        self, index: int, block: Corpus, first_document: int, counts: Counts
+    ) -> Iterator[np.ndarray]:
+        """The rows of block `index` of the corpus, each with its key in the shuffle."""
+        key_rng = random.Random(f"{self._seed}/{index}/order")
+        rng = random.Random(f"{self._seed}/{index}/instances")
+        for rows in self.maker.rows(
+            block, first_document=first_document, corpus=self.corpus, rng=rng, counts=counts
+        ):
+            rows["key"] = np.frombuffer(
+                key_rng.randbytes(shuffling.KEY_BITS // 8 * len(rows)), "<u8"
+            )
+            yield rows
+
+    def original_rows(self, block: Corpus, counts: Counts) -> np.ndarray:
+        """All rows of a corpus of one block, with keys that give the original's order.
+
+        Every random number is drawn when the original draws it: same corpus, same seed, same
+        records.
+        """
+        rng, documents = random.Random(self._seed), block.lists()
+        rng.shuffle(documents)
+        corpus = Corpus.of(documents)
+        parts = self.maker.rows(corpus, first_document=0, corpus=corpus, rng=rng, counts=counts)
+        rows = np.concatenate([*parts])
+        order = list(range(len(rows)))
+        rng.shuffle(order)
+        rows = rows[order]
+        rows["key"] = [(number << shuffling.KEY_BITS) // len(rows) for number in range(len(rows))]
+        return rows
+
+    def records(self, task: tuple[int, int]) -> list[bytes]:
+        """The records of a bucket in their order; `task` is its number, and that of all buckets."""
+        rows = shuffling.read_bucket(self._runs, *task, self.maker.row_type)
+        return [*self.maker.records(rows)]
+
+    def write_shard(self, task: tuple[int, str, int]) -> tuple[str, int]:
+        """Writes a shard; returns its path and the number of its records.
+
+        Args:
+          task: the number of the shard, its path, and the number of buckets of all shards.
+        """
+        shard, path, num_buckets = task
+        num_shards = self._plan.job.num_shards
+        per_shard = num_buckets // num_shards
+        with outputs.RecordFile(path) as file:
+            for bucket in range(shard * per_shard, (shard + 1) * per_shard):
+                for record in self.records((bucket, num_buckets)):
+                    file.write(record)
+            file.finish(self._plan.made_with, shard + 1, num_shards)
+        return path, file.num_records

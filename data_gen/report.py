@@ -1,7 +1,5 @@
 """The report on generated data: counts, shares, and warnings of what would spoil a training."""
 
-import collections
-import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,11 +9,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.data.records import untuned
-from bert_tf.errors import InputError
 from bert_tf.files import is_file, read_json, write_text
 from bert_tf.terminal.messages import number_of
-from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
-from data_gen.documents import Counts
+from data_gen.documents import Statistics
 
 # Above these shares something is wrong with the data, or with the vocabulary for them.
 MOST_UNKNOWN = 0.1
@@ -42,20 +38,6 @@ SHARES = {  # in the report: two counts
 }
 
 
-@dataclasses.dataclass
-class Statistics:
-    """What the report is computed from; statistics of parts add up to those of the whole."""
-
-    counts: Counts = dataclasses.field(default_factory=Counts)
-    # How often each sampled sentence occurs, by its hash: estimates how many are repeated.
-    sampled: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
-
-    def update(self, other: "Statistics") -> None:
-        """Adds those of another part."""
-        self.counts.update(other.counts)
-        self.sampled.update(other.sampled)
-
-
 def report_path(output_file: str) -> str:
     """Where the report is written, given the first output file.
 
@@ -71,7 +53,7 @@ def write_report(
     statistics: Statistics,
     made_with: Mapping[str, Any],
     output_files: Mapping[str, int],
-    vocab_file: str,
+    pieces: Sequence[str],
 ) -> dict[str, Any]:
     """Writes the report as JSON and logs it, with the first records as text; returns it.
 
@@ -80,9 +62,8 @@ def write_report(
       statistics: of the whole corpus.
       made_with: what the descriptions of the files have in common.
       output_files: the number of records of each.
-      vocab_file: the vocabulary of the records.
+      pieces: the vocabulary of the records.
     """
-    pieces = read_unchanged_vocabulary(vocab_file, made_with["vocab_sha256"])
     report = make_report(statistics, made_with, output_files)
     write_text(path, json.dumps(report, indent=2) + "\n")
     log_examples(output_files, pieces)
@@ -104,22 +85,6 @@ def read_report(
     report = read_json(path) if is_file(path) else {}
     is_same = report.get("settings") == made_with
     return report if is_same and [*report["output_files"].values()] == [*numbers] else None
-
-
-def read_unchanged_vocabulary(vocab_file: str, sha256: str) -> list[str]:
-    """Reads the vocabulary again, which the descriptions of the records name by its checksum.
-
-    Raises:
-      InputError: it has changed since.
-    """
-    pieces = read_vocabulary(vocab_file)
-    if vocabulary_sha256(pieces) != sha256:
-        raise InputError(
-            f"{vocab_file}, which has changed since the command began",
-            "one vocabulary for all records",
-            "give the same command again",
-        )
-    return pieces
 
 
 def make_report(
@@ -144,15 +109,13 @@ def make_report(
 def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
     """Yields warnings: about the text, and about meaningless next-sentence labels."""
     documents, sentences = report["documents"], report["sentences"]
-    if report["unknown_share"] > MOST_UNKNOWN:
+    blank_line = "Is there a blank line between any two documents?"
+    if (share := report["unknown_share"]) > MOST_UNKNOWN:
+        yield f"{share:.0%} of the tokens are [UNK]: do vocabulary and --do_lower_case fit?"
+    if (share := report["repeated_sentence_share"]) > MOST_REPEATED:
         yield (
-            f"{report['unknown_share']:.0%} of the tokens are [UNK]: is this the vocabulary (and "
-            "--do_lower_case) for this language? The model cannot learn these words."
-        )
-    if report["repeated_sentence_share"] > MOST_REPEATED:
-        yield (
-            f"About {report['repeated_sentence_share']:.0%} of the sentences repeat another one. "
-            "A model memorizes repeated text: remove the copies."
+            f"About {share:.0%} of the sentences repeat another one. A model memorizes repeated "
+            "text: remove the copies."
         )
     if (tokens_per_word := report.get("tokens_per_word", 0)) > MOST_TOKENS_PER_WORD:
         yield (
@@ -165,41 +128,34 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
             "their labels are wrong. Put a blank line between documents."
         )
     elif sentences > MOST_SENTENCES_PER_DOCUMENT * documents:
+        yield f"Documents have {sentences / documents:.0f} sentences on average. {blank_line}"
+    if times := report["documents_cut"]:
+        yield f"Documents that were too long were cut, {times} times. {blank_line}"
+    if (alone := report["documents_of_one_sentence"]) > MOST_OF_ONE_SENTENCE * documents:
         yield (
-            f"The documents have {sentences / documents:.0f} sentences on average. Is there a "
-            "blank line between any two documents?"
-        )
-    if report["documents_cut"]:
-        yield (
-            f"Documents that were too long were cut, {report['documents_cut']} times. Is there a "
-            "blank line between any two documents?"
-        )
-    if report["documents_of_one_sentence"] > MOST_OF_ONE_SENTENCE * documents:
-        yield (
-            f"{report['documents_of_one_sentence']} of {documents} documents are a single "
-            "sentence, which has no next one: their pairs are all random. Put the sentences of a "
-            "document on consecutive lines, without blank lines between them."
+            f"{alone} of {documents} documents are one sentence, so all their pairs are random. "
+            "Put the sentences of a document on consecutive lines, without blank lines."
         )
 
 
-def log_examples(paths: Iterable[str], vocabulary: Sequence[str]) -> None:
-    """Shows the first records of some files; `vocabulary` is the list of word pieces."""
+def log_examples(paths: Iterable[str], pieces: Sequence[str]) -> None:
+    """Logs the first records of some files."""
     for record in untuned(tf.data.TFRecordDataset(list(paths)).take(EXAMPLES_SHOWN)):
         features = tf.train.Example.FromString(record.numpy()).features.feature
         values = {name: list(feature.int64_list.value) for name, feature in features.items()}
-        logging.info("example: %s", describe(values, vocabulary))
+        logging.info("example: %s", in_a_line(values, pieces))
 
 
-def describe(values: Mapping[str, Sequence[int]], vocabulary: Sequence[str]) -> str:
+def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str:
     """A record in a line: each masked position shows its token and, in braces, its label.
 
     (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
     """
     length = sum(values["input_mask"])
-    tokens = [vocabulary[number] for number in values["input_ids"][:length]]
+    tokens = [pieces[number] for number in values["input_ids"][:length]]
     for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
         if position:  # padding is 0, the position of [CLS], which is never masked
-            tokens[position] += f"{{{vocabulary[label]}}}"
+            tokens[position] += f"{{{pieces[label]}}}"
     kind = "random" if values["next_sentence_labels"][0] else "next"
     return f"({kind}) {' '.join(tokens)}"
 

@@ -1,19 +1,11 @@
-"""What the instances depend on besides text and vocabulary."""
+"""What data generation is asked to do; without TensorFlow, as flags are checked before it loads."""
 
 import dataclasses
-import math
-import sys
 
 from bert_tf.errors import InputError
 
 NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
-RANGES = {  # setting: least, most, and how an error says it
-    "max_seq_length": (NUM_SPECIAL_TOKENS + 2, math.inf, "at least 5: [CLS] A [SEP] B [SEP]"),
-    "max_predictions_per_seq": (1, math.inf, "at least 1"),
-    "dupe_factor": (1, math.inf, "at least 1"),
-    "masked_lm_prob": (sys.float_info.min, 1, "a share above 0, at most 1, such as 0.15"),
-    "short_seq_prob": (0, 1, "a share from 0 to 1, such as 0.1"),
-}
+BLOCK_CHARACTERS = 1 << 20  # of text, the unit of work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +13,7 @@ class Settings:
     """What the instances depend on besides text and vocabulary; named as the flags.
 
     Raises:
-      InputError: a value is out of its range, or has no meaning beside the others.
+      InputError: a setting of whole words without `do_whole_word_mask`.
     """
 
     max_seq_length: int  # S
@@ -35,10 +27,6 @@ class Settings:
     one_draw_per_word: bool = False
 
     def __post_init__(self) -> None:
-        for name, (least, most, expected) in RANGES.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InputError(f"--{name}={value}", expected, f"use another --{name}")
         for name in ("words_from_spaces", "one_draw_per_word"):
             if getattr(self, name) and not self.do_whole_word_mask:
                 raise InputError(
@@ -46,3 +34,21 @@ class Settings:
                     f"--{name} only where whole words are masked",
                     f"add --do_whole_word_mask, or leave out --{name}",
                 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to make of which files; the fields are named as the flags."""
+
+    input_file: str
+    output_file: str
+    vocab_file: str
+    settings: Settings
+    do_lower_case: bool | None = None  # None: as the vocabulary shows
+    never_split: tuple[str, ...] = ()  # pieces that are kept whole
+    input_format: str = "text"  # a key of documents.INPUT_FORMATS
+    language: str = "en"
+    num_shards: int = 0  # 0: the files that output_file names
+    num_workers: int = 0
+    temp_dir: str | None = None
+    block_characters: int = BLOCK_CHARACTERS

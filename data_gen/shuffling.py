@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_gen.corpus import read_exactly
-
 KEY_BITS = 64
 PLACE_BYTES = 8
 # About what the records of one bucket take; the largest part of the memory that the shuffle needs.
@@ -33,15 +31,6 @@ def number_of_buckets(expected_bytes: int, *, num_parts: int = 1) -> int:
     return num_parts * max(1, min(MAX_BUCKETS, 1 + expected_bytes // BUCKET_BYTES) // num_parts)
 
 
-def bucket_bounds(num_buckets: int) -> np.ndarray:
-    """The smallest key of each bucket but the first: uint64 [num_buckets - 1].
-
-    Bucket b has the keys for which key * num_buckets >> KEY_BITS is b.
-    """
-    smallest = [-(-(bucket << KEY_BITS) // num_buckets) for bucket in range(1, num_buckets)]
-    return np.array(smallest, np.uint64)
-
-
 def in_order(rows: np.ndarray) -> np.ndarray:
     """Rows sorted by key; equal keys by content, so that where rows come from has no effect."""
     order = np.argsort(rows["key"])
@@ -52,20 +41,23 @@ def in_order(rows: np.ndarray) -> np.ndarray:
 
 
 def split(rows: np.ndarray, num_buckets: int) -> np.ndarray:
-    """Where each bucket begins in sorted rows, and where the last one ends: [num_buckets + 1]."""
-    inner = np.searchsorted(rows["key"], bucket_bounds(num_buckets))
-    return np.concatenate([[0], inner, [len(rows)]])
+    """Where each bucket begins in sorted rows, and where the last one ends: [num_buckets + 1].
+
+    Bucket b has the keys for which key * num_buckets >> KEY_BITS is b.
+    """
+    smallest = [-(-(bucket << KEY_BITS) // num_buckets) for bucket in range(1, num_buckets)]
+    inner = np.searchsorted(rows["key"], np.array(smallest, np.uint64))
+    return np.array([0, *inner, len(rows)], np.int64)
 
 
 def sorted_runs(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Joins parts until they have RUN_BYTES, and sorts each such run."""
-    kept, size = [], 0
+    kept: list[np.ndarray] = []
     for rows in parts:
         kept.append(rows)
-        size += rows.nbytes
-        if size >= RUN_BYTES:
+        if sum(part.nbytes for part in kept) >= RUN_BYTES:
             yield in_order(np.concatenate(kept))
-            kept, size = [], 0
+            kept = []
     if kept:
         yield in_order(np.concatenate(kept))
 
@@ -76,7 +68,7 @@ def write_runs(parts: Iterable[np.ndarray], path: str, num_buckets: int) -> list
     for number, rows in enumerate(sorted_runs(parts)):
         names.append(f"{path}-{number:03d}")
         with open(names[-1], "wb") as file:
-            file.write(split(rows, num_buckets).astype(np.int64).tobytes())
+            file.write(split(rows, num_buckets).tobytes())
             rows.tofile(file)
     return names
 
@@ -92,10 +84,7 @@ def read_bucket(
     """The rows of a bucket in the order of their keys, from all runs."""
     parts = [np.empty(0, row_type)]
     for path in runs:
-        with open(path, "rb", buffering=0) as file:
-            places = read_exactly(file.fileno(), 2 * PLACE_BYTES, bucket * PLACE_BYTES)
-            begin, end = np.frombuffer(places, np.int64).tolist()
-            at = (num_buckets + 1) * PLACE_BYTES + begin * row_type.itemsize
-            data = read_exactly(file.fileno(), (end - begin) * row_type.itemsize, at)
-        parts.append(np.frombuffer(data, row_type))
+        begin, end = np.fromfile(path, np.int64, 2, offset=bucket * PLACE_BYTES).tolist()
+        at = (num_buckets + 1) * PLACE_BYTES + begin * row_type.itemsize
+        parts.append(np.fromfile(path, row_type, end - begin, offset=at))
     return in_order(np.concatenate(parts))

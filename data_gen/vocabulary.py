@@ -11,8 +11,8 @@ settings, same bytes.
 
 import collections
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -29,16 +29,15 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.documents import Block, DocumentReader
 from data_gen.outputs import check_paths
 from data_gen.report import MOST_UNKNOWN
+from data_gen.settings import BLOCK_CHARACTERS
 from data_gen.workers import Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-BLOCK_CHARACTERS = 1 << 20
 LINES_PER_CALL = 1000
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
 MAX_WORDS = 5_000_000
-# The trainer counts words itself, so a word with the count n is given to it n times.
 REPEATS_PER_CALL = 1000
 
 WordCounts = collections.Counter[str]
@@ -48,16 +47,14 @@ def write_vocabulary(
     input_file: str,
     output_file: str,
     *,
-    vocab_size: int,
     do_lower_case: bool,
-    min_frequency: int,
-    character_coverage: float,
     input_format: str,
     num_workers: int,
+    **learned: Any,
 ) -> None:
     """Learns a vocabulary from texts, writes it, and logs how well it covers them.
 
-    The arguments are named as the flags of `bert-tf vocab`.
+    The arguments are named as the flags of `bert-tf vocab`; `learned` is for `learn_vocabulary`.
 
     Raises:
       InputError: the text cannot be used, or the file cannot be written.
@@ -68,16 +65,21 @@ def write_vocabulary(
     with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
         with Progress("merge the pieces"):
-            pieces = learn_vocabulary(
-                words,
-                vocab_size=vocab_size,
-                min_frequency=min_frequency,
-                character_coverage=character_coverage,
-            )
+            pieces = learn_vocabulary(words, **learned)
         with gfile().GFile(temporary, "w") as file:
             file.write("".join(f"{piece}\n" for piece in pieces))
-        coverage = measure_coverage(FullTokenizer(temporary, do_lower_case), words)
-    log_coverage(coverage, output_file, vocab_size=vocab_size)
+        unknown, per_word = measure_coverage(FullTokenizer(temporary, do_lower_case), words)
+    logging.info(
+        "%s: %d pieces, learned from %d words; %.3f %% of them are [UNK], %.2f pieces a word",
+        *(output_file, len(pieces), sum(words.values()), 100 * unknown, per_word),
+    )
+    if len(pieces) != learned["vocab_size"]:
+        logging.warning(
+            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
+            *(len(pieces), learned["vocab_size"]),
+        )
+    if unknown > MOST_UNKNOWN:
+        logging.warning("Many words are [UNK]: raise --character_coverage or --vocab_size.")
 
 
 class WordCounter:
@@ -88,15 +90,10 @@ class WordCounter:
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
         def count(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            plain = tf.strings.regex_full_match(texts, PLAIN_TEXT)
-            plain_texts, other_texts = tf.boolean_mask(texts, plain), tf.boolean_mask(texts, ~plain)
-            words = tf.concat(
-                [
-                    plain_words(plain_texts, do_lower_case=do_lower_case).values,
-                    split_words(other_texts, table).strings,
-                ],
-                0,
-            )
+            is_plain = tf.strings.regex_full_match(texts, PLAIN_TEXT)
+            plain, others = tf.boolean_mask(texts, is_plain), tf.boolean_mask(texts, ~is_plain)
+            plain = plain_words(plain, do_lower_case=do_lower_case).values
+            words = tf.concat([plain, split_words(others, table).strings], 0)
             words, _, counts = tf.unique_with_counts(words)
             return words, counts
 
@@ -130,9 +127,8 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
                 totals = collections.Counter({w: n for w, n in totals.items() if n > 1})
             progress.update(reader.bytes_read / 1e6)
     if not totals:
-        raise InputError(
-            "--input_file: files without a word", "text", "check the files and --input_format"
-        )
+        received = "--input_file: files without a word"
+        raise InputError(received, "text", "check the files and --input_format")
     return WordCounts({word.decode("utf-8"): number for word, number in totals.items()})
 
 
@@ -168,12 +164,6 @@ def learn_vocabulary(
             "of a word and within one",
             "use a larger --vocab_size or a lower --character_coverage",
         )
-    return _train(kept, first_pieces, vocab_size=vocab_size, min_frequency=min_frequency)
-
-
-def _train(
-    words: Mapping[str, int], first_pieces: list[str], *, vocab_size: int, min_frequency: int
-) -> list[str]:
     tokenizers = import_extra(
         "tokenizers", package="tokenizers", extra="vocab", needed_by="bert-tf vocab"
     )
@@ -189,16 +179,15 @@ def _train(
         special_tokens=first_pieces,
         limit_alphabet=len(first_pieces),
     )
-    tokenizer.train_from_iterator(_repeated(words), trainer)
+    # The trainer counts words itself, so each is given as often as it occurs, several at a time.
+    repeated = (
+        f"{word} " * min(REPEATS_PER_CALL, number - done)
+        for word, number in kept.items()
+        for done in range(0, number, REPEATS_PER_CALL)
+    )
+    tokenizer.train_from_iterator(repeated, trainer)
     numbers = tokenizer.get_vocab()
     return sorted(numbers, key=numbers.__getitem__)
-
-
-def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Each word as often as it occurs, several at a time."""
-    for word, number in words.items():
-        for done in range(0, number, REPEATS_PER_CALL):
-            yield f"{word} " * min(REPEATS_PER_CALL, number - done)
 
 
 def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[str]:
@@ -207,7 +196,7 @@ def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[
     >>> sorted(choose_alphabet({"abba": 10, "ox": 1}, 0.95))
     ['a', 'b']
     """
-    counts: collections.Counter[str] = collections.Counter()
+    counts = WordCounts()
     for word, number in words.items():
         for character in word:
             counts[character] += number
@@ -228,36 +217,11 @@ def alphabet_pieces(words: Mapping[str, int]) -> list[str]:
     return [*sorted(characters), *(f"##{character}" for character in sorted(within))]
 
 
-class Coverage(NamedTuple):
-    """How a vocabulary fits the text that it was learned from."""
-
-    vocab_size: int
-    num_words: int  # of the text
-    unknown_share: float  # of these words
-    pieces_per_word: float
-
-
-def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> Coverage:
-    """Tokenizes all counted words."""
+def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> tuple[float, float]:
+    """Tokenizes all counted words: the share of [UNK] among them, and the mean of pieces a word."""
     unknown = pieces = 0
     for number, ids in zip(words.values(), tokenizer.iter_ids(words), strict=True):
         pieces += number * len(ids)
         unknown += number * (tokenizer.vocab["[UNK]"] in ids)
     total = sum(words.values())
-    return Coverage(tokenizer.vocab_size, total, unknown / total, pieces / total)
-
-
-def log_coverage(coverage: Coverage, output_file: str, *, vocab_size: int) -> None:
-    """Logs the size of the vocabulary and how it fits the text."""
-    logging.info(
-        "%s: %d pieces, learned from %d words; %.3f %% of them are [UNK], %.2f pieces a word",
-        *(output_file, coverage.vocab_size, coverage.num_words),
-        *(100 * coverage.unknown_share, coverage.pieces_per_word),
-    )
-    if coverage.vocab_size != vocab_size:
-        logging.warning(
-            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
-            *(coverage.vocab_size, vocab_size),
-        )
-    if coverage.unknown_share > MOST_UNKNOWN:
-        logging.warning("Many words are [UNK]: raise --character_coverage or --vocab_size.")
+    return unknown / total, pieces / total

@@ -6,7 +6,6 @@ import gc
 import glob
 import importlib
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import sys
@@ -31,17 +30,15 @@ def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
     Args:
       input_file: the texts, as the flag has them.
       num_workers: as the flag has it.
-      least_bytes: of texts for which there are several workers.
+      least_bytes: of local texts for which there are several workers.
     """
     found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    num_bytes = sum(os.path.getsize(path) for path in found if os.path.isfile(path))
-    is_small = "://" not in input_file and num_bytes <= least_bytes
-    if is_small or choose_num_workers(num_workers, most=2) == 1:
-        return
-    _keep_off_gpus()
-    context = _process_context()
-    if context.get_start_method() == "forkserver":
-        forkserver.ensure_running()
+    is_large = sum(map(os.path.getsize, filter(os.path.isfile, found))) > least_bytes
+    if is_large and choose_num_workers(num_workers, most=2) > 1:
+        _keep_off_gpus()
+        context = _process_context()
+        if context.get_start_method() == "forkserver":
+            forkserver.ensure_running()
 
 
 def prepare_script() -> None:
@@ -64,13 +61,12 @@ def _keep_off_gpus() -> None:
 
 def choose_num_workers(num_workers: int, *, most: int) -> int:
     """`num_workers`, at most `most`; for 0 as many as there are cores and memory for."""
-    return min(num_workers or _default_num_workers(), most)
-
-
-def _default_num_workers() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = memory_bytes()
-    return max(1, min(cores or 1, memory // WORKER_BYTES)) if memory else cores or 1
+    if not num_workers:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        memory = memory_bytes()
+        num_workers = max(1, min(cores, memory // WORKER_BYTES)) if memory else cores
+    return min(num_workers, most)
 
 
 class Workers:
@@ -90,18 +86,15 @@ class Workers:
           *arguments: can be pickled.
         """
         self.num_workers = num_workers
-        self._executor = None
+        self._executor, self._others = None, {*multiprocessing.active_children()}
         if num_workers == 1:
             self._state = prepare(*arguments)
             return
-        context = _process_context()
-        # When this end is closed, here or by the end of this process, the workers end.
-        workers_end, self._lifeline = context.Pipe(duplex=False)
         self._executor = concurrent.futures.ProcessPoolExecutor(
             num_workers,
-            mp_context=context,
+            mp_context=_process_context(),
             initializer=_start,
-            initargs=(workers_end, prepare, *arguments),
+            initargs=(prepare, *arguments),
         )
 
     def __enter__(self) -> "Workers":
@@ -111,11 +104,11 @@ class Workers:
         if self._executor is None:
             return
         if exception_type is not None and not issubclass(exception_type, Exception):
-            self._lifeline.close()  # on SIGTERM or Ctrl-C the workers stop at once
+            for process in {*multiprocessing.active_children()} - self._others:
+                process.kill()  # on SIGTERM or Ctrl-C the workers stop at once
         # After an error they finish their tasks: a worker that ended while it sends a result would
         # leave half a message, and the executor would wait for the rest for ever.
         self._executor.shutdown(cancel_futures=True)
-        self._lifeline.close()
 
     def map(self, function: Callable[[Any, Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
         """`function(state, task)` of each task, in order; takes tasks as workers become free.
@@ -159,16 +152,14 @@ def _process_context() -> multiprocessing.context.BaseContext:
 _state: Any = None  # of a worker process
 
 
-def _start(
-    lifeline: multiprocessing.connection.Connection, prepare: Callable[..., Any], *arguments: Any
-) -> None:
+def _start(prepare: Callable[..., Any], *arguments: Any) -> None:
     global _state
     # A full collection writes to every object, and so copies all memory that the processes share.
     gc.freeze()
     # Ctrl-C reaches all processes of a terminal; the main process stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with without_notices():  # TensorFlow looks for GPUs when it computes for the first time
             importlib.import_module("tensorflow").config.list_physical_devices()
@@ -177,8 +168,8 @@ def _start(
         _state = error
 
 
-def _end_with(lifeline: multiprocessing.connection.Connection) -> None:
-    multiprocessing.connection.wait([lifeline])
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
     os._exit(1)
 
 

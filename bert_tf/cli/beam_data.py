@@ -15,12 +15,13 @@ Runners and what they need (this package with its extra `beam`, on all machines)
 
     Dataflow    -- --runner=DataflowRunner --project=P --region=R --temp_location=gs://B/tmp
                 --setup_file=./setup.py --disk_size_gb=100
-                input, output and vocabulary on gs://
+                the output on gs://
     Flink       -- --runner=FlinkRunner --flink_master=HOST:8081 --environment_type=EXTERNAL
                 --environment_config=localhost:50000      (or a container that has bert-tf)
     Spark       -- --runner=SparkRunner --spark_master_url=spark://HOST:7077, likewise
-                input, output and vocabulary where all machines see them under one path
+                the output where all machines see it under one path
 
+This machine reads the text and the vocabulary, and leaves the text in blocks beside the output.
 Every machine keeps the tokenized corpus once, in --temp_dir: four bytes a token.
 """
 

@@ -12,7 +12,7 @@ FLAGS = flags.FLAGS
 
 
 def define_texts() -> None:
-    """The texts that pre-training data or a vocabulary are made of."""
+    """The texts that pre-training data or a vocabulary are made of, and their case."""
     flags.DEFINE_string("input_file", None, "Text files: paths or globs, separated by commas.")
     flags.DEFINE_enum(
         "input_format",
@@ -21,29 +21,12 @@ def define_texts() -> None:
         "text: a sentence a line, a blank line between documents. wikiextractor: as WikiExtractor "
         "writes Wikipedia; paragraphs are split into sentences.",
     )
-    define_count(
-        "num_workers",
-        0,
-        "Processes; 0: as many as there are cores and memory for.",
-        least=0,
-        most=10_000,
-    )
-    mark_required("input_file", "output_file")
-
-
-def define_vocabulary() -> None:
-    """How text becomes tokens."""
-    flags.DEFINE_string("vocab_file", None, "The WordPiece vocabulary, one word piece a line.")
     flags.DEFINE_bool(
         "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
     )
-    flags.DEFINE_list(
-        "never_split",
-        [],
-        "Pieces of the vocabulary that are kept whole wherever a text has them, such as '<e1>', "
-        "commas between.",
-    )
-    mark_required("vocab_file")
+    help_text = "Processes; 0: as many as there are cores and memory for."
+    define_count("num_workers", 0, help_text, least=0, most=10_000)
+    mark_required("input_file", "output_file")
 
 
 def define_pretraining_data() -> None:
@@ -55,14 +38,20 @@ def define_pretraining_data() -> None:
         "all files begin with.",
     )
     define_texts()
-    define_vocabulary()
+    flags.DEFINE_string("vocab_file", None, "The WordPiece vocabulary, one word piece a line.")
+    mark_required("vocab_file")
+    flags.DEFINE_list(
+        "never_split",
+        [],
+        "Pieces of the vocabulary that are kept whole wherever a text has them, such as '<e1>', "
+        "separated by commas.",
+    )
     flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
     flags.DEFINE_bool(
         "words_from_spaces",
         False,
-        "With --do_whole_word_mask: a word is what stands between white space, Chinese characters "
-        "too, in text that a segmenter such as jieba has cut into words. Each punctuation mark "
-        "remains a word of its own.",
+        "With --do_whole_word_mask: white space separates words, Chinese ones too, in text that a "
+        "segmenter such as jieba has cut. Each punctuation mark remains a word of its own.",
     )
     flags.DEFINE_bool(
         "one_draw_per_word",
@@ -72,31 +61,19 @@ def define_pretraining_data() -> None:
     )
     define_count("max_seq_length", 128, "Tokens, [CLS] and [SEP] included.", least=5, most=LONGEST)
     define_count("max_predictions_per_seq", 20, "Most masked tokens of a sequence.", most=LONGEST)
-    define_count(
-        "random_seed", 12345, "Seed of all that is random.", least=-(2**63), most=2**63 - 1
-    )
+    help_text = "Seed of all that is random."
+    define_count("random_seed", 12345, help_text, least=-(2**63), most=2**63 - 1)
     define_count("dupe_factor", 10, "Passes over the text, each with other masks.", most=10**6)
-    define_number(
-        "masked_lm_prob",
-        0.15,
-        "Share of the tokens that is masked, above 0.",
-        lower_bound=math.nextafter(0.0, 1.0),
-        upper_bound=1.0,
-    )
-    define_number(
-        "short_seq_prob",
-        0.1,
-        "Share of the documents that are cut into shorter sequences.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-    )
-    define_count(  # their names have five digits
+    define_share("masked_lm_prob", 0.15, "Share of the tokens that is masked, above 0.")
+    help_text = "Share of the documents that are cut into shorter sequences."
+    define_number("short_seq_prob", 0.1, help_text, lower_bound=0.0, upper_bound=1.0)
+    define_count(
         "num_shards",
         0,
-        "How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command goes on "
-        "with those that are missing. 0: the files that --output_file names.",
+        "How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command makes "
+        "those that are missing. 0: the files that --output_file names.",
         least=0,
-        most=99_999,
+        most=99_999,  # their names have five digits
     )
     flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
     flags.DEFINE_string(
@@ -105,6 +82,12 @@ def define_pretraining_data() -> None:
         "Local folder for intermediate files, which are smaller than the output; default: beside "
         "it. With --num_shards they stay there until all files are written.",
     )
+
+
+def define_share(name: str, default: float, help_text: str) -> None:
+    """A flag for a share above 0."""
+    least = math.nextafter(0.0, 1.0)
+    define_number(name, default, help_text, lower_bound=least, upper_bound=1.0)
 
 
 def settings_from_flags() -> Settings:

@@ -7,7 +7,6 @@ Same text and flags, same bytes. The steps are those of data_gen/vocabulary.py; 
 `vocab`.
 """
 
-import math
 from collections.abc import Sequence
 
 from absl import flags
@@ -24,17 +23,11 @@ def define_flags() -> None:
     flags.DEFINE_string("output_file", None, "The vocabulary to write.")
     data_flags.define_texts()
     shared_flags.define_count("vocab_size", 30522, "Word pieces, special tokens included.")
-    flags.DEFINE_bool(
-        "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
-    )
     shared_flags.define_count("min_frequency", 2, "How often two pieces must meet to be merged.")
-    shared_flags.define_number(
+    data_flags.define_share(
         "character_coverage",
         0.9999,
-        "Share of the text's characters that get a piece, above 0, at most 1; words with others "
-        "become [UNK].",
-        lower_bound=math.nextafter(0.0, 1.0),
-        upper_bound=1.0,
+        "Share of the text's characters that get a piece; words with others become [UNK].",
     )
 
 

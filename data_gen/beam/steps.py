@@ -1,27 +1,23 @@
 """What each machine does in the Beam pipeline: functions of plain values, in the order of the data.
 
-measure     a file -> how long each of its documents is
-cut         the documents of all files -> where blocks begin and end
-gather      a file -> its share of the text of each block
 tokenize    the text of a block -> its ids, in the run's folder
 instances   the ids of all blocks -> the keyed rows of one block
 write       the keyed rows of a shard -> a file of records in the order of their keys
 
-Blocks are cut as the local generator cuts them, across the ends of files, and random numbers come
-from the seed and a block's number; so the records are the local generator's.
+Blocks are the local generator's, and random numbers come from the seed and a block's number; so the
+records are the local generator's.
 """
 
 import contextlib
 import fcntl
 import functools
-import io
 import itertools
 import pathlib
 import pickle
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -30,89 +26,54 @@ from bert_tf.data.index import IndexBuilder
 from bert_tf.files import gfile
 from bert_tf.locks import synced
 from bert_tf.runtime import keep_freed_memory, without_notices
-from data_gen.corpus import CorpusWriter, TokenizedBlock
-from data_gen.documents import Block, Counts, DocumentReader, changed_text
-from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan
-from data_gen.report import Statistics
+from data_gen.corpus import Corpus, CorpusWriter
+from data_gen.documents import Block, Counts
+from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan, expected_bytes
+from data_gen.settings import Settings
 from data_gen.shuffling import in_order, sorted_runs, split
 
-
-class Share(NamedTuple):
-    """The documents of one file that belong to one block."""
-
-    block: int
-    first_document: int  # of the file
-    end_document: int
-    num_characters: int  # of these documents
+# About the size of a file of records; a shard is sorted in memory.
+SHARD_BYTES = 64 << 20
 
 
-class Shards(NamedTuple):
-    """Document numbers of each block, and the number of shards: known once all is tokenized."""
+class Setup(NamedTuple):
+    """What every step may need."""
 
-    block_documents: list[range]  # the numbers of each block's documents in the corpus
-    num_shards: int
-
-
-# ------------------------------------------------------------------------- text -> blocks
+    plan: Plan
+    run_folder: str  # local or remote; all machines reach it
 
 
-def measure(path: str, input_format: str) -> np.ndarray:
-    """The number of characters of each document of a file: int64 [documents]."""
-    reader = DocumentReader([path], input_format=input_format)
-    return np.fromiter((sum(map(len, d)) for d in reader.documents()), np.int64)
+class Tokenized(NamedTuple):
+    """What is known of a block once it is tokenized."""
+
+    index: int
+    num_documents: int
+    num_tokens: int
 
 
-def cut(files: Iterable[tuple[int, np.ndarray]], block_characters: int) -> dict[int, list[Share]]:
-    """Cuts all documents, in the order of the files, as `DocumentReader.blocks` does.
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """Where to write a file that appears when it is whole.
 
-    Files with documents of 3, 4 and of 5, 2 characters, in blocks of at least 6: block 0 is the
-    first file, block 1 the second; in blocks of at least 8, block 0 runs on into the second.
-
-    Args:
-      files: (number, its `measure`), in any order.
-      block_characters: the least size of a block, except the last.
-
-    Returns:
-      The shares of each file.
+    The name is new each time: a runner may do the same work twice at a time.
     """
-    shares: dict[int, list[Share]] = {}
-    block, size = 0, 0
-    for file, characters in sorted(files, key=lambda item: item[0]):
-        shares[file], first = [], 0
-        for document, length in enumerate(characters.tolist(), start=1):
-            size += length
-            is_full = size >= block_characters
-            if is_full or document == len(characters):
-                num_characters = int(characters[first:document].sum())
-                shares[file].append(Share(block, first, document, num_characters))
-                first = document
-            if is_full:
-                block, size = block + 1, 0
-    return shares
+    temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
+    gfile().makedirs(path.rpartition("/")[0])
+    yield temporary
+    synced(temporary)
+    gfile().rename(temporary, path, overwrite=True)
 
 
-def gather(
-    path: str, input_format: str, shares: Sequence[Share], counts: Counts
-) -> Iterator[tuple[int, bytes]]:
-    """The text of each share, with the number of its block; adds to `counts`."""
-    reader = DocumentReader([path], input_format=input_format)
-    documents = reader.documents()
-    for share in shares:
-        some = list(itertools.islice(documents, share.end_document - share.first_document))
-        if sum(map(len, itertools.chain(*some))) != share.num_characters:
-            raise changed_text(path, "between the passes over it")
-        yield share.block, pickle.dumps(some)
-    if next(documents, None) is not None:
-        raise changed_text(path, "it became longer between the passes over it")
-    counts.update(reader.counts)
+def write_value(path: str, value: Any) -> None:
+    """Writes a value for another machine."""
+    with new_file(path) as temporary, gfile().GFile(temporary, "wb") as file:
+        file.write(pickle.dumps(value))
 
 
-def put_block_together(index: int, shares: Iterable[tuple[int, bytes]]) -> Block:
-    """A block of text from (number of the file, share of its text)."""
-    return Block(index, [d for _, share in sorted(shares) for d in pickle.loads(share)])
-
-
-# ------------------------------------------------------------------------- blocks -> ids
+def read_value(path: str) -> Any:
+    """A value that this run wrote."""
+    with gfile().GFile(path, "rb") as file:
+        return pickle.loads(file.read())
 
 
 @functools.cache
@@ -123,41 +84,26 @@ def block_worker(plan: Plan) -> BlockWorker:
         return BlockWorker(plan)
 
 
-def tokenize(plan: Plan, block: Block, run_folder: str) -> tuple[int, Statistics]:
-    """Text -> ids, written to the run's folder; returns how many documents they are."""
-    tokenized, statistics = block_worker(plan).tokenize(block)
-    buffer = io.BytesIO()
-    np.savez(buffer, **vars(tokenized))
-    path = f"{run_folder}/blocks/{block.index}"
-    with new_file(path) as temporary, gfile().GFile(temporary, "wb") as file:
-        file.write(buffer.getvalue())
-    return len(tokenized.document_lengths), statistics
+def write_text(blocks: Iterable[Block], run_folder: str) -> int:
+    """Writes the text of all blocks to the run's folder; returns how many there are."""
+    number = 0
+    for block in blocks:
+        write_value(f"{run_folder}/text/{block.index}", block)
+        number += 1
+    return number
 
 
-def read_block(run_folder: str, index: int) -> TokenizedBlock:
-    """What `tokenize` wrote."""
-    with gfile().GFile(f"{run_folder}/blocks/{index}", "rb") as file:
-        return TokenizedBlock(**np.load(io.BytesIO(file.read())))
-
-
-@contextlib.contextmanager
-def new_file(path: str) -> Iterator[str]:
-    """Where to write a file that appears when it is whole.
-
-    The name is new each time: a runner may have the same work done twice at a time.
-    """
-    temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
-    gfile().makedirs(path.rpartition("/")[0])
-    yield temporary
-    synced(temporary)
-    gfile().rename(temporary, path, overwrite=True)
-
-
-# ------------------------------------------------------------------------- ids -> records
+def tokenize(index: int, setup: Setup) -> Tokenized:
+    """Text -> ids; they and their statistics are left in the run's folder."""
+    block = read_value(f"{setup.run_folder}/text/{index}")
+    tokenized, statistics = block_worker(setup.plan).tokenize(block)
+    write_value(f"{setup.run_folder}/blocks/{index}", tokenized)
+    write_value(f"{setup.run_folder}/statistics/{index}", statistics)
+    return Tokenized(index, tokenized.num_documents, statistics.counts["tokens"])
 
 
 def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) -> None:
-    """Makes the files of a `DiskCorpus` of all blocks, once on each machine.
+    """Makes the files of the corpus from all blocks, once on each machine.
 
     A random next segment may come from any document, and its length decides which random numbers
     are drawn next; so every block needs the whole corpus at hand, four bytes a token.
@@ -171,46 +117,60 @@ def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) 
         shutil.rmtree(incomplete, ignore_errors=True)
         with CorpusWriter(incomplete) as corpus:
             for index in range(num_blocks):
-                corpus.append(read_block(run_folder, index))
+                corpus.append(read_value(f"{run_folder}/blocks/{index}"))
         incomplete.rename(complete)
 
 
-def keyed_rows(
-    plan: Plan, index: int, shards: Shards, run_folder: str, counts: Counts
-) -> Iterator[np.ndarray]:
-    """The rows of a block, each with its key in the order of all.
+def number_of_shards(num_tokens: int, settings: Settings) -> int:
+    """How many files the records of so many tokens are, where the command does not say it."""
+    return 1 + expected_bytes(num_tokens, settings) // SHARD_BYTES
 
-    A corpus of a single block gets the original's records in the original's order, as it does
-    locally.
+
+def make_instances(
+    block: Tokenized, setup: Setup, blocks: Sequence[Tokenized]
+) -> Iterator[tuple[int, bytes]]:
+    """The rows of a block, each with its key in the order of all: (shard, rows as bytes).
+
+    Some megabytes at a time. What is counted is left in the run's folder. A corpus of a single
+    block gets the original's records in the original's order, as it does locally.
+
+    Args:
+      block: the one to make instances of.
+      setup: of the run.
+      blocks: all of them, so this step begins when all are tokenized.
     """
-    worker, block = block_worker(plan), read_block(run_folder, index)
-    if len(shards.block_documents) == 1:
-        return iter([worker.original_rows(block, counts)])
-    put_corpus_together(plan.working_folder, run_folder, len(shards.block_documents))
-    first_document = shards.block_documents[index].start
-    return worker.keyed_rows(index, block, first_document, worker.corpus, counts)
-
-
-def in_shards(parts: Iterable[np.ndarray], num_shards: int) -> Iterator[tuple[int, bytes]]:
-    """Rows -> (shard, rows as bytes), some megabytes at a time."""
-    for rows in sorted_runs(parts):
-        places = split(rows, num_shards).tolist()
-        for shard, (begin, end) in enumerate(itertools.pairwise(places)):
+    job, counts = setup.plan.job, Counts()
+    num_tokens = sum(other.num_tokens for other in blocks)
+    num_shards = job.num_shards or number_of_shards(num_tokens, job.settings)
+    for rows in sorted_runs(keyed_rows(block, setup, sorted(blocks), counts)):
+        for shard, (begin, end) in enumerate(itertools.pairwise(split(rows, num_shards))):
             if begin < end:
                 yield shard, rows[begin:end].tobytes()
+    write_value(f"{setup.run_folder}/counts/{block.index}", counts)
 
 
-def write_shard(path: str, parts: Iterable[bytes], plan: Plan) -> int:
-    """Writes the records of a shard in the order of their keys; returns how many there are.
+def keyed_rows(
+    block: Tokenized, setup: Setup, blocks: Sequence[Tokenized], counts: Counts
+) -> Iterator[np.ndarray]:
+    """The rows of one of all blocks, which are in order."""
+    worker = block_worker(setup.plan)
+    tokenized: Corpus = read_value(f"{setup.run_folder}/blocks/{block.index}")
+    if len(blocks) == 1:
+        if tokenized.num_documents:
+            yield worker.original_rows(tokenized, counts)
+        return
+    put_corpus_together(setup.plan.working_folder, setup.run_folder, len(blocks))
+    first = sum(before.num_documents for before in blocks[: block.index])
+    yield from worker.keyed_rows(block.index, tokenized, first, counts)
 
-    The shard's index is written beside it, under `path`.index.
-    """
-    worker, index = block_worker(plan), IndexBuilder()
-    rows = in_order(np.frombuffer(b"".join(parts), worker.row_type))
+
+def write_shard(shard: int, parts: Iterable[bytes], setup: Setup) -> None:
+    """Writes the records of a shard in the order of their keys, and their number and index."""
+    path = f"{setup.run_folder}/shards/{shard}"
+    maker, index = block_worker(setup.plan).maker, IndexBuilder()
+    rows = in_order(np.frombuffer(b"".join(parts), maker.row_type))
     with new_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
-        for record in worker.serialized(rows):
+        for record in maker.records(rows):
             writer.write(record)
             index.add(len(record))
-    with new_file(f"{path}.index") as temporary, gfile().GFile(temporary, "w") as file:
-        file.write(index.finish().to_json_string())
-    return len(rows)
+    write_value(f"{path}.about", (len(rows), index.finish().to_json_string()))

@@ -1,4 +1,4 @@
-"""data_gen/instances.py: the drawn example as a record, the plain way's records, and settings."""
+"""data_gen/instances.py: the drawn example, the plain way's records, and protobuf's bytes."""
 
 import dataclasses
 import random
@@ -11,15 +11,14 @@ from generation import SETTINGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf.data.records import Feature, Record
 from bert_tf.errors import InputError
 from data_gen import instances
-from data_gen.corpus import TOKEN_TYPE, MemoryCorpus, TokenizedBlock
+from data_gen.corpus import CONTINUES_WORD, TOKEN_TYPE, Corpus
 from data_gen.documents import Counts
-from data_gen.instances import InstanceMaker
+from data_gen.instances import InstanceMaker, serialize
 from data_gen.masking import MASKED, Masked
 from data_gen.pairs import Pair
-from data_gen.settings import Settings
-from data_gen.spaced_words import CONTINUES_WORD
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")
 VOCAB = {piece: number for number, piece in enumerate(PIECES)}
@@ -34,20 +33,15 @@ def make(**changes) -> InstanceMaker:
 
 
 def make_rows(maker: InstanceMaker, documents, rng, counts) -> list[np.ndarray]:
-    block = MemoryCorpus(TokenizedBlock.of(documents))
-    rows = maker.rows(block, first_document=0, corpus=block, rng=rng, counts=counts)
-    return list(rows)
+    block = Corpus.of(documents)
+    return list(maker.rows(block, first_document=0, corpus=block, rng=rng, counts=counts))
 
 
 @pytest.mark.parametrize("is_random_next", [False, True])
 def test_the_drawn_example(is_random_next):
     maker = make(max_seq_length=11, max_predictions_per_seq=2, do_whole_word_mask=True)
     a, b = (np.array(ids(t), TOKEN_TYPE).tobytes() for t in ("he went home", "it was late"))
-    pair = Pair(a, b, is_random_next)
-    assert maker.input_ids([pair]).tolist() == [
-        [*ids("[CLS] he went home [SEP] it was late [SEP]"), 0, 0]
-    ]
-    rows = maker.make_rows([pair], [Masked([3], [MASKED])])
+    rows = maker.make_rows([Pair(a, b, is_random_next)], [Masked([3], [MASKED])])
     values = {name: value[0].tolist() for name, value in maker.record_values(rows).items()}
     assert values == {
         "input_ids": [*ids("[CLS] he went [MASK] [SEP] it was late [SEP]"), 0, 0],
@@ -62,8 +56,6 @@ def test_the_drawn_example(is_random_next):
 
 sentences = st.lists(st.integers(4, 39), min_size=1, max_size=30)
 documents = st.lists(sentences, min_size=1, max_size=12)
-
-
 whole_words = st.sampled_from(
     [{"do_whole_word_mask": False}]
     + [{"do_whole_word_mask": True, "words_from_spaces": spaces, "one_draw_per_word": one}
@@ -88,17 +80,17 @@ whole_words = st.sampled_from(
 )
 @settings(max_examples=150, deadline=None)
 def test_the_instances_are_those_of_the_plain_way(corpus, changes, masking, seed, tokens_at_a_time):
-    """One `random.Random`, one draw after the other; afterwards it is in the same state."""
+    """The original's steps on lists; afterwards the generator is in the same state."""
     if masking.get("words_from_spaces"):
         corpus = [[[t | CONTINUES_WORD * (t % 4 > 1) for t in sentence] for sentence in document]
                   for document in corpus]  # fmt: skip
     vocab = {f"{'##' if n % 3 == 0 else ''}{n}": n for n in range(40)}
     vocab = {{1: "[CLS]", 2: "[SEP]", 3: "[MASK]"}.get(n, piece): n for piece, n in vocab.items()}
     chosen = dataclasses.replace(SETTINGS, **changes, **masking)
-    maker, rng, other = InstanceMaker(chosen, vocab), random.Random(seed), random.Random(seed)
+    rng, other = random.Random(seed), random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instances, "TOKENS_AT_A_TIME", tokens_at_a_time)
-        rows = np.concatenate(make_rows(maker, corpus, rng, Counts()))
+        rows = np.concatenate(make_rows(InstanceMaker(chosen, vocab), corpus, rng, Counts()))
     found = []
     for row in rows:
         length_a, length_b = row["lengths"].tolist()
@@ -132,22 +124,30 @@ def test_each_pass_over_the_documents_is_another_and_all_is_counted():
     assert shown.count(VOCAB["[MASK]"]) == counts["masked_as_mask"] > counts["masked_as_itself"] > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("max_seq_length", 5, [4]),
-        ("max_predictions_per_seq", 1, [0, -1]),
-        ("dupe_factor", 1, [0]),
-        ("masked_lm_prob", 1.0, [0.0, 15.0, float("nan")]),
-        ("short_seq_prob", 0.0, [-0.1, 1.1]),
-    ],
+SIZES = {"zeta": (tf.int64, 3), "a" * 130: (tf.float32, 2), "Beta": (tf.int64, 1)}
+RECORD = Record("test", tuple(Feature(name, *kind) for name, kind in SIZES.items()))
+integers = st.one_of(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0, 1, 127, 128, 16383, 16384, 2**21, 2**28, 2**31, 2**32 - 1]),
 )
-def test_settings_are_in_range(name, good, bad):
-    settings: Settings = dataclasses.replace(SETTINGS, **{name: good})
-    assert getattr(settings, name) == good
-    for value in bad:
-        with pytest.raises(InputError, match=rf"^Received: --{name}={value}\n"):
-            dataclasses.replace(SETTINGS, **{name: value})
+
+
+@given(
+    rows=st.lists(st.tuples(*[integers] * 4, *[st.floats(width=32)] * 2), min_size=1, max_size=4),
+    dtype=st.sampled_from([np.int64, np.uint32, np.bool_]),
+)
+@settings(deadline=None)
+def test_the_bytes_are_those_of_protocol_buffers(rows, dtype):
+    numbers = np.array([row[:4] for row in rows], np.int64).astype(dtype)
+    floats = np.array([row[4:] for row in rows], np.float32)
+    values = {"zeta": numbers[:, :3], "Beta": numbers[:, 3:], "a" * 130: floats}
+    expected = [
+        RECORD.serialize({name: (value[row] * 1).tolist() for name, value in values.items()})
+        for row in range(len(rows))
+    ]
+    assert serialize(RECORD, values) == expected
+    with pytest.raises(ValueError, match="received features"):
+        serialize(RECORD, {"zeta": numbers})
 
 
 @pytest.mark.parametrize("name", ["words_from_spaces", "one_draw_per_word"])

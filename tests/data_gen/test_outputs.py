@@ -1,51 +1,41 @@
 """data_gen/outputs.py: complete files or none, an index beside each; what an earlier run left."""
 
 import concurrent.futures
+import contextlib
 import doctest
-import functools
 import os
 import shutil
 
 import killed
 import pytest
 import tensorflow as tf
-from generation import SETTINGS, names
+from generation import SETTINGS, names, serialized
 
 from bert_tf.config import typed
 from bert_tf.data.index import BlockIndex, index_path
-from bert_tf.data.records import DataDescription, description_path
+from bert_tf.data.records import description_path
 from bert_tf.data.shards import read_description
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen import outputs
 from data_gen.outputs import (
     MARK,
+    RecordFile,
     check_paths,
     finished_shards,
     output_paths,
-    record_files,
     working_folder,
     write_in_turn,
 )
 
-describe = functools.partial(
-    DataDescription,
-    bert_tf_version="7",
-    do_lower_case=False,
-    vocab_file="v",
-    vocab_sha256="0",
-    vocab_size=9,
-    **vars(SETTINGS),
-)
+MADE_WITH = {"bert_tf_version": "7", "do_lower_case": False, "vocab_file": "v",
+             "vocab_sha256": "0", "vocab_size": 9, **vars(SETTINGS)}  # fmt: skip
 
 
-def records(path) -> list[bytes]:
-    return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
-
-
-def write(paths: list[str], serialized) -> dict[str, int]:
-    with record_files(paths) as files:
-        return write_in_turn(files, serialized, describe)
+def write(paths: list[str], records) -> dict[str, int]:
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(RecordFile(path)) for path in paths]
+        return write_in_turn(files, records, MADE_WITH)
 
 
 def test_records_go_to_the_files_in_turn_and_appear_at_the_end(tmp_path):
@@ -57,17 +47,16 @@ def test_records_go_to_the_files_in_turn_and_appear_at_the_end(tmp_path):
             assert not any(tf.io.gfile.exists(path) for path in paths)
 
     assert write(paths, numbers()) == dict(zip(paths, (3, 2, 2), strict=True))
-    assert [records(path) for path in paths] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+    assert [serialized(path) for path in paths] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
     beside = [f"{kind}_{name}.json" for kind in ("index", "info") for name in "abc"]
     assert names(tmp_path) == ["a", "b", "c", *beside]
     for shard, path in enumerate(paths, start=1):
         data = read_description(path)
+        size, number = os.path.getsize(path), len(serialized(path))
         numbers_of_file = (data.shard, data.num_shards, data.num_records, data.num_bytes)
-        size = os.path.getsize(path)
-        assert numbers_of_file == (shard, 3, len(records(path)), size)
+        assert numbers_of_file == (shard, 3, number, size)
         index = typed(BlockIndex, read_json(index_path(path)), source=path)
-        assert (index.num_bytes, index.num_records) == (size, len(records(path)))
-        assert index.block_bytes == (size,)
+        assert (index.num_bytes, index.num_records, index.block_bytes) == (size, number, (size,))
 
 
 def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path):
@@ -99,35 +88,30 @@ def test_no_file_gets_its_name_before_all_are_complete(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
-def test_a_file_that_cannot_be_written_is_refused_when_it_is_opened(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("")
-    for bad, message in (("folder", "it is a folder"), ("file/x", "cannot be written")):
-        opened = record_files([str(tmp_path / "good"), str(tmp_path / bad)])
-        with pytest.raises(InputError, match=message):
-            opened.__enter__()
-        assert names(tmp_path) == ["file", "folder"]
+@pytest.mark.parametrize("bad", ["a", "info_a.json", "index_a.json", "writer"])
+def test_nothing_is_left_where_a_file_cannot_be_made(tmp_path, monkeypatch, bad):
+    """Refused when it is opened, before hours of work."""
 
-
-@pytest.mark.parametrize("bad", ["info_a.json", "index_a.json"])
-def test_nothing_is_left_where_a_file_beside_the_records_cannot_be_made(tmp_path, bad):
-    (tmp_path / bad).mkdir()
-    with pytest.raises(InputError, match="it is a folder") as caught:
-        outputs.RecordFile(str(tmp_path / "a"))
-    assert names(tmp_path) == [bad], caught.tb  # which keeps what was made
-
-
-def test_nothing_is_left_where_records_cannot_be_opened(tmp_path, monkeypatch):
     def fail(_: str) -> None:
         raise tf.errors.UnknownError(None, None, "Input/output error")
 
-    monkeypatch.setattr(tf.io, "TFRecordWriter", fail)
-    with pytest.raises(tf.errors.UnknownError) as caught:
-        outputs.RecordFile(str(tmp_path / "a"))
-    assert names(tmp_path) == [], caught.tb
+    if bad == "writer":
+        monkeypatch.setattr(tf.io, "TFRecordWriter", fail)
+    else:
+        (tmp_path / bad).mkdir()
+    with pytest.raises(
+        (InputError, tf.errors.UnknownError), match=r"it is a folder|rror"
+    ) as caught:
+        RecordFile(str(tmp_path / "a"))
+    assert names(tmp_path) == [bad] * (bad != "writer"), caught.tb  # which keeps what was made
 
 
-def test_folders_of_outputs_are_made_and_names_are_checked(tmp_path):
+def test_names_of_outputs(tmp_path):
+    assert doctest.testmod(outputs).failed == 0
+    assert output_paths("a,b", 0) == ["a", "b"]
+    for name in ("a,b", "", "folder/"):
+        with pytest.raises(InputError, match=rf"--output_file={name} with --num_shards=3"):
+            output_paths(name, 3)
     paths = output_paths(f"{tmp_path}/new/x", 3)
     check_paths([str(tmp_path / "text")], paths)
     assert names(tmp_path) == ["new"]
@@ -135,6 +119,9 @@ def test_folders_of_outputs_are_made_and_names_are_checked(tmp_path):
     for texts, files in (([], [*paths, same]), ([same], paths)):
         with pytest.raises(InputError, match=r"/x-00001-of-00003'\n.*none of them an input"):
             check_paths(texts, files)
+
+
+# ------------------------------------------------------------------------- working folder
 
 
 def test_working_folder_is_emptied_before_and_removed_after(tmp_path):
@@ -188,22 +175,15 @@ def test_working_folder_elsewhere(tmp_path):
         pass
 
 
-def test_what_a_failed_run_leaves_may_be_kept(tmp_path):
+@pytest.mark.parametrize(("kept_with", "kept"), [("rows", ["rows"]), ("corpus.json", [])])
+def test_what_a_failed_run_leaves_is_kept_with_a_file(tmp_path, kept_with, kept):
     output = str(tmp_path / "out")
-
-    def interrupted(*made: str):
-        with working_folder(output, None, kept_with="corpus.json") as folder:
-            for name in made:
-                (folder / name).write_text("half of them")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted("rows")
-    assert names(tmp_path) == []
-    with pytest.raises(KeyboardInterrupt):
-        interrupted("rows", "corpus.json")
-    with working_folder(output, None, kept_with="corpus.json") as folder:
-        assert names(folder) == [".lock", "corpus.json", MARK, "rows"]
+    opened = working_folder(output, None, kept_with=kept_with)
+    (opened.__enter__() / "rows").write_text("half of them")
+    opened.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert names(tmp_path) == [".out.working"] * len(kept)
+    with working_folder(output, None, kept_with="rows") as folder:
+        assert names(folder) == [".lock", MARK, *kept]
     assert names(tmp_path) == []
 
 
@@ -231,75 +211,55 @@ def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_w
 # ------------------------------------------------------------------------- shards
 
 
-def test_names_of_shards():
-    assert doctest.testmod(outputs).failed == 0
-    assert output_paths("a,b", 0) == ["a", "b"]
-    assert output_paths("a", 3) == [f"a-0000{shard}-of-00003" for shard in range(3)]
-    for name in ("a,b", "", "folder/"):
-        with pytest.raises(
-            InputError, match=rf"^Received: --output_file={name} with --num_shards=3"
-        ):
-            output_paths(name, 3)
-
-
 def write_shards(prefix: str, *shards: int, of: int, **changes) -> list[str]:
     paths = output_paths(prefix, of)
     for shard in shards:
-        numbers = {"shard": shard + 1, "num_shards": of} | changes
-        with outputs.RecordFile(paths[shard]) as file:
+        with RecordFile(paths[shard]) as file:
             for number in range(10 + shard):
                 file.write(b"%d" % number)
-            file.finish(functools.partial(describe, **numbers))
+            file.finish(MADE_WITH | changes, shard + 1, of)
     return paths
 
 
 def test_finished_shards_are_found(tmp_path):
     prefix = str(tmp_path / "x")
-    assert finished_shards(prefix, 4, describe) == {}
+    assert finished_shards(prefix, 4, MADE_WITH) == {}
     paths = write_shards(prefix, 0, 2, of=4)
     dead = tmp_path / ".x-00002-of-00004.lock"  # of a run that was killed when the shard was whole
     killed.leave_lock(dead)
-    assert finished_shards(prefix, 4, describe) == {paths[0]: 10, paths[2]: 12}
+    assert finished_shards(prefix, 4, MADE_WITH) == {paths[0]: 10, paths[2]: 12}
     assert not dead.exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"vocab_sha256": "1"}, r"x-00001-of-00003, a shard with the vocab_sha256 1$"),
-        ({"text_digest": "f"}, "with the text_digest f$"),
-        ({"random_seed": 8}, "with the random_seed 8$"),
-    ],
+    "change", [{"vocab_sha256": "1"}, {"text_digest": "f"}, {"random_seed": 8}]
 )
-def test_shards_of_another_run_are_refused(tmp_path, change, message):
-    prefix = str(tmp_path / "x")
+def test_shards_of_another_run_are_refused(tmp_path, change):
+    prefix, ((name, value),) = str(tmp_path / "x"), change.items()
     write_shards(prefix, 0, of=3)
     write_shards(prefix, 1, of=3, **change)
-    with pytest.raises(InputError) as error:
-        finished_shards(prefix, 3, describe)
-    assert error.match(message.replace("$", "\n"))
+    with pytest.raises(InputError, match=f"x-00001-of-00003, a shard with the {name} {value}\n"):
+        finished_shards(prefix, 3, MADE_WITH)
 
 
 def test_other_files_in_the_place_of_shards_are_refused(tmp_path):
     prefix = str(tmp_path / "x")
     (path, *_) = write_shards(prefix, 0, of=3)
     with pytest.raises(InputError, match=r"--num_shards=4, where x-00000-of-00003 is there"):
-        finished_shards(prefix, 4, describe)
+        finished_shards(prefix, 4, MADE_WITH)
     (tmp_path / "x").write_text("a single file")
     with pytest.raises(InputError, match=r"--num_shards=3, where x is there"):
-        finished_shards(prefix, 3, describe)
+        finished_shards(prefix, 3, MADE_WITH)
     os.unlink(prefix)
     with open(path, "ab") as file:
         file.write(b"more")
     with pytest.raises(InputError, match="a shard with the num_bytes"):
-        finished_shards(prefix, 3, describe)
+        finished_shards(prefix, 3, MADE_WITH)
     os.unlink(description_path(path))
-    with pytest.raises(InputError, match=r"info_x-00000-of-00003\.json, which is not a file"):
-        finished_shards(prefix, 3, describe)
-    os.unlink(path)
-    os.mkdir(path)
-    with pytest.raises(InputError, match=r"info_x-00000-of-00003\.json, which is not a file"):
-        finished_shards(prefix, 3, describe)
+    for change in (lambda: None, lambda: (os.unlink(path), os.mkdir(path))):
+        change()
+        with pytest.raises(InputError, match=r"info_x-00000-of-00003\.json, which is not a file"):
+            finished_shards(prefix, 3, MADE_WITH)
 
 
 @pytest.mark.parametrize("folder", ["a[1]/b", "a[1]//b", "a[1]/../a[1]/b"])
@@ -308,6 +268,6 @@ def test_other_shards_are_seen_however_their_folder_is_written(tmp_path, folder)
     prefix = f"{tmp_path}/{folder}/x*"
     write_shards(prefix, 1, of=3)
     write_shards(f"{prefix}-of-others", 0, of=2)  # with a name of their own
-    assert finished_shards(prefix, 3, describe).keys() == {f"{prefix}-00001-of-00003"}
+    assert finished_shards(prefix, 3, MADE_WITH).keys() == {f"{prefix}-00001-of-00003"}
     with pytest.raises(InputError, match=r"--num_shards=2, where x\*-00001-of-00003 is there"):
-        finished_shards(prefix, 2, describe)
+        finished_shards(prefix, 2, MADE_WITH)

@@ -1,9 +1,9 @@
 """The command as a whole: the original's records, the original's distribution, and no mishaps."""
 
+import collections
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -13,7 +13,6 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import walking
 from generation import (
     CHINESE_WORDS,
@@ -24,6 +23,7 @@ from generation import (
     S,
     make_job,
     names,
+    serialized,
     write_chinese,
 )
 
@@ -33,7 +33,8 @@ from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from data_gen import pipeline, shuffling
 from data_gen.documents import DocumentReader
-from data_gen.pipeline import Job, create
+from data_gen.pipeline import create
+from data_gen.settings import Job
 
 
 def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> dict:
@@ -41,29 +42,22 @@ def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> 
     record = pretraining_record(
         max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
     )
-    serialized = [item.numpy() for item in tf.data.TFRecordDataset(str(path))]
-    return {name: value.numpy() for name, value in record.parse(serialized).items()}
+    return {name: value.numpy() for name, value in record.parse(serialized(path)).items()}
 
 
 # -------------------------------------------------------------------- equal to the original
 
 
-def golden_job(goldens_dir, data_dir, tmp_path, *, do_whole_word_mask: bool, **changes) -> Job:
-    return make_job(
-        tmp_path,
-        str(data_dir / "vocab" / "uncased_en_30522.txt"),
-        input_file=str(goldens_dir / "corpus.txt"),
-        max_seq_length=128,
-        max_predictions_per_seq=20,
-        dupe_factor=5,
-        do_whole_word_mask=do_whole_word_mask,
-        **changes,
-    )
+def golden_job(goldens_dir, data_dir, tmp_path, *, kind: str, **changes) -> Job:
+    vocabulary = str(data_dir / "vocab" / "uncased_en_30522.txt")
+    values = {"input_file": str(goldens_dir / "corpus.txt"), "max_seq_length": 128,
+              "max_predictions_per_seq": 20, "dupe_factor": 5}  # fmt: skip
+    return make_job(tmp_path, vocabulary, do_whole_word_mask=kind == "wwm", **values | changes)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
 def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, data_dir, tmp_path, kind):
-    job = golden_job(goldens_dir, data_dir, tmp_path, do_whole_word_mask=kind == "wwm")
+    job = golden_job(goldens_dir, data_dir, tmp_path, kind=kind)
     report = create(job)
     golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
     assert {name: report[name] for name in golden if name in report} == pytest.approx(
@@ -78,92 +72,23 @@ def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, data_dir,
         np.testing.assert_array_equal(found[name][:64], values, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
-def test_a_streamed_corpus_has_the_distribution_of_the_original(
-    goldens_dir, data_dir, tmp_path, kind
-):
+def test_a_streamed_corpus_has_the_distribution_of_the_original(goldens_dir, data_dir, tmp_path):
     """The original's figures are one draw; ours are the mean of several.
 
     The standard error of their difference is that of one draw, estimated from ours, times
     sqrt(1 + 1 / draws).
     """
-    draws = 8
-    figures = []
+    draws, figures = 8, []
     for seed in range(draws):
-        job = golden_job(
-            goldens_dir,
-            data_dir,
-            tmp_path,
-            do_whole_word_mask=kind == "wwm",
-            random_seed=seed,
-            block_characters=20_000,
-        )
-        figures.append(create(job))
-    golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
-    for name in (
-        "instances",
-        "mean_length",
-        "full_length_share",
-        "random_next_share",
-        "mean_predictions",
-        "mask_share",
-        "unchanged_share",
-    ):
+        changes = {"random_seed": seed, "block_characters": 20_000}
+        figures.append(create(golden_job(goldens_dir, data_dir, tmp_path, kind="wwm", **changes)))
+    golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())["wwm"]
+    for name in ("instances", "mean_length", "full_length_share", "random_next_share",
+                 "mean_predictions", "mask_share", "unchanged_share"):  # fmt: skip
         ours = np.array([report[name] for report in figures])
         error = ours.std(ddof=1) * (1 + 1 / draws) ** 0.5
         assert error > 0
         assert abs(ours.mean() - golden[name]) < 2 * error, name
-
-
-# --------------------------------------------------------------------- what every record is
-
-
-def assert_sound(records: dict, *, cls_id: int, sep_id: int) -> None:
-    """Checks all that a pre-training record promises."""
-    ids, mask, segments = (records[n] for n in ("input_ids", "input_mask", "segment_ids"))
-    lengths = mask.sum(axis=1)
-    assert (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all()
-    assert (ids[mask == 0] == 0).all()
-    for row, length in enumerate(lengths):
-        labels = {
-            position: label
-            for position, label, weight in zip(
-                records["masked_lm_positions"][row],
-                records["masked_lm_ids"][row],
-                records["masked_lm_weights"][row],
-                strict=True,
-            )
-            if weight
-        }
-        assert set(records["masked_lm_weights"][row]) <= {0.0, 1.0}
-        positions = list(labels)
-        count = len(positions)
-        assert count == records["masked_lm_weights"][row][:count].sum() >= 1
-        assert not records["masked_lm_positions"][row][count:].any()
-        assert not records["masked_lm_ids"][row][count:].any()
-        assert positions == sorted(set(positions))
-        original = ids[row].copy()
-        original[positions] = list(labels.values())
-        separators = np.flatnonzero(original == sep_id)
-        assert len(separators) == 2
-        assert original[0] == cls_id
-        assert separators[1] == length - 1
-        assert 1 < separators[0] < length - 2
-        assert not {0, *separators} & set(positions)
-        expected = (np.arange(ids.shape[1]) > separators[0]) & (mask[row] == 1)
-        assert (segments[row] == expected).all()
-        assert records["next_sentence_labels"][row] in (0, 1)
-
-
-def test_records_are_sound(goldens_dir, tmp_path, vocab_file):
-    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
-    for kind in ("wordpiece", "wwm"):
-        golden = read(goldens_dir / f"pretraining_{kind}.tfrecord", **sizes)
-        assert_sound(golden, cls_id=101, sep_id=102)
-    for changes in ({}, {"do_whole_word_mask": True, "block_characters": 9000}):
-        job = make_job(tmp_path, vocab_file, masked_lm_prob=0.3, **changes)
-        create(job)
-        assert_sound(read(job.output_file), cls_id=2, sep_id=3)
 
 
 def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
@@ -208,24 +133,20 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
 
 
 def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
-    """One, two and three workers, few and many buckets: the same bytes; another seed: others."""
+    """One and two workers, few and many buckets: the same bytes; another seed: others."""
     made = {}
     for name, changes in {
-        "one": {"num_workers": 1},
+        "one": {},
         "two": {"num_workers": 2},
-        "three": {"num_workers": 3},
-        "many_buckets": {"num_workers": 1},
-        "other_seed": {"num_workers": 1, "random_seed": 54321},
+        "many_buckets": {},
+        "other_seed": {"random_seed": 54321},
     }.items():
         if name == "many_buckets":
-            monkeypatch.setattr(shuffling, "BUCKET_BYTES", 1000)
-        output = tmp_path / name
-        job = make_job(
-            tmp_path, vocab_file, output_file=str(output), block_characters=5000, **changes
-        )
-        create(job)
-        made[name] = output.read_bytes()
-    assert made["one"] == made["two"] == made["three"] == made["many_buckets"]
+            monkeypatch.setattr(shuffling, "BUCKET_BYTES", 20_000)
+        output = str(tmp_path / name)
+        create(make_job(tmp_path, vocab_file, output_file=output, block_characters=5000, **changes))
+        made[name] = (tmp_path / name).read_bytes()
+    assert made["one"] == made["two"] == made["many_buckets"]
     assert len(made["one"]) > 500_000
     assert made["other_seed"] != made["one"]
 
@@ -235,61 +156,45 @@ WHOLE_WORDS = {"do_whole_word_mask": True, "words_from_spaces": True, "one_draw_
 
 @pytest.mark.parametrize("block_characters", [700, 1 << 20])
 def test_words_between_spaces_are_masked_whole(tmp_path, block_characters):
-    """In many blocks and in one; and the same bytes from one worker and from two, in shards too."""
+    """In many blocks and in one; the same records from one worker and from two, in shards."""
     given = write_chinese(tmp_path)
     made = {}
-    for name, changes in {
-        "one": {"num_workers": 1},
-        "two": {"num_workers": 2},
-        "shards": {"num_workers": 2, "num_shards": 2},
-    }.items():
+    for name, changes in {"one": {}, "shards": {"num_workers": 2, "num_shards": 2}}.items():
         job = make_job(tmp_path, given["vocab_file"], input_file=given["input_file"],
                        output_file=str(tmp_path / name), block_characters=block_characters,
                        **WHOLE_WORDS, **changes)  # fmt: skip
         report = create(job)
         made[name] = serialized(*report["output_files"])
-    assert made["one"] == made["two"] == made["shards"]
+    assert made["one"] == made["shards"]
     assert report["warnings"] == []
     assert 1 < report["tokens_per_word"] < 2
     pieces = pathlib.Path(given["vocab_file"]).read_text(encoding="utf-8").split()
-    seen = assert_whole_words(read(tmp_path / "one"), pieces, mask_id=pieces.index("[MASK]"))
-    assert min(seen.values()) > 30
+    seen = count_words(read(tmp_path / "one"), pieces, mask_id=pieces.index("[MASK]"))
+    assert min(seen.values()) > 30 < len(seen) * 30
     assert seen["other"] < 2 * seen["unchanged"]  # 10 % each; with a draw a piece, 35 % and 1 %
 
 
-def assert_whole_words(records: dict, pieces: list[str], *, mask_id: int) -> dict[str, int]:
+def count_words(records: dict, pieces: list[str], *, mask_id: int) -> collections.Counter[str]:
     """Checks that each word is masked as a whole; counts how words of several characters are."""
     starts = {word[0] for word in CHINESE_WORDS} | {"。"}
-    seen = dict.fromkeys(("as mask", "unchanged", "other", "not masked"), 0)
+    seen = collections.Counter()
     for row, length in enumerate(records["input_mask"].sum(axis=1)):
-        shown, weights = records["input_ids"][row], records["masked_lm_weights"][row]
-        number = int(weights.sum())
+        shown, number = records["input_ids"][row], int(records["masked_lm_weights"][row].sum())
         labels = dict(zip(records["masked_lm_positions"][row][:number].tolist(),
                           records["masked_lm_ids"][row].tolist(), strict=False))  # fmt: skip
         words = []
         for position in range(1, length - 1):
             piece = pieces[labels.get(position, shown[position])]
-            if piece == "[SEP]":
-                continue
-            if words and piece not in starts:
+            if words and piece not in starts and piece != "[SEP]":
                 words[-1].append(position)
-            else:
+            elif piece != "[SEP]":
                 words.append([position])
         for word in words:
-            masked = [position for position in word if position in labels]
-            assert len(masked) in (0, len(word))
-            as_mask = {shown[position] == mask_id for position in masked}
-            unchanged = [position for position in masked if shown[position] == labels[position]]
-            if len(word) < 2:
-                continue
-            if not masked:
-                seen["not masked"] += 1
-            elif as_mask == {True}:
-                seen["as mask"] += 1
-            elif len(unchanged) == len(word):
-                seen["unchanged"] += 1
-            else:  # a random piece may happen to be the same, or [MASK]
-                seen["other"] += 1
+            of_word = [(shown[p] == mask_id, shown[p] == labels[p]) for p in word if p in labels]
+            assert len(of_word) in (0, len(word))
+            if len(word) > 1 and of_word:
+                as_mask, unchanged = map(all, zip(*of_word, strict=True))
+                seen["as mask" if as_mask else "unchanged" if unchanged else "other"] += 1
     return seen
 
 
@@ -309,14 +214,8 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
     for workers in (1, 2):
         folder = tmp_path / str(workers)
         folder.mkdir()
-        job = make_job(
-            tmp_path,
-            vocab_file,
-            output_file=f"{folder}/a,{folder}/b",
-            num_workers=workers,
-            block_characters=50_000,
-            dupe_factor=1,
-        )
+        values = {"output_file": f"{folder}/a,{folder}/b", "block_characters": 50_000}
+        job = make_job(tmp_path, vocab_file, num_workers=workers, dupe_factor=1, **values)
         create(job)
         made[workers] = [(folder / f"info_{name}.json").read_text() for name in "ab"]
     assert made[1] == made[2]
@@ -401,19 +300,13 @@ def command(job: Job, **more) -> list[str]:
 def test_the_command_itself(tmp_path, vocab_file):
     job = make_job(tmp_path, vocab_file)
     create(job)
-    other = dataclasses.replace(job, output_file=str(tmp_path / "new" / "folder" / "x"))
+    folder = tmp_path / "new" / "folder"
+    other = dataclasses.replace(job, output_file=str(folder / "x"))
     ended = subprocess.run(command(other), capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "random next" in ended.stderr
-    assert names(tmp_path / "new" / "folder") == [
-        "index_x.json",
-        "info_x.json",
-        "report_x.json",
-        "x",
-    ]
-    assert (tmp_path / "new" / "folder" / "x").read_bytes() == (
-        tmp_path / "out.tfrecord"
-    ).read_bytes()
+    assert names(folder) == ["index_x.json", "info_x.json", "report_x.json", "x"]
+    assert (folder / "x").read_bytes() == (tmp_path / "out.tfrecord").read_bytes()
 
 
 def wait_for(condition, process: subprocess.Popen, *, seconds: float = 300) -> None:
@@ -447,15 +340,8 @@ def test_killed_in_the_middle(tmp_path, vocab_file):
     out = tmp_path / "out"
     out.mkdir()
     (out / "a").write_bytes(b"old")
-    job = make_job(
-        tmp_path,
-        vocab_file,
-        input_file=str(text),
-        output_file=f"{out}/a,{out}/b",
-        num_workers=2,
-        dupe_factor=50,
-        max_seq_length=512,  # so that the rows are soon begun
-    )
+    job = make_job(tmp_path, vocab_file, input_file=str(text), output_file=f"{out}/a,{out}/b",
+                   num_workers=2, dupe_factor=50, max_seq_length=512)  # fmt: skip
     process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
     rows = out / ".a.working" / "rows"
     wait_for(rows.exists, process)
@@ -528,11 +414,7 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     }
     with pytest.raises(InputError) as error:
         create(make_job(tmp_path, vocab_file, **filled_in))
-    received, expected, remedy = str(error.value).split("\n")
-    assert named in received + expected
-    assert received.startswith("Received: ")
-    assert expected.startswith("Expected: ")
-    assert remedy.startswith("To do: ")
+    assert named in error.value.received + error.value.expected
     assert names(tmp_path) == sorted(BAD_FILES)
     assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
 
@@ -556,14 +438,8 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch, num_shar
     path.write_bytes(b"one two three\n\n" * 20_000 + b"caf\xe9\n")
     out = tmp_path / "out"
     out.mkdir()
-    job = make_job(
-        out,
-        vocab_file,
-        input_file=str(path),
-        num_workers=2,
-        num_shards=num_shards,
-        block_characters=30_000,
-    )
+    job = make_job(out, vocab_file, input_file=str(path), num_workers=2, num_shards=num_shards,
+                   block_characters=30_000)  # fmt: skip
     with pytest.raises(InputError, match="line 40001"):
         create(job)
     no_mask = tmp_path / "no_mask"
@@ -571,23 +447,6 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch, num_shar
     with pytest.raises(InputError, match=r"without \[MASK\]"):
         create(dataclasses.replace(job, vocab_file=str(no_mask)))
     assert names(out) == []
-
-
-def test_the_command_ends_with_a_message_and_no_traceback(tmp_path, vocab_file):
-    words = command(make_job(tmp_path, vocab_file, input_file="none*"))
-    ended = subprocess.run(words, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "Received: 'none*', which matches no file\nExpected: " in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert names(tmp_path) == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_rights(tmp_path, vocab_file):
-    folder = tmp_path / "locked"
-    folder.mkdir(mode=0o500)
-    with pytest.raises(InputError, match="cannot be written"):
-        create(make_job(folder, vocab_file))
 
 
 # -------------------------------------------------------------------------------- warnings
@@ -638,26 +497,7 @@ def test_a_text_that_vanishes_meanwhile(tmp_path, vocab_file, monkeypatch):
         create(job)
 
 
-def test_a_vocabulary_that_changes_while_records_are_made(tmp_path, vocab_file, monkeypatch):
-    changing = tmp_path / "changing.txt"
-    changing.write_bytes(pathlib.Path(vocab_file).read_bytes())
-    all_records = pipeline.all_records
-
-    def then_change(*given):
-        yield from all_records(*given)
-        changing.write_bytes(changing.read_bytes()[:100])
-
-    monkeypatch.setattr(pipeline, "all_records", then_change)
-    with pytest.raises(InputError, match="has changed since the command began"):
-        create(make_job(tmp_path, str(changing)))
-    assert names(tmp_path) == ["changing.txt"]
-
-
 # -------------------------------------------------------------------------------- shards
-
-
-def serialized(*paths) -> list[bytes]:
-    return [item.numpy() for item in tf.data.TFRecordDataset([str(path) for path in paths])]
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
@@ -677,17 +517,10 @@ def test_shards_hold_the_records_of_a_single_file(tmp_path, vocab_file, block_ch
     report = create(single)
     made = {}
     for workers in (1, 2):
-        job = shard_job(
-            tmp_path / str(workers),
-            vocab_file,
-            num_workers=workers,
-            block_characters=block_characters,
-        )
+        changes = {"num_workers": workers, "block_characters": block_characters}
+        job = shard_job(tmp_path / str(workers), vocab_file, **changes)
         found = create(job)
         made[workers] = contents(tmp_path / str(workers))
-        assert list(found["output_files"].values()) == [
-            len(serialized(path)) for path in found["output_files"]
-        ]
         assert serialized(*found["output_files"]) == serialized(tmp_path / "x")
         assert found["instances"] == report["instances"]
     records = {name: data for name, data in made[1].items() if not name.startswith("report_")}
@@ -717,28 +550,29 @@ def interrupted(job: Job, monkeypatch, method: str, *, after: int) -> None:
             create(job)
 
 
-def counting(method, calls: dict[str, int], name: str):
-    """The method; it counts how often it is called."""
-
-    def counted(self, task):
-        calls[name] += 1
-        return method(self, task)
-
-    return counted
-
-
 def counted_calls(monkeypatch) -> dict[str, int]:
     """Counts what the worker does from now on."""
     calls = dict.fromkeys(("tokenize", "write_rows", "write_shard"), 0)
+
+    def counted(name: str, method):
+        def call(self, task):
+            calls[name] += 1
+            return method(self, task)
+
+        return call
+
     for name in calls:
-        whole = getattr(pipeline.BlockWorker, name)
-        monkeypatch.setattr(pipeline.BlockWorker, name, counting(whole, calls, name))
+        method = getattr(pipeline.BlockWorker, name)
+        monkeypatch.setattr(pipeline.BlockWorker, name, counted(name, method))
     return calls
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     undisturbed = tmp_path / "undisturbed"
-    blocks = len(contents_of_rows(shard_job(undisturbed, vocab_file), monkeypatch))
+    with monkeypatch.context() as patch:
+        calls = counted_calls(patch)
+        create(shard_job(undisturbed, vocab_file))
+    assert calls["tokenize"] == calls["write_rows"] > 8
     out = tmp_path / "out"
     job = shard_job(out, vocab_file)
     interrupted(job, monkeypatch, "tokenize", after=2)
@@ -749,7 +583,6 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     calls = counted_calls(monkeypatch)
     report = create(job)
     assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
-    assert blocks > 8
     for name, data in contents(undisturbed).items():
         if not name.startswith("report_"):
             assert (out / name).read_bytes() == data, name
@@ -758,20 +591,6 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     assert {**report, "output_files": 0} == {**undisturbed_report, "output_files": 0}
     assert create(job) == report  # all is there
     assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
-
-
-def contents_of_rows(job: Job, monkeypatch) -> list[str]:
-    """Runs a job; the names of the files of rows that it made on its way."""
-    found, whole = [], pipeline.write_rows
-
-    def listing(workers, plan, *given):
-        whole(workers, plan, *given)
-        found.extend(path.name for path in (plan.working_folder / "rows").glob("*-*"))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "write_rows", listing)
-        create(job)
-    return found
 
 
 def test_more_shards_than_records(tmp_path, vocab_file):
@@ -783,11 +602,8 @@ def test_more_shards_than_records(tmp_path, vocab_file):
     assert 0 < sum(numbers.values()) < 20
     for path, number in numbers.items():
         assert len(serialized(path)) == number
-        assert sum(json.loads(index_of(path))["block_records"]) == number
-
-
-def index_of(path: str) -> str:
-    return pathlib.Path(index_path(path)).read_text()
+        index = json.loads(pathlib.Path(index_path(path)).read_text())
+        assert sum(index["block_records"]) == number
 
 
 def test_another_text_begins_anew_where_no_shard_is_there(tmp_path, vocab_file, monkeypatch):
@@ -799,30 +615,19 @@ def test_another_text_begins_anew_where_no_shard_is_there(tmp_path, vocab_file, 
     create(job)
     other = shard_job(tmp_path / "x", vocab_file, input_file=str(text), block_characters=300)
     create(other)
-    assert serialized(*sorted((tmp_path / "out").glob("x-*"))) == serialized(
-        *sorted((tmp_path / "x").glob("x-*"))
-    )
+    made = (serialized(*sorted((tmp_path / name).glob("x-*"))) for name in ("out", "x"))
+    assert next(made) == next(made)
     assert not [name for name in names(tmp_path / "out") if name.startswith(".")]
 
 
-def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file):
-    job = shard_job(tmp_path / "out", vocab_file)
-    create(job)
-    whole = contents(tmp_path / "out")
-    for name in ("x-00001-of-00003", "info_x-00001-of-00003.json", "report_x.json"):
-        (tmp_path / "out" / name).unlink()
-    create(dataclasses.replace(job, num_workers=2))
-    assert contents(tmp_path / "out") == whole
-
-
-def test_shards_with_pieces_that_are_never_split(tmp_path, vocab_file, monkeypatch):
-    """The same command goes on with them; another list is refused."""
+def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file, monkeypatch):
+    """By the same command; another list of pieces that are never split is refused."""
     job = shard_job(tmp_path / "x", vocab_file, never_split=("a", "t"))
     create(job)
     made = contents(tmp_path / "x")
-    (tmp_path / "x/x-00001-of-00003").unlink()
-    (tmp_path / "x/info_x-00001-of-00003.json").unlink()
-    create(job)
+    for name in ("x-00001-of-00003", "info_x-00001-of-00003.json", "report_x.json"):
+        (tmp_path / "x" / name).unlink()
+    create(dataclasses.replace(job, num_workers=2))
     assert contents(tmp_path / "x") == made
     monkeypatch.setattr(pipeline, "make_files", None)  # all is there: nothing is made
     create(job)

@@ -2,20 +2,11 @@
 
 import doctest
 
-from data_gen import report
-from data_gen.documents import Counts
-from data_gen.report import Statistics, make_report
-from data_gen.settings import Settings
+from generation import SETTINGS
 
-SETTINGS = Settings(
-    max_seq_length=11,
-    max_predictions_per_seq=3,
-    masked_lm_prob=0.2,
-    short_seq_prob=0.1,
-    dupe_factor=2,
-    random_seed=1,
-    do_whole_word_mask=True,
-)
+from data_gen import report
+from data_gen.documents import Counts, Statistics
+from data_gen.report import make_report
 
 
 def test_the_drawn_examples():
@@ -52,23 +43,18 @@ def test_shares_by_hand():
     assert made["masked_share"] == 20 / 90
     assert (made["mask_share"], made["unchanged_share"]) == (0.75, 0.15)
     assert round(made["random_share"], 9) == 0.1
-    assert made["settings"]["max_seq_length"] == 11
+    assert made["settings"] == vars(SETTINGS)
     assert len(made["warnings"]) == 2
     assert "15% of the tokens are [UNK]" in made["warnings"][0]
     assert "About 62% of the sentences repeat" in made["warnings"][1]
 
 
-def test_nothing_counted_is_no_division_by_zero():
-    made = make_report(Statistics(), vars(SETTINGS), {})
-    assert made["instances"] == made["mean_length"] == made["mask_share"] == 0
-
-
 def test_long_words_between_spaces_are_noticed():
     """Text that no segmenter has cut; without --words_from_spaces words are not counted."""
-    counts = Counts(documents=2, sentences=4, tokens=30, instances=4)
+    counts = Counts(documents=2, sentences=4, tokens=30)  # and no instances to divide by
     made = make_report(Statistics(counts, Counts({1: 1})), vars(SETTINGS), {})
     assert "tokens_per_word" not in made
-    assert made["warnings"] == []
+    assert (made["warnings"], made["mean_length"]) == ([], 0)
     for words, warned in ((10, False), (9, True)):
         statistics = Statistics(counts + Counts(words=words), Counts({1: 1}))
         made = make_report(statistics, vars(SETTINGS), {})
@@ -87,8 +73,8 @@ def test_a_record_in_a_line():
         "next_sentence_labels": [0],
     }
     line = "[CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]"
-    assert report.describe(values, pieces) == f"(next) {line}"
-    assert report.describe(values | {"next_sentence_labels": [1]}, pieces) == f"(random) {line}"
+    assert report.in_a_line(values, pieces) == f"(next) {line}"
+    assert report.in_a_line(values | {"next_sentence_labels": [1]}, pieces) == f"(random) {line}"
 
 
 def test_the_report_as_sentences(caplog):

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from data_gen import shuffling
 from data_gen.shuffling import (
     KEY_BITS,
-    bucket_bounds,
     find_runs,
     in_order,
     number_of_buckets,
     read_bucket,
+    split,
     write_runs,
 )
 
@@ -46,7 +46,10 @@ def collected(folder, num_buckets: int) -> list[tuple[int, int]]:
 def test_rows_come_back_in_the_order_of_their_keys(
     tmp_path_factory, blocks, num_buckets, run_bytes
 ):
+    """What a killed run has left of its notes beside the runs is not read."""
     folder = tmp_path_factory.mktemp("runs")
+    (folder / "000002.json").write_text("{}")
+    (folder / killed.left_name("000002.json")).write_bytes(bytes(100))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffling, "RUN_BYTES", run_bytes)
         for number, parts in enumerate(blocks):
@@ -55,19 +58,11 @@ def test_rows_come_back_in_the_order_of_their_keys(
     assert collected(folder, num_buckets) == everything
 
 
-def test_only_runs_are_read(tmp_path):
-    """Not what a killed run has left of its notes beside them."""
-    write_runs([make_rows([(7, 1)])], str(tmp_path / "000002"), 3)
-    (tmp_path / "000002.json").write_text("{}")
-    (tmp_path / killed.left_name("000002.json")).write_bytes(bytes(100))
-    assert collected(tmp_path, 3) == [(7, 1)]
-
-
 @given(num_buckets=st.integers(1, 5000), key=keys)
 def test_a_key_lies_in_its_bucket(num_buckets, key):
-    bounds = bucket_bounds(num_buckets)
-    bucket = int(np.searchsorted(bounds, np.uint64(key), side="right"))
-    assert bucket == key * num_buckets >> KEY_BITS
+    places = split(make_rows([(key, 0)]), num_buckets)
+    assert (len(places), places[-1]) == (num_buckets + 1, 1)
+    assert int(np.searchsorted(places, 0, side="right")) - 1 == key * num_buckets >> KEY_BITS
 
 
 def test_equal_keys_are_sorted_by_content():

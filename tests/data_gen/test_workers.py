@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -12,11 +13,7 @@ import time
 import pytest
 
 from bert_tf.errors import InputError
-from data_gen.workers import (
-    TASKS_PER_WORKER,
-    Workers,
-    choose_num_workers,
-)
+from data_gen.workers import TASKS_PER_WORKER, Workers, choose_num_workers
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -142,6 +139,22 @@ def test_processes_share_their_memory_for_good():
 def test_one_worker_is_this_process():
     with Workers(1, prepare, 7) as workers:
         assert list(workers.map(add, range(3))) == [(7 + n, os.getpid()) for n in range(3)]
+
+
+def sleep(state: tuple[int, int], seconds: int) -> None:
+    time.sleep(seconds)
+
+
+def test_on_sigterm_the_workers_stop_at_once_and_no_other_process():
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    workers = Workers(2, prepare, 0)
+    next(workers.map(sleep, [0, *[60] * 9]))
+    begun = time.monotonic()
+    workers.__exit__(SystemExit)
+    assert time.monotonic() - begun < 20
+    assert other.is_alive()
+    other.kill()
 
 
 def test_number_of_workers():

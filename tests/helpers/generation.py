@@ -4,8 +4,9 @@ import dataclasses
 import pathlib
 import random
 
-from data_gen.pipeline import Job
-from data_gen.settings import Settings
+import tensorflow as tf
+
+from data_gen.settings import Job, Settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE_TEXT = str(ROOT / "data_gen" / "sample_text" / "*.txt")
@@ -52,3 +53,8 @@ def write_chinese(folder: pathlib.Path, *, num_documents: int = 60) -> dict[str,
 
 def names(folder: pathlib.Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def serialized(*paths) -> list[bytes]:
+    """The records of some files."""
+    return [item.numpy() for item in tf.data.TFRecordDataset([str(path) for path in paths])]

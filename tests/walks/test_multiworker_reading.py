@@ -11,7 +11,7 @@ from several import Processes
 from walking import SIZES, index_with_blocks_of
 
 from bert_tf.data.records import pretraining_record
-from data_gen.wire import serialize
+from data_gen.instances import serialize
 
 pytestmark = pytest.mark.walk
 HOST = "tests/helpers/reading_host.py"

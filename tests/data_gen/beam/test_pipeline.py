@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
-from generation import SAMPLE_TEXT, make_job, names, write_chinese
+from generation import SAMPLE_TEXT, make_job, names, serialized, write_chinese
 
 from bert_tf.data.index import index_path
 from bert_tf.data.shards import read_description
@@ -29,10 +28,6 @@ def beam_pipeline():
     from data_gen.beam import pipeline as beam_pipeline
 
     return beam_pipeline
-
-
-def records(*paths) -> list[bytes]:
-    return [item.numpy() for item in tf.data.TFRecordDataset([str(path) for path in paths])]
 
 
 def run_command(job, *words: str) -> subprocess.CompletedProcess:
@@ -58,8 +53,8 @@ def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):
     )
     found = beam_pipeline.create(job)
     paths = [tmp_path / f"beam-{i:05d}-of-00003" for i in range(3)]
-    assert records(*paths) == records(tmp_path / "out.tfrecord")
-    assert found["output_files"] == {str(path): len(records(path)) for path in paths}
+    assert serialized(*paths) == serialized(tmp_path / "out.tfrecord")
+    assert found["output_files"] == {str(path): len(serialized(path)) for path in paths}
     assert json.loads((tmp_path / "report_beam.json").read_text()) == found
     assert {**found, "output_files": 0} == {**report, "output_files": 0}
     made = [path.name for path in paths]
@@ -68,7 +63,7 @@ def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):
     expected = {"out.tfrecord", "report_out.tfrecord.json", *made, *described, "report_beam.json"}
     assert set(names(tmp_path)) == expected
     data = read_description(str(paths[1]))
-    assert (data.shard, data.num_shards, data.num_records) == (2, 3, len(records(paths[1])))
+    assert (data.shard, data.num_shards, data.num_records) == (2, 3, len(serialized(paths[1])))
     index = read_json(index_path(str(paths[1])))
     assert (index["num_bytes"], sum(index["block_records"])) == (data.num_bytes, data.num_records)
     assert (data.num_bytes, data.do_lower_case) == (paths[1].stat().st_size, True)
@@ -76,17 +71,7 @@ def test_the_records_are_the_local_ones(beam_pipeline, tmp_path, vocab_file):
         beam_pipeline.create(job)
 
 
-def test_the_command_with_a_single_block(beam_pipeline, tmp_path, vocab_file):
-    local = make_job(tmp_path, vocab_file)
-    create(local)
-    job = dataclasses.replace(local, output_file=str(tmp_path / "beam"))
-    ended = run_command(job, "--", "--runner=FnApiRunner", "--direct_running_mode=in_memory")
-    assert ended.returncode == 0, ended.stderr
-    assert records(tmp_path / "beam-00000-of-00001") == records(tmp_path / "out.tfrecord")
-
-
-def test_words_between_spaces_are_the_local_ones(beam_pipeline, tmp_path):
-    """Through the command, with both flags."""
+def test_the_command_with_a_single_block_of_words_between_spaces(beam_pipeline, tmp_path):
     given = write_chinese(tmp_path)
     local = make_job(tmp_path, given["vocab_file"], input_file=given["input_file"],
                      do_whole_word_mask=True, words_from_spaces=True,
@@ -95,28 +80,40 @@ def test_words_between_spaces_are_the_local_ones(beam_pipeline, tmp_path):
     job = dataclasses.replace(local, output_file=str(tmp_path / "beam"))
     ended = run_command(job, "--", "--runner=FnApiRunner", "--direct_running_mode=in_memory")
     assert ended.returncode == 0, ended.stderr
-    assert records(tmp_path / "beam-00000-of-00001") == records(tmp_path / "out.tfrecord")
+    assert serialized(tmp_path / "beam-00000-of-00001") == serialized(tmp_path / "out.tfrecord")
     assert read_json(str(tmp_path / "report_beam.json")) == report | {
         "output_files": {str(tmp_path / "beam-00000-of-00001"): report["instances"]}
     }
 
 
-def test_what_is_wrong_on_a_worker_is_told(beam_pipeline, tmp_path, vocab_file):
-    (tmp_path / "text").write_bytes(b"one two\n" * 3 + b"caf\xe9\n")
+@pytest.mark.parametrize(
+    ("content", "received"), [(b"one two\ncaf\xe9\n", "line 2"), (b"\x01\n", "without a sentence")]
+)
+def test_bad_input_is_told_and_leaves_nothing(
+    beam_pipeline, tmp_path, vocab_file, content, received
+):
+    (tmp_path / "text").write_bytes(content)
     out = tmp_path / "out"
     out.mkdir()
     job = make_job(out, vocab_file, input_file=str(tmp_path / "text"), num_workers=2)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=received):
         beam_pipeline.create(job)
-    assert "line 4" in error.value.received
-    assert error.value.expected == "text in UTF-8"
-    assert "[while" not in error.value.remedy
     assert names(out) == []
 
 
-def test_dataflow_needs_paths_that_it_can_reach(beam_pipeline, tmp_path, vocab_file):
-    job = make_job(tmp_path, vocab_file, output_file="gs://bucket/out")
-    with pytest.raises(InputError, match=r"^Received: --input_file=.* with Dataflow"):
+def test_the_error_of_another_machine_keeps_its_three_parts(beam_pipeline):
+    class Pipeline:
+        def run(self):
+            raise RuntimeError("x Received: a\\nExpected: b\\nTo do: c [while running 'Write']")
+
+    with pytest.raises(InputError) as error:
+        beam_pipeline.run(Pipeline())
+    assert (error.value.received, error.value.expected, error.value.remedy) == ("a", "b", "c")
+
+
+def test_dataflow_needs_an_output_that_it_can_reach(beam_pipeline, tmp_path, vocab_file):
+    job = make_job(tmp_path, vocab_file)
+    with pytest.raises(InputError, match=r"^Received: --output_file=.* with Dataflow"):
         beam_pipeline.create(job, beam_options=["--runner=DataflowRunner"])
 
 
