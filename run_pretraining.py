@@ -139,9 +139,6 @@ def main(_: Sequence[str]) -> None:
     with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
         config = BertConfig.from_json_file(FLAGS.bert_config_file)
         config.check_sequence_length(FLAGS.max_seq_length)
-        from_flags.check_memory(
-            config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
-        )
         data, undescribed = describe_data(config)
         metadata = make_metadata(data, undescribed)
         tokenizer = make_tokenizer(config, metadata)

@@ -153,7 +153,7 @@ def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
     with caplog.at_level("WARNING", logger="absl"):
         export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
         classify("--noxla", **given | export)
-    assert "was trained with --doc_stride=4; here it is 0" in caplog.text
+    assert "was trained with doc_stride = 4; here it is None" in caplog.text
     assert "A served model cuts them to 8 tokens" in caplog.text
 
 

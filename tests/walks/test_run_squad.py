@@ -243,8 +243,8 @@ def test_a_finished_run_keeps_its_threshold(inputs, squad, tmp_path, caplog):
         assert predictions == decided(nbest, null_odds, threshold)
         assert 0 < sum(answer == "" for answer in predictions.values()) < 17
         squad("--noxla", **flags | {"doc_stride": 5}, export_dir=tmp_path / "export")
-    assert "was trained with version_2_with_negative = True; questions are asked" in caplog.text
-    assert "was trained with doc_stride = 6; questions are asked with 5" in caplog.text
+    assert "was trained with version_2_with_negative = True; here it is False" in caplog.text
+    assert "was trained with doc_stride = 6; here it is 5" in caplog.text
     options = json.loads((tmp_path / "export/1/export.json").read_text())["options"]
     assert options["null_score_diff_threshold"] == threshold
     assert options["doc_stride"] == 5

@@ -1,39 +1,18 @@
 """The best checkpoint of a run: which is kept, when training stops, what is refused."""
 
-import json
-
-import numpy as np
 import pytest
+from scripted_run import DEV, ScriptedRun
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
-from bert_tf.training import best as best_module
-from bert_tf.training.best import BestCheckpoint
+from bert_tf.tasks import best as best_module
+from bert_tf.tasks.best import BestCheckpoint
 from bert_tf.training.stops import StopTraining
 
 
-class Run:
-    """Stands in for a run whose model has the accuracies that are given, one after the other."""
-
-    def __init__(self, folder, accuracies=()):
-        self.output_dir, self.accuracies, self.files_written = str(folder), [*accuracies], []
-
-    def state(self, step, run_settings):
-        recorded = np.array(json.dumps(run_settings, sort_keys=True))
-        return {"w": np.full([3], step, np.float32), tf1.RUN_SETTINGS: recorded}
-
-
 def best_of(run) -> BestCheckpoint:
-    return BestCheckpoint(
-        run.output_dir,
-        {"dev_data": "digest of dev"},
-        metric="eval_accuracy",
-        early_stopping=2,
-        evaluate=lambda: {"eval_accuracy": run.accuracies.pop(0), "loss": 0.5},
-        state=run.state,
-        write_model_files=run.files_written.append,
-    )
+    return BestCheckpoint(run, DEV, run.output_dir, {"dev_data": DEV.digest}, early_stopping=2)
 
 
 @pytest.mark.parametrize(
@@ -45,24 +24,26 @@ def best_of(run) -> BestCheckpoint:
     ],
 )
 def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best_step):
-    best = best_of(Run(tmp_path, accuracies))
+    run = ScriptedRun(tmp_path, [0.99, *accuracies])
+    best = best_of(run)
+    best(0)  # is no step that training has made
     for step in range(10, last, 10):
         best(step)
     with pytest.raises(StopTraining, match="2 evaluations without a better eval_accuracy"):
         best(last)
     assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
     assert tf1.find_checkpoint(str(tmp_path)) == best.folder.latest()
+    assert {*run.files_written} == {f"{tmp_path}/best"}
 
 
 def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
-    best = best_of(Run(tmp_path, [0.5, 0.6, 0.4]))
+    best = best_of(ScriptedRun(tmp_path, [0.5, 0.6, 0.4]))
     for step in (10, 20, 30):
         best.evaluate(step)
-    run = Run(tmp_path, [0.6])
+    run = ScriptedRun(tmp_path, [0.6])
     again = best_of(run)
     assert again.values == {10: 0.5, 20: 0.6, 30: 0.4}
-    notes = {"dev_data": "digest of dev"}
-    last = tf1.CheckpointFolder(str(tmp_path)).save(10, run.state(10, notes))
+    last = tf1.CheckpointFolder(tmp_path).save(10, run.state(10, {"dev_data": DEV.digest}))
     again.resume_after(last)
     again.evaluate(20)
     assert again.values == {10: 0.5, 20: 0.6}
@@ -71,9 +52,9 @@ def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
 
 
 def test_scores_of_other_data_are_not_compared(tmp_path):
-    run = Run(tmp_path, [0.5])
+    run = ScriptedRun(tmp_path, [0.5])
     best_of(run).evaluate(10)
-    own = tf1.CheckpointFolder(str(tmp_path))
+    own = tf1.CheckpointFolder(tmp_path)
     with pytest.raises(InputError, match="another dev_data"):
         best_of(run).resume_after(own.save(12, run.state(12, {"dev_data": "others"})))
     # At its last checkpoint, as before the first one, a run looks again: it may have been begun
@@ -85,25 +66,12 @@ def test_scores_of_other_data_are_not_compared(tmp_path):
 def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
     """The chief compares with its own place, which it has noted."""
     old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
-    best_module.refuse_changed_settings({"seed": 5}, new, "trial")  # of an earlier version
     with pytest.raises(InputError, match="another init_checkpoint"):
         best_module.refuse_changed_settings(old, new, "trial")
     monkeypatch.setattr(cluster, "is_chief", lambda: False)
     best_module.refuse_changed_settings(old, new, "trial")
     with pytest.raises(InputError, match="another seed"):
         best_module.refuse_changed_settings(old, new | {"seed": 6}, "trial")
-
-
-def test_a_best_checkpoint_keeps_what_is_noted_beside_it(tmp_path):
-    """Until there is a better one: a run that looks again may have other flags."""
-    run = Run(tmp_path, [0.5, 0.4, 0.6])
-    best = best_of(run)
-    assert run.files_written == []
-    best.evaluate(10)
-    best_of(run).evaluate(20)
-    assert run.files_written == [f"{tmp_path}/best"]
-    best_of(run).evaluate(30)
-    assert run.files_written == [f"{tmp_path}/best"] * 2
 
 
 @pytest.mark.parametrize(
@@ -118,4 +86,4 @@ def test_evaluations_that_are_damaged(tmp_path, content):
     path.parent.mkdir()
     path.write_text(content)
     with pytest.raises(InputError, match=str(path)):
-        best_of(Run(tmp_path))
+        best_of(ScriptedRun(tmp_path))

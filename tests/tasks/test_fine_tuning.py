@@ -6,15 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from scripted_run import TRAIN, ScriptedRun, make_config
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.run_settings import check_finished_run
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.errors import InputError
 from bert_tf.tasks.features import classifier_record
-from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends
+from bert_tf.tasks.run import make_optimizer, refuse_other_settings, with_run_ends
 from bert_tf.training.optimization import AdamWeightDecay, Lamb
-from bert_tf.training.settings import FineTuningSchedule
+from bert_tf.training.settings import FineTuningSchedule, Intervals
 
 S, ROWS = 5, 307
 
@@ -148,14 +149,26 @@ def test_a_run_that_is_trained_further_takes_every_record_once_an_epoch(
 
 
 def test_settings_of_a_run_are_as_ever_until_it_is_trained_further(tmp_path):
-    folder = tf1.CheckpointFolder(str(tmp_path))
-    settings = {"num_train_steps": 5, "seed": 3}
-    assert with_run_ends(folder, settings) == settings
-    folder.save(5, {tf1.RUN_SETTINGS: json.dumps(settings)})
-    assert with_run_ends(folder, settings) == settings
-    longer = {"num_train_steps": 8, "seed": 3}
-    recorded = with_run_ends(folder, longer)
-    assert recorded == longer | {tf1.RUN_ENDS: [5, 8]}
-    folder.save(8, {tf1.RUN_SETTINGS: json.dumps(recorded)})
-    assert with_run_ends(folder, longer) == recorded
-    check_finished_run(folder.latest(), longer)  # no other run for its ends
+    """Of 64 examples in batches of 8: 24 steps of three epochs, then 40 of five."""
+    asked = []
+    for epochs in (3, 5, 5, 6):
+        run = ScriptedRun(tmp_path)
+        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
+        run.train(make_config(schedule=schedule, intervals=Intervals()), TRAIN)
+        asked += run.asked
+    assert [given["run_ends"] for given in asked] == [(), [24, 40], [24, 40], [24, 40, 48]]
+
+
+def test_a_run_may_be_trained_longer(tmp_path):
+    """With other settings only before its end; then it is not what they make."""
+    notes = {"seed": 3, "num_train_epochs": 3.0, "num_train_steps": 6}
+    folder = tf1.CheckpointFolder(tmp_path)
+    refuse_other_settings(folder, {"seed": 4})
+    folder.save(5, {tf1.RUN_SETTINGS: json.dumps(notes)})
+    refuse_other_settings(folder, notes | {"seed": 4})
+    folder.save(6, {tf1.RUN_SETTINGS: json.dumps(notes)})
+    refuse_other_settings(
+        folder, notes | {"num_train_epochs": 4.0, "num_train_steps": 8, "early_stopping": 2}
+    )
+    with pytest.raises(InputError, match="other settings: seed 4"):
+        refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})

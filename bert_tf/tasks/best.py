@@ -1,4 +1,4 @@
-"""The best checkpoint of a run, by evaluations on the way; early stopping.
+"""The best checkpoint of a run, by evaluations during training; early stopping.
 
 OUTPUT_DIR/best/                    the best checkpoint, a whole model
 OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after each step
@@ -6,21 +6,22 @@ OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run
+from bert_tf.checkpoints.run_settings import changed_settings
 from bert_tf.config import typed
-from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.training.stops import StopTraining
-from bert_tf.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.run import Run, SplitData
 
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 
@@ -35,32 +36,25 @@ class BestCheckpoint:
 
     def __init__(
         self,
+        run: "Run",
+        dev: "SplitData",
         run_dir: str,
         run_settings: Mapping[str, Any],
-        *,
-        metric: str,
         early_stopping: int,
-        evaluate: Callable[[], Mapping[str, float]],
-        state: Callable[[int, Mapping[str, Any]], Mapping[str, Any]],
-        write_model_files: Callable[[str], None],
     ):
         """Reads the earlier evaluations of a resumed run.
 
         Args:
-          run_dir: the folder of the run.
-          run_settings: recorded in the checkpoint; `dev_data` in it stands for the data of the
-            evaluations.
-          metric: the one of the results that is to be greatest.
+          run: what is trained; its `metric` is to be greatest.
+          dev: what it is evaluated on.
+          run_dir: the folder of its checkpoints.
+          run_settings: recorded in the checkpoint; `dev_data` stands for `dev`.
           early_stopping: evaluations without a better one after which training stops; 0: never.
-          evaluate: gives the results of the model as it is now.
-          state: gives the tensors of a step's checkpoint, as `Trainer.state`.
-          write_model_files: makes a folder of checkpoints a whole model.
         """
-        self._run_settings, self._metric, self._patience = run_settings, metric, early_stopping
-        self._evaluate, self._state = evaluate, state
-        self._write_model_files = write_model_files
-        self.folder = tf1.CheckpointFolder(tf.io.gfile.join(run_dir, BEST), keep_max=1)
-        self._path = tf.io.gfile.join(self.folder.path, "evaluations.json")
+        self._run, self._dev, self._run_settings = run, dev, run_settings
+        self._patience = early_stopping
+        self.folder = tf1.CheckpointFolder(f"{run_dir}/{BEST}", keep_max=1)
+        self._path = f"{self.folder.path}/evaluations.json"
         self.values = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
 
     def resume_after(self, prefix: str | None) -> None:
@@ -79,23 +73,25 @@ class BestCheckpoint:
             refuse_changed_settings(run_settings_of(prefix), dev_data, self.folder.path)
 
     def __call__(self, step: int) -> Mapping[str, float]:
+        """As `evaluate`; raises `StopTraining` if training is to end."""
         results = self.evaluate(step)
         if self.has_stopped:
-            raise StopTraining(f"{self._patience} evaluations without a better {self._metric}")
+            raise StopTraining(f"{self._patience} evaluations without a better {self._run.metric}")
         return results
 
     def evaluate(self, step: int) -> Mapping[str, float]:
-        """Evaluates; the checkpoint is kept if it is the best so far."""
-        results = self._evaluate()
+        """Evaluates; the checkpoint is kept if it is the best so far. Before step 1 none is."""
+        run, results = self._run, self._run.evaluate(self._dev)
+        if not step:
+            return results
         earlier = {at: value for at, value in self.values.items() if at < step}
-        value = results[self._metric]
+        value = results[run.metric]
         # All processes agree: sums may differ in the last bit from one machine to another.
-        if step and cluster.any_process(not earlier or value > max(earlier.values())):
-            self._write_model_files(self.folder.path)
-            self.folder.save(step, self._state(step, self._run_settings))
-        if step:
-            self.values = earlier | {step: value}
-            write_text(self._path, json.dumps(self.values, indent=2) + "\n")
+        if cluster.any_process(not earlier or value > max(earlier.values())):
+            run.write_model_files(self.folder.path)
+            self.folder.save(step, run.trainer.state(step, self._run_settings))
+        self.values = earlier | {step: value}
+        write_text(self._path, json.dumps(self.values, indent=2) + "\n")
         return results
 
     @property
@@ -106,42 +102,16 @@ class BestCheckpoint:
             return False
         return cluster.any_process(max(values[-patience:]) <= max(values[:-patience]))
 
+    def restore(self, last: int) -> int:
+        """Loads the best checkpoint into the run's trainer; returns its step.
 
-def train_keeping_best(
-    trainer: Trainer,
-    batches: Batches,
-    best: BestCheckpoint | None,
-    *,
-    folder: tf1.CheckpointFolder,
-    run_settings: Mapping[str, Any],
-    **options: Any,
-) -> int:
-    """Trains; the trainer's model is then the best, or without `best` the last.
-
-    Args:
-      trainer: with the initial weights.
-      batches, folder, run_settings, **options: as for `Trainer.train`.
-      best: evaluates during training; None: nothing does.
-
-    Returns:
-      The step of that model.
-    """
-    if best is not None:
-        best.resume_after(folder.latest())
-    if best is not None and best.has_stopped:
-        # A shorter patience, given later, would have ended it here as well.
-        check_finished_run(folder.latest(), run_settings, besides=("early_stopping",))
-        trainer.restore(folder, run_settings)
-    else:
-        trainer.train(batches, folder=folder, run_settings=run_settings, evaluate=best, **options)
-    step = tf1.step_of(folder.latest())
-    if best is None:
+        The model of the last step, which the trainer has, is evaluated first unless it was.
+        """
+        if last not in self.values:
+            self.evaluate(last)
+        step = self._run.trainer.restore(self.folder, {})
+        logging.info("The best checkpoint is that of step %d.", step)
         return step
-    if step not in best.values:
-        best.evaluate(step)
-    step = trainer.restore(best.folder, {})
-    logging.info("The best checkpoint is that of step %d.", step)
-    return step
 
 
 def read_evaluations(path: str) -> dict[int, float]:
@@ -160,7 +130,7 @@ def run_settings_of(prefix: str) -> dict[str, Any]:
 
 
 def refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
-    """Raises InputError if a trial was begun with other settings."""
+    """Raises `InputError` if a trial was begun with other settings."""
     if other := changed_settings(old, new):
         raise InputError(
             f"{folder}, a trial with another {', '.join(other)}",
@@ -171,8 +141,8 @@ def refuse_changed_settings(old: Mapping, new: Mapping, folder: str) -> None:
 
 def refuse_best_of_others(folder: str, *, is_kept: bool) -> None:
     """Refuses a best/ of another run, which this run might later load as its own."""
-    path = tf.io.gfile.join(folder, BEST)
-    if not is_kept and tf.io.gfile.exists(tf.io.gfile.join(path, "checkpoint")):
+    path = f"{folder}/{BEST}"
+    if not is_kept and tf.io.gfile.exists(f"{path}/checkpoint"):
         raise InputError(
             f"{path}, the best checkpoint of a single run with --eval_steps",
             "that run, going on with --eval_steps, or a folder without it",
