@@ -11,23 +11,8 @@ from bert_tf.tasks.examples import Example
 from bert_tf.tasks.registry import get_task
 
 TWO = {"sentence1": ["A", "B", "Ü"], "sentence2": ["X", "Y", "Z"]}
-LANGUAGES = ["ar", "bg", "de", "el", "en", "es", "fr", "hi"] + ["ru", "sw", "th", "tr", "ur", "vi", "zh"]
-    "ar",
-    "bg",
-    "de",
-    "el",
-    "en",
-    "es",
-    "fr",
-    "hi",
-    "ru",
-    "sw",
-    "th",
-    "tr",
-    "ur",
-    "vi",
-    "zh",
-]
+LANGUAGES = ["ar", "bg", "de", "el", "en", "es", "fr", "hi"]
+LANGUAGES += ["ru", "sw", "th", "tr", "ur", "vi", "zh"]
 NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
 NAMED = ("contradiction", "entailment")
 
