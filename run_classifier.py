@@ -117,7 +117,7 @@ def check_task_flags(task_name: str) -> None:
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
-    if task_name not in FORMATS and not registry.get_task(task_name).takes_windows:
+    if FLAGS["doc_stride"].present and not make_task().takes_windows:
         others.append("doc_stride")
     others += [] if task_name == "ner" else ["document_context"]
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
@@ -318,7 +318,7 @@ def export(run: TextRun) -> None:
         length = model.source.metadata.max_seq_length or length
     from_flags.export(
         model,
-        task=task.head,
+        task=task.head.name,
         labels=task.labels.names or None,
         pairs=task.has_pairs,
         num_choices=task.num_choices,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.data.records import Record
+from bert_tf.heads.question_answering import QuestionAnswering
 from bert_tf.squad import thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
@@ -67,8 +67,7 @@ class QuestionData(SplitData):
 class SquadRun(Run):
     """Fine-tuning on questions about contexts."""
 
-    name, head = "squad", "question_answering"
-    required = f"{ENCODER}|cls/squad/"
+    name, head = "squad", QuestionAnswering()
 
     def __init__(self, sizes: WindowSizes, config: AnswerConfig, *args, **of_run):
         """Takes further what `Run` does.
@@ -138,7 +137,7 @@ class SquadRun(Run):
         lengths = [len(w.input_ids) if by_length else whole for w in data.windows]
         return [
             [row[:length] for row, length in zip(rows, lengths, strict=True)]
-            for rows in self.outputs(data, "start_logits", "end_logits").values()
+            for rows in self.outputs(data).values()
         ]
 
     def predict(self, data: QuestionData) -> list[Prediction]:

@@ -12,13 +12,12 @@ A new task is one entry more in `_TASKS`:
     )
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import NONE, OPTIONAL, ChoiceColumns, TextColumns, WordColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.tables import FORMATS, Column
 from bert_tf.tasks.task import Split, Task, splits
 
@@ -213,7 +212,7 @@ def _xnli(*, language: str = "zh") -> Task:
         name="xnli",
         title="mnli in 15 languages (--xnli_language)",
         layout=TextColumns(**TWO_SENTENCES, label="gold_label", only=("language", language)),
-        labels=dataclasses.replace(NLI_LABELS, synonyms={"contradictory": "contradiction"}),
+        labels=Labels(names=NLI_LABELS.names, synonyms={"contradictory": "contradiction"}),
         metrics=("accuracy",),
         splits=(
             Split(

@@ -24,27 +24,18 @@ from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
-from bert_tf.config import HEADS
 from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
-from bert_tf.modeling import losses, models
+from bert_tf.heads.head import Head
 from bert_tf.tasks.best import BestCheckpoint, refuse_best_of_others
 from bert_tf.training import optimization
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
-OBJECTIVES = {
-    "classification": losses.ClassifierObjective,
-    "regression": losses.RegressionObjective,
-    "multi_label": losses.MultiLabelObjective,
-    "multiple_choice": losses.ClassifierObjective,
-    "token_labels": losses.TokenObjective,
-    "question_answering": losses.SpanObjective,
-}
 # Metadata of how sequences are made.
 AS_TRAINED = (
     *("max_seq_length", "doc_stride", "document_context"),
@@ -115,10 +106,9 @@ class Run:
     """
 
     name: str
-    head: str
+    head: Head
     metric: str
-    num_classes, num_choices = 2, 1
-    required: str  # pattern of the weights without which nothing can be predicted
+    num_classes, num_choices = 2, 1  # of the model
 
     def __init__(
         self,
@@ -184,10 +174,10 @@ class Run:
             data.files, data.digest = RecordFiles(path, record), digest_of(path)
         return data
 
-    def outputs(self, data: SplitData, *names: str) -> dict[str, np.ndarray]:
-        """The named outputs of the model for each record of a split, as `predictions_in_order`."""
+    def outputs(self, data: SplitData) -> dict[str, np.ndarray]:
+        """The head's outputs for each record of a split, as `predictions_in_order`."""
         batches = self.batching.once(self.prepare(data).files, batch_size=data.batch_size)
-        return predictions_in_order(self.trainer, batches, names)
+        return predictions_in_order(self.trainer, batches, self.head.outputs)
 
     # ------------------------------------------------------------------------ the model
 
@@ -199,8 +189,8 @@ class Run:
         gc.collect()
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
         self.trainer = Trainer(
-            lambda: models.make_model(self.head, self.model.config, **sizes),
-            OBJECTIVES[self.head](),
+            lambda: self.head.model(self.model.config, **sizes),
+            self.head,
             optimizer,
             strategy=self.strategy,
             seed=seed,
@@ -223,7 +213,7 @@ class Run:
         schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         source = self.model.source
-        logging.info("%s", load_checkpoint(trainer.model, source, required=self.required))
+        logging.info("%s", load_checkpoint(trainer.model, source, required=self.head.required))
         self.step = tf1.step_of(source.path)
 
     def _warn_of_other_facts(self) -> None:
@@ -244,7 +234,7 @@ class Run:
         return ModelMetadata(
             do_lower_case=tokenizer.do_lower_case,
             never_split=tokenizer.never_split or None,
-            architecture=HEADS[self.head],
+            architecture=self.head.architecture,
             **self.facts(),
         )
 

@@ -15,10 +15,12 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import companions
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint
-from bert_tf.checkpoints.metadata import HEAD, Weights
+from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
+from bert_tf.heads.label_head import LabelHead
+from bert_tf.heads.labels import IGNORED
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.features import (
     classifier_record,
@@ -27,8 +29,7 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.labels import IGNORED, probabilities
-from bert_tf.tasks.run import OBJECTIVES, Run, SplitData
+from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 
@@ -80,9 +81,8 @@ class TextRun(Run):
         """
         super().__init__(*args, **of_run)
         self.task, self.doc_stride, self.document_context = task, doc_stride, document_context
-        self.name, self.head, self.metric = task.name, task.head, f"eval_{task.metrics[0]}"
+        self.name, self.head, self.metric = task.name, task.labels.head, f"eval_{task.metrics[0]}"
         self.num_classes, self.num_choices = task.labels.size, task.num_choices
-        self.required = f"{ENCODER if task.head == 'token_labels' else 'bert/'}|{HEAD}"
 
     # ------------------------------------------------------------------------ records
 
@@ -92,7 +92,7 @@ class TextRun(Run):
         config = self.model.config
         return classifier_record(
             max_seq_length=self.batching.max_seq_length,
-            head=self.head,
+            head=self.head.name,
             num_labels=self.num_classes,
             num_choices=self.num_choices,
             vocab_size=config.vocab_size,
@@ -131,7 +131,7 @@ class TextRun(Run):
         """Labels, task, sizes."""
         return {
             "labels": self.task.labels.names or None,
-            "task": self.head,
+            "task": self.head.name,
             "pairs": self.task.has_pairs,
             "num_choices": self.num_choices,
             "max_seq_length": self.batching.max_seq_length,
@@ -151,7 +151,7 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        if purposes := companions.other_purpose(source, self.head, self.task.has_pairs):
+        if purposes := companions.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
             flags = "the flags that it was trained with (--label_kind, --text_b_column), or "
             raise InputError(
@@ -160,7 +160,7 @@ class TextRun(Run):
                 f"give {flags if self.task.name in FORMATS else ''}a model that was trained for "
                 "such a task",
             )
-        if self.head in companions.WITH_NAMES:
+        if self.head.has_names:
             source = companions.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
@@ -174,10 +174,13 @@ class TextRun(Run):
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
-            other = companions.other_purpose(source, self.head, self.task.has_pairs)
+            other = companions.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
-                skip, is_for = HEAD, other[0] if other else companions.classes_of(source)
+                skip, is_for = (
+                    self.head.weights,
+                    other[0] if other else companions.classes_of(source),
+                )
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, is_for
                 )
@@ -187,7 +190,7 @@ class TextRun(Run):
     def _with_labels(self) -> Weights | None:
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
-        if self.head in companions.WITH_NAMES:
+        if self.head.has_names:
             return companions.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 
@@ -199,11 +202,11 @@ class TextRun(Run):
 
     def predict(self, data: TextData) -> np.ndarray:
         """Sets `data.probabilities` of each example; returns the logits of texts or sentences."""
-        logits = self.outputs(data, "logits")["logits"]
+        logits = self.outputs(data)["logits"]
         if self.doc_stride:
             logits = join_texts(data.guids, logits)
-        data.probabilities = probabilities(self.head, logits)
-        if self.head == "token_labels":
+        data.probabilities = self.head.probabilities(logits)
+        if self.head.is_per_word:
             rows = zip(data.probabilities, data.label_ids, strict=True)
             cut = [row[: len(ids)] for row, ids in rows]
             data.probabilities = join_words(data.guids, data.label_ids, cut)
@@ -233,7 +236,7 @@ class TextRun(Run):
         if self.doc_stride:
             ids = [ids[first] for first in first_windows(data.guids)]
         loss = mean_loss(self.head, logits, ids)
-        if self.head == "token_labels":
+        if self.head.is_per_word:
             ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
         found = metrics.score_labels(task.metrics, task.labels, ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **found}
@@ -244,20 +247,19 @@ class TextRun(Run):
         outputs.write_labeled(path, labels, examples, data.probabilities, with_gold=has_labels)
 
 
-def mean_loss(head: str, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
-    """The objective's mean over all examples.
+def mean_loss(head: LabelHead, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
+    """The loss of a head over all examples.
 
     Args:
       head: of the task.
       logits: float32 [N, ...] as the model gives them.
-      label_ids: of each example; of token_labels as long as its tokens.
+      label_ids: of each example; of words as long as its tokens.
     """
-    objective = OBJECTIVES[head]()
-    if head == "token_labels":
+    if head.is_per_word:
         longest = logits.shape[1]
         label_ids = [[*ids, *[IGNORED] * (longest - len(ids))] for ids in label_ids]
-    dtype = np.float32 if head == "regression" else np.int32
-    labels, real = np.asarray(label_ids, dtype), np.ones(len(logits), np.float32)
+    labels, real = np.asarray(label_ids), np.ones(len(logits), np.float32)
+    labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int32)
     batch = {"label_ids": labels, "is_real_example": real}
-    sums = objective.loss_sums({"logits": tf.constant(logits)}, batch)
-    return float(objective.loss(sums, objective.denominators(batch)))
+    sums = head.loss_sums({"logits": tf.constant(logits)}, batch)
+    return float(head.loss(sums, head.denominators(batch)))

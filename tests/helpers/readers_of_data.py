@@ -6,11 +6,11 @@ import pathlib
 
 from readers import Reader
 
+from bert_tf.heads.labels import Labels
 from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import Prediction
 from bert_tf.squad.report import report_html
 from bert_tf.tasks.examples import ChoiceColumns, Layout, TextColumns, WordColumns
-from bert_tf.tasks.labels import Labels
 from data_gen.documents import DocumentReader
 
 # ---------------------------------------------------------------------------- tables
@@ -153,7 +153,9 @@ def squad_answers(folder: pathlib.Path) -> Reader:
     def read(_: pathlib.Path) -> None:
         file, answers = data.read_squad(gold), files.read_predictions(predicted)
         na_probs, lists = files.read_na_probs(odds), files.read_nbest(nbest)
-        scores = evaluation.evaluate(file, answers, na_probs=na_probs if file.version_2 else None)
+        scores = evaluation.official_scores(
+            file, answers, na_probs=na_probs if file.version_2 else None
+        )
         bounded = {name: n for name, n in scores.items() if not name.endswith(("thresh", "total"))}
         assert all(0 <= number <= 100 for number in bounded.values()), scores
         predictions = [

@@ -30,7 +30,7 @@ NULL_ODDS = {"q1": -5.0, "q2": -2.0, "q3": -1.0, "q4": 4.0}
 def test_published_predictions_on_all_of_dev(data_dir, system, exact_match, f1):
     file = data.read_squad(str(data_dir / "squad" / "dev-v1.1.json"))
     path = data_dir / "squad" / "predictions" / f"{system}-dev-v1.1.json"
-    scores = evaluation.evaluate(file, files.read_predictions(str(path)))
+    scores = evaluation.official_scores(file, files.read_predictions(str(path)))
     assert list(scores) == ["exact_match", "f1"]
     assert scores["exact_match"] == pytest.approx(exact_match, abs=1e-5)
     assert scores["f1"] == pytest.approx(f1, abs=1e-5)
@@ -84,23 +84,23 @@ def test_the_nearest_gold_answer_counts_for_each_score_by_itself():
 
 def test_v1_counts_what_is_missing_as_wrong(caplog):
     file = small.squad_file(question("q1", "1386"), question("q2", "1196"), question("q3", "x y"))
-    scores = evaluation.evaluate(file, {"q1": "1386.", "q3": "x z", "other": "?"})
+    scores = evaluation.official_scores(file, {"q1": "1386.", "q3": "x z", "other": "?"})
     assert scores == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(150 / 3)}
     assert "1 of 3 questions have no prediction and score 0: q2" in caplog.text
     assert "1 predictions have ids that are not in" in caplog.text
-    assert evaluation.evaluate(file, {}) == {"exact_match": 0.0, "f1": 0.0}
+    assert evaluation.official_scores(file, {}) == {"exact_match": 0.0, "f1": 0.0}
 
 
 def test_v1_gives_no_f1_where_there_are_no_words():
     file = small.squad_file(question("q1", "The"))
-    assert evaluation.evaluate(file, {"q1": "an"}) == {"exact_match": 100.0, "f1": 0.0}
+    assert evaluation.official_scores(file, {"q1": "an"}) == {"exact_match": 100.0, "f1": 0.0}
 
 
 # ---------------------------------------------------------------------------- v2.0
 
 
 def test_v2_with_and_without_answers():
-    scores = evaluation.evaluate(FILE, PREDICTIONS | {"q2": "", "q3": "Ruprecht I"})
+    scores = evaluation.official_scores(FILE, PREDICTIONS | {"q2": "", "q3": "Ruprecht I"})
     assert scores == {
         "exact": 50.0,
         "f1": pytest.approx((1 + 1 + 2 / 3) * 25),
@@ -117,7 +117,7 @@ def test_v2_with_and_without_answers():
 
 def test_v2_leaves_out_a_group_that_is_empty():
     only = small.squad_file(question("q2"), version_2=True)
-    assert list(evaluation.evaluate(only, {"q2": ""})) == [
+    assert list(evaluation.official_scores(only, {"q2": ""})) == [
         *("exact", "f1", "total", "NoAns_exact", "NoAns_f1", "NoAns_total")
     ]
 
@@ -125,13 +125,15 @@ def test_v2_leaves_out_a_group_that_is_empty():
 def test_v2_a_gold_answer_of_articles_alone_is_no_answer():
     # As an answer it still puts the question among those that have one.
     only = small.squad_file(question("q1", "the"), version_2=True)
-    scores = evaluation.evaluate(only, {"q1": ""})
+    scores = evaluation.official_scores(only, {"q1": ""})
     assert (scores["exact"], scores["HasAns_exact"]) == (100.0, 100.0)
 
 
 def test_v2_the_threshold_decides_but_not_for_the_best_scores():
     def exact(threshold):
-        return evaluation.evaluate(FILE, PREDICTIONS, na_probs=NULL_ODDS, na_prob_thresh=threshold)
+        return evaluation.official_scores(
+            FILE, PREDICTIONS, na_probs=NULL_ODDS, na_prob_thresh=threshold
+        )
 
     assert exact(9.0)["exact"] == 50.0  # as predicted
     assert exact(1.0)["exact"] == 75.0  # q4 is taken as "", which is right
@@ -168,24 +170,24 @@ def test_a_best_threshold_is_reached_by_deciding_with_it():
         qas_id: "" if NULL_ODDS[qas_id] > threshold else text
         for qas_id, text in PREDICTIONS.items()
     }
-    assert evaluation.evaluate(FILE, decided)["exact"] == 75.0
+    assert evaluation.official_scores(FILE, decided)["exact"] == 75.0
 
 
 def test_v2_counts_what_is_missing_as_wrong():
     partial = {"q1": "1386", "q2": ""}
-    scores = evaluation.evaluate(FILE, partial, na_probs={"q1": -5.0, "q2": -2.0, "q9": 0.0})
+    scores = evaluation.official_scores(FILE, partial, na_probs={"q1": -5.0, "q2": -2.0, "q9": 0.0})
     assert (scores["exact"], scores["total"]) == (50.0, 4)
     assert scores["NoAns_exact"] == 50.0
 
 
 def test_numbers_must_cover_the_predictions():
     with pytest.raises(InputError, match="'q4' and 0 more"):
-        evaluation.evaluate(FILE, PREDICTIONS, na_probs={"q1": 0, "q2": 0, "q3": 0})
+        evaluation.official_scores(FILE, PREDICTIONS, na_probs={"q1": 0, "q2": 0, "q3": 0})
 
 
 def test_no_questions():
     with pytest.raises(InputError, match=r"test\.json, without a question"):
-        evaluation.evaluate(small.squad_file(), {})
+        evaluation.official_scores(small.squad_file(), {})
 
 
 # ---------------------------------------------------------------------------- the command
@@ -222,7 +224,7 @@ def test_the_command_prints_the_official_keys(capsys, paths, run_command):
     dev, predictions, null_odds = paths
     run_command(dev, predictions)
     scores = json.loads(capsys.readouterr().out)
-    assert scores == evaluation.evaluate(FILE, PREDICTIONS)
+    assert scores == evaluation.official_scores(FILE, PREDICTIONS)
     run_command(dev, predictions, f"--na_prob_file={null_odds}")
     scores = json.loads(capsys.readouterr().out)
     assert list(scores)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]

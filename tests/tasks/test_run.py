@@ -11,13 +11,11 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.config import HEADS
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.heads.token_labels import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
-from bert_tf.tasks.labels import normal_tags
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import make_optimizer
 from bert_tf.tasks.text_run import TextData, TextRun
@@ -97,7 +95,7 @@ def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> TextRu
     """A run with a model whose weights are always the same, and what is known of it."""
     keras.utils.set_random_seed(7)
     sizes = {"num_classes": task.labels.size, "num_choices": task.num_choices}
-    variables = models.make_model(task.head, CONFIG, **sizes).trainable_variables
+    variables = task.head.model(CONFIG, **sizes).trainable_variables
     values = {checkpoint_name(variable): variable.numpy() for variable in variables}
     values["output_weights"] = values["output_weights"] * 25  # first ones are small: see CONFIG
     weights = Weights(
@@ -105,7 +103,7 @@ def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> TextRu
         format="tf1",
         shapes={name: value.shape for name, value in values.items()},
         read=values.__getitem__,
-        metadata=ModelMetadata(**{"architecture": HEADS[task.head]} | (metadata or {})),
+        metadata=ModelMetadata(**{"architecture": task.head.architecture} | (metadata or {})),
     )
     return TextRun(
         task,

@@ -11,11 +11,11 @@ import small_squad
 from absl import flags as absl_flags
 from walking import in_process, read_results, write_config, write_vocabulary
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
-from bert_tf.squad.evaluation import evaluate
+from bert_tf.squad.evaluation import official_scores
 from bert_tf.training import distribution
 from bert_tf.training.logging import read_curves
 
@@ -50,7 +50,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     config = BertConfig.from_json_file(write_config(folder / "bert_config.json"))
     write_vocabulary(folder / "vocab.txt")
     keras.utils.set_random_seed(3)
-    tensors = {checkpoint_name(v): v.numpy() for v in bert_encoder(config).trainable_variables}
+    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
     write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
     return folder
 
@@ -128,7 +128,7 @@ def test_questions_are_answered_and_scored(
     threshold = facts["null_score_diff_threshold"]
     assert threshold not in null_odds.values()
     questions = read_squad(str(inputs / "dev.json"))
-    under_it = evaluate(questions, decided(nbest, null_odds, threshold))
+    under_it = official_scores(questions, decided(nbest, null_odds, threshold))
     assert under_it["f1"] == pytest.approx(results["best_f1"])
     assert facts["doc_stride"] == SMALL["doc_stride"]
     (out / "eval_results.txt").unlink()
