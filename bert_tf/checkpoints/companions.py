@@ -96,11 +96,9 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
 def _refuse_other_config(
     weights: Weights, given: BertConfig, source: str, keys: Sequence[str]
 ) -> None:
-    mine, theirs = given.to_dict(), (weights.config or given).to_dict()
-    if other := [key for key in keys if mine[key] != theirs[key]]:
-        mine, theirs = (
-            ", ".join(f"{key} {values[key]}" for key in other) for values in (mine, theirs)
-        )
+    both = given, weights.config or given
+    if other := [key for key in keys if len({getattr(config, key) for config in both}) == 2]:
+        mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
         raise InputError(
             f"{source} with {mine}",
             f"{theirs}, as beside {weights.path}",
@@ -164,24 +162,19 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     The user's own words may replace the pieces [unusedN], as the original advises.
     """
     own, given = weights.pieces or tuple(pieces), tuple(pieces)
-    if own == given:
-        return
     pairs = enumerate(itertools.zip_longest(own, given))
     other = [number for number, (theirs, mine) in pairs if theirs != mine]
+    if not other:
+        return
     if len(own) == len(given) and all(
         UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
     ):
-        logging.info(
-            "%s replaces %d pieces [unusedN] of %s by other words.",
-            *(source, len(other), weights.path),
-        )
+        replaced = "%s replaces %d pieces [unusedN] of %s by other words."
+        logging.info(replaced, source, len(other), weights.path)
         return
-    theirs, mine = (
-        f"{len(all_)} pieces, id {other[0]} {all_[other[0]]!r}"
-        if other[0] < len(all_)
-        else f"{len(all_)} pieces"
-        for all_ in (own, given)
-    )
+    at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
+    theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
+                    for all_ in (own, given))  # fmt: skip
     raise InputError(
         f"{source}, a vocabulary of {mine}",
         f"that of {weights.path}: {theirs}",
@@ -214,18 +207,16 @@ def _not_beside(weights: Weights, file: str, what: str, flag: str) -> InputError
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
     """Warns if the word table is longer than the vocabulary; `InputError` if it is far longer."""
-    num_pieces, rows = tokenizer.vocab_size, config.vocab_size
+    file, num_pieces, rows = tokenizer.vocab_file, tokenizer.vocab_size, config.vocab_size
     if rows - num_pieces > MOST_SPARE_ROWS:
         raise InputError(
-            f"{tokenizer.vocab_file} with {num_pieces} word pieces",
+            f"{file} with {num_pieces} word pieces",
             f"{rows}, the rows of the model's table, or a few less",
             f"give the model's vocabulary; to a new model give vocab_size {num_pieces}",
         )
     if rows > num_pieces:
-        logging.warning(
-            "%s has %d word pieces, the model's table %d rows; the last %d are not used.",
-            *(tokenizer.vocab_file, num_pieces, rows, rows - num_pieces),
-        )
+        says = "%s has %d word pieces, the model's table %d rows; the last %d are not used."
+        logging.warning(says, file, num_pieces, rows, rows - num_pieces)
 
 
 def _case_of(weights: Weights, vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
@@ -234,19 +225,17 @@ def _case_of(weights: Weights, vocab_file: str, pieces: Sequence[str], given: bo
     Raises:
       InputError: the one given is another, or there is none.
     """
-    known, source = known_case(weights)
+    known, source = _known_case(weights)
     if known is None:
         return choose_case(vocab_file, pieces, given)
     refuse_other_case(weights, given)
     if reason := refuted_case(vocab_file, pieces, known):
-        logging.warning(
-            "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary.",
-            *(weights.path, source, known, reason),
-        )
+        says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
+        logging.warning(says, weights.path, source, known, reason)
     return known
 
 
-def known_case(weights: Weights) -> tuple[bool | None, str]:
+def _known_case(weights: Weights) -> tuple[bool | None, str]:
     """The do_lower_case of a model, as recorded or by its folder's name, and which of the two."""
     if weights.metadata.do_lower_case is not None:
         return weights.metadata.do_lower_case, "whose model says"
@@ -260,7 +249,7 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
 
     Original: `validate_case_matches_checkpoint`, which knows the folder's name only.
     """
-    known, source = known_case(weights)
+    known, source = _known_case(weights)
     if None not in (known, given) and known != given:
         raise InputError(
             f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}",
@@ -381,16 +370,16 @@ def refuse_other_model(
     """
     if folder.latest() is None:
         return
-    saved, tokenizer = read_model_files(folder.path), model.tokenizer
+    saved = read_model_files(folder.path)
+    known = saved["metadata"]
     pairs = {
         "configuration": (saved["config"], model.config),
-        "vocabulary": (saved["pieces"], tokenizer.pieces),
+        "vocabulary": (saved["pieces"], model.tokenizer.pieces),
     }
     for name in ("do_lower_case", "architecture", "labels", "task"):
-        pairs[name] = (getattr(saved["metadata"], name), getattr(metadata, name))
-    if saved["metadata"].do_lower_case is not None:  # else nothing is known of the tokenizer
-        kept = (saved["metadata"].never_split, metadata.never_split)
-        pairs["never_split"] = tuple(frozenset(pieces or ()) for pieces in kept)
+        pairs[name] = (getattr(known, name), getattr(metadata, name))
+    if known.do_lower_case is not None:  # else nothing is known of the tokenizer
+        pairs["never_split"] = ({*(known.never_split or ())}, {*(metadata.never_split or ())})
     other = [name for name, (old, new) in pairs.items() if None not in (old, new) and old != new]
     if other:
         raise InputError(

@@ -106,67 +106,10 @@ def read_all(path: str) -> Weights:
     return weights
 
 
-TOKENIZER_FILES = {
-    "tokenizer.json": {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": number, "content": piece, "special": True}
-            for number, piece in enumerate(model_files.SPECIAL)
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {piece: number for number, piece in enumerate(model_files.PIECES)},
-        },
-    },
-    "tokenizer_config.json": {
-        "do_lower_case": True,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        "do_basic_tokenize": True,
-        "never_split": None,
-        "model_max_length": 13,
-        "unk_token": "[UNK]",
-    },
-    "special_tokens_map.json": {"unk_token": "[UNK]", "sep_token": "[SEP]"},
-    "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
-}
-HUGGING_FACE_CONFIG = model_files.hugging_face_config(
-    architectures=["BertForSequenceClassification"],
-    problem_type="single_label_classification",
-    id2label={"0": "bad", "1": "so so", "2": "good"},
-    label2id={"bad": 0, "so so": 1, "good": 2},
-    layer_norm_eps=1e-12,
-    hidden_dropout_prob=0.1,
-    initializer_range=0.02,
-    position_embedding_type="absolute",
-    transformers_version="4.50.0",
-    torch_dtype="float32",
-    pad_token_id=0,
-    null_score_diff_threshold=-1.5,
-    bert_tf={
-        "max_seq_length": 11,
-        "pairs": False,
-        "of": ["BertForSequenceClassification", "single_label_classification"],
-    },
-)
-
-
 def _hugging_face(folder: pathlib.Path, damaged: dict[str, str]) -> Reader:
     tensors = model_files.state_dict(model_files.tensors_of("classifier"))
-    files = {"config.json": HUGGING_FACE_CONFIG, "vocab.txt": VOCABULARY, **TOKENIZER_FILES}
-    model_files.write_hugging_face(folder, tensors, config=HUGGING_FACE_CONFIG, files=files)
+    files = {"vocab.txt": VOCABULARY, **model_files.HUGGING_FACE_FILES}
+    model_files.write_hugging_face(folder, tensors, files=files)
     return Reader(folder, damaged, lambda folder: read_all(str(folder)))
 
 
@@ -189,7 +132,7 @@ def safetensors(folder: pathlib.Path) -> Reader:
 def safetensors_index(folder: pathlib.Path) -> Reader:
     """model.safetensors.index.json and two parts."""
     _hugging_face(folder, {})
-    tensors = hugging_face.open_weights(str(folder))
+    tensors = hugging_face.open_hugging_face(str(folder))
     shutil.move(folder / "model.safetensors", folder / "a.safetensors")
     shutil.copy(folder / "a.safetensors", folder / "b.safetensors")
     names = [hugging_face.hugging_face_name(name) for name in tensors.shapes]
