@@ -30,19 +30,11 @@ from bert_tf.training import best
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
 METADATA = ModelMetadata(
-    never_split=("w3", "[MASK]"),
-    do_lower_case=True,
-    architecture="BertForSequenceClassification",
-    labels=("bad", "so so", "good: très"),
-    null_score_diff_threshold=-1.5,
-    task="classification",
-    pairs=False,
-    num_choices=3,
-    max_seq_length=11,
-    doc_stride=5,
-    max_query_length=4,
+    never_split=("w3", "[MASK]"), do_lower_case=True, architecture="BertForSequenceClassification",
+    labels=("bad", "so so", "good: très"), null_score_diff_threshold=-1.5, task="classification",
+    pairs=False, num_choices=3, max_seq_length=11, doc_stride=5, max_query_length=4,
     version_2_with_negative=True,
-)
+)  # fmt: skip
 
 
 def bert_config(folder: pathlib.Path) -> Reader:
@@ -106,32 +98,24 @@ def read_all(path: str) -> Weights:
     return weights
 
 
-def _hugging_face(folder: pathlib.Path, damaged: dict[str, str]) -> Reader:
+def _hugging_face(damaged: dict[str, str], folder: pathlib.Path) -> Reader:
     tensors = model_files.state_dict(model_files.tensors_of("classifier"))
     files = {"vocab.txt": VOCABULARY, **model_files.HUGGING_FACE_FILES}
     model_files.write_hugging_face(folder, tensors, files=files)
     return Reader(folder, damaged, lambda folder: read_all(str(folder)))
 
 
-def hugging_face_config(folder: pathlib.Path) -> Reader:
-    """config.json and sentence_bert_config.json."""
-    return _hugging_face(folder, {"config.json": "json", "sentence_bert_config.json": "json"})
-
-
-def tokenizers(folder: pathlib.Path) -> Reader:
-    """The files of Hugging Face's tokenizers."""
-    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-    return _hugging_face(folder, {**dict.fromkeys(names, "json"), "vocab.txt": "lines"})
-
-
-def safetensors(folder: pathlib.Path) -> Reader:
-    """model.safetensors."""
-    return _hugging_face(folder, {"model.safetensors": "safetensors"})
+HUGGING_FACE = {  # the files that are damaged, and the way
+    "hugging_face_config": {"config.json": "json", "sentence_bert_config.json": "json"},
+    "tokenizers": {"tokenizer.json": "json", "tokenizer_config.json": "json",
+                   "special_tokens_map.json": "json", "vocab.txt": "lines"},
+    "safetensors": {"model.safetensors": "safetensors"},
+}  # fmt: skip
 
 
 def safetensors_index(folder: pathlib.Path) -> Reader:
     """model.safetensors.index.json and two parts."""
-    _hugging_face(folder, {})
+    _hugging_face({}, folder)
     tensors = hugging_face.open_hugging_face(str(folder))
     shutil.move(folder / "model.safetensors", folder / "a.safetensors")
     shutil.copy(folder / "a.safetensors", folder / "b.safetensors")
@@ -178,15 +162,9 @@ def tf1_checkpoint(folder: pathlib.Path) -> Reader:
 
 
 RUN = {
-    "task_name": "mrpc",
-    "learning_rate": 5e-5,
-    "seed": 12345,
-    "num_train_steps": 90,
-    "labels": ["bad", "good"],
-    "init_checkpoint": "/models/uncased",
-    "dev_data": None,
-    "xla": True,
-}
+    "task_name": "mrpc", "learning_rate": 5e-5, "seed": 12345, "num_train_steps": 90, "xla": True,
+    "labels": ["bad", "good"], "init_checkpoint": "/models/uncased", "dev_data": None,
+}  # fmt: skip
 
 
 def run_settings(folder: pathlib.Path) -> Reader:
@@ -245,9 +223,7 @@ MAKERS = {
     "bert_config": bert_config,
     "model_facts": model_facts,
     "vocabulary": vocabulary,
-    "hugging_face_config": hugging_face_config,
-    "tokenizers": tokenizers,
-    "safetensors": safetensors,
+    **{name: functools.partial(_hugging_face, files) for name, files in HUGGING_FACE.items()},
     "safetensors_index": safetensors_index,
     "keras_files": keras_files,
     "tf1_checkpoint": tf1_checkpoint,

@@ -269,11 +269,10 @@ def test_extract_features(data_dir, tmp_path):
     rows = (data_dir / "glue/STS-B/dev.tsv").read_text(encoding="utf-8").splitlines()[1:8]
     sentences = [row.split("\t")[7] for row in rows]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")
-    with walking.in_process("extract_features.py") as extract:
-        extract(
-            init_checkpoint=folder, input_file=tmp_path / "a.txt", pooling="mean",
-            output_file=tmp_path / "a.npz", output_format="npz", batch_size=4,
-        )  # fmt: skip
+    walking.run(
+        "extract_features.py", init_checkpoint=folder, input_file=tmp_path / "a.txt",
+        output_file=tmp_path / "a.npz", pooling="mean", output_format="npz", batch_size=4,
+    )  # fmt: skip
     assert sorted(os.listdir(tmp_path)) == ["a.npz", "a.txt"]
     found = np.load(tmp_path / "a.npz")["embeddings"]
     assert found.shape == (7, 384)
