@@ -99,11 +99,8 @@ def _refuse_other_config(
     both = given, weights.config or given
     if other := [key for key in keys if len({getattr(config, key) for config in both}) == 2]:
         mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
-        raise InputError(
-            f"{source} with {mine}",
-            f"{theirs}, as beside {weights.path}",
-            "use the model's own configuration; a command needs no --bert_config_file for it",
-        )
+        remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
+        raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
 
 
 def _configs_of(model: keras.Model) -> Iterator[BertConfig]:
@@ -175,11 +172,9 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
     theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
                     for all_ in (own, given))  # fmt: skip
-    raise InputError(
-        f"{source}, a vocabulary of {mine}",
-        f"that of {weights.path}: {theirs}",
-        "use the model's own vocabulary; only its pieces [unusedN] may be replaced by other words",
-    )
+    received, expected = f"{source}, a vocabulary of {mine}", f"that of {weights.path}: {theirs}"
+    remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
+    raise InputError(received, expected, remedy)
 
 
 def refuse_other_tokenizer(
@@ -251,11 +246,9 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
     """
     known, source = _known_case(weights)
     if None not in (known, given) and known != given:
-        raise InputError(
-            f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}",
-            "text in the case that the model was trained with",
-            f"use --{'' if known else 'no'}do_lower_case",
-        )
+        received = f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}"
+        remedy = f"use --{'' if known else 'no'}do_lower_case"
+        raise InputError(received, "text in the case that the model was trained with", remedy)
 
 
 # ---------------------------------------------------------------------------- task and labels
@@ -278,11 +271,9 @@ def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tup
 def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
     """Raises `InputError` if a head would answer for another task than it was trained for."""
     if purposes := other_purpose(weights, head, pairs):
-        raise InputError(
-            f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}",
-            "the task that the model was trained for",
-            "leave out the option that asks for another task, or train a model for it",
-        )
+        received = f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}"
+        remedy = "leave out the option that asks for another task, or train a model for it"
+        raise InputError(received, "the task that the model was trained for", remedy)
 
 
 def in_order_of(
@@ -317,11 +308,9 @@ def with_labels(
         return weights  # `load_checkpoint` says what is missing
     found = in_order_of(weights, labels, own)
     if found is None:
-        raise InputError(
-            f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}",
-            f"its {classes_of(weights)}, each once, in any order",
-            "leave the labels out where the model's files name them, or name them all",
-        )
+        received = f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}"
+        expected = f"its {classes_of(weights)}, each once, in any order"
+        raise InputError(received, expected, "name them all, or none where the model names them")
     return found
 
 
@@ -382,8 +371,6 @@ def refuse_other_model(
         pairs["never_split"] = ({*(known.never_split or ())}, {*(metadata.never_split or ())})
     other = [name for name, (old, new) in pairs.items() if None not in (old, new) and old != new]
     if other:
-        raise InputError(
-            f"{folder.path}, where a model with another {' and '.join(other)} was trained",
-            "the folder of this run, or an empty one",
-            "choose another --output_dir, or remove the folder to start again",
-        )
+        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
+        remedy = "choose another --output_dir, or remove the folder to start again"
+        raise InputError(received, "the folder of this run, or an empty one", remedy)

@@ -52,11 +52,10 @@ def _joined(one: Weights, other: Weights) -> Weights:
     different = {name for name in own.keys() & theirs.keys() if own[name] != theirs[name]}
     different |= one.shapes.keys() ^ other.shapes.keys()
     if different:
-        raise InputError(
-            f"{one.path} and {other.path}, which differ in {', '.join(sorted(different)[:9])}",
-            "checkpoints of one model",
-            "leave out the one that is of another model; if it is not, correct what its files say",
-        )
+        received = f"{one.path} and {other.path}, which differ in "
+        received += ", ".join(sorted(different)[:9])
+        remedy = "leave out the one that is of another model, or correct what its files say"
+        raise InputError(received, "checkpoints of one model", remedy)
     for weights, known in ((one, own), (other, theirs)):
         if unknown := sorted((own.keys() | theirs.keys()) - known.keys()):
             says = "%s does not tell its %s: taken from the other checkpoints."
@@ -102,11 +101,9 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
     """
     known = weights.pieces or ()
     if not known:
-        raise InputError(
-            f"--extra_tokens for {weights.path} without a vocabulary",
-            "the vocabulary that the tokens are added to",
-            "put vocab.txt beside the weights, or name it with --vocab_file",
-        )
+        received = f"--extra_tokens for {weights.path} without a vocabulary"
+        remedy = "put vocab.txt beside the weights, or name it with --vocab_file"
+        raise InputError(received, "the vocabulary that the tokens are added to", remedy)
 
     def is_new(piece: str) -> bool:
         is_text = piece.strip() == piece != "" and not LONE_SURROGATE.search(piece)
@@ -139,11 +136,9 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
     """
     old_rows = _rows_of(weights, POSITION_TABLE)
     if positions < old_rows:
-        raise InputError(
-            f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}",
-            f"{old_rows} or more: a table is made longer, not shorter",
-            "use a greater number; --max_seq_length makes sequences shorter",
-        )
+        received = f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}"
+        expected = f"{old_rows} or more: a table is made longer, not shorter"
+        raise InputError(received, expected, "--max_seq_length makes sequences shorter")
     if positions == old_rows:
         return weights
     logging.warning(
@@ -169,11 +164,9 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
 def _rows_of(weights: Weights, table: str) -> int:
     shape = weights.shapes.get(table, ())
     if len(shape) != 2:
-        raise InputError(
-            f"{weights.path}, which has no table {table}; it has {', '.join(weights.names[:3])}",
-            "the weights of a BERT",
-            "check that the path is that of the model",
-        )
+        has = ", ".join(weights.names[:3])
+        received = f"{weights.path}, which has no table {table}; it has {has}"
+        raise InputError(received, "the weights of a BERT", "check that it is the model's path")
     return shape[0]
 
 
@@ -231,11 +224,9 @@ def difference_of_outputs(
       InputError: the outputs are not the same ones.
     """
     if one.keys() != other.keys():
-        raise InputError(
-            f"outputs {', '.join(sorted(other))} after a conversion",
-            f"{', '.join(sorted(one))}, as before",
-            "report this: the conversion lost a head",
-        )
+        received = f"outputs {', '.join(sorted(other))} after a conversion"
+        expected = f"{', '.join(sorted(one))}, as before"
+        raise InputError(received, expected, "report this: the conversion lost a head")
 
     def difference(name: str) -> float:
         a, b = one[name], other[name]

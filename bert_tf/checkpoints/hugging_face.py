@@ -227,11 +227,9 @@ def _read_own_metadata(values: Mapping[str, Any], source: str) -> dict[str, Any]
     """What `write_config` has stored for this model."""
     own = values.get(OWN_KEY, {})
     if not isinstance(own, dict) or not own.keys() <= {MODEL_KEY, *OWN_METADATA}:
-        raise InputError(
-            f"{source} with {OWN_KEY} {own!r:.80}",
-            f"an object with no other keys than {', '.join(OWN_METADATA)}",
-            f"correct {OWN_KEY}, or take it out",
-        )
+        received = f"{source} with {OWN_KEY} {own!r:.80}"
+        expected = f"an object with no other keys than {', '.join(OWN_METADATA)}"
+        raise InputError(received, expected, f"correct {OWN_KEY}, or take it out")
     if own.get(MODEL_KEY) != _model(values):
         return {}  # transformers has made another model of it since
     return {name: value for name, value in own.items() if name != MODEL_KEY}
@@ -308,11 +306,9 @@ def _names(
         copies.remove(newer_bias)
     for copy, ours in TIED.items():
         if copy in copies and ours in names and not np.array_equal(read(copy), read(names[ours])):
-            raise InputError(
-                f"{path}, whose {copy} differs from {names[ours]}",
-                "one table for input and output, as BERT has",
-                "give a model with tied embeddings; this one cannot be represented",
-            )
+            received = f"{path}, whose {copy} differs from {names[ours]}"
+            expected = "one table for input and output, as BERT has"
+            raise InputError(received, expected, "give a model with tied embeddings")
     return names, tuple(copies)
 
 

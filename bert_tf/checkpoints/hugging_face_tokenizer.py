@@ -234,8 +234,7 @@ def _never_split(added: Iterable[tuple[str, AddedToken]], bare_file: str) -> tup
                 f"{source} with the added token {token.content!r:.80}",
                 "tokens that are found anywhere in a text, before it is lower-cased: special, "
                 "without normalized, lstrip, rstrip and single_word",
-                "if the model needs no such token, take it out of the tokenizer's files; else "
-                "make it such a token",
+                "make it such a token, or take it out of the tokenizer's files",
             )
         kept[token.content] = None
     return tuple(kept)
@@ -262,11 +261,8 @@ def _read_pieces(
         _add_tokens(pieces, numbered, os.path.join(folder, SETTINGS))
     if in_text and in_fast and in_text != in_fast[: len(in_text)]:
         other = next(i for i, piece in enumerate(in_text) if in_fast[i : i + 1] != [piece])
-        raise InputError(
-            f"{text} and {path}, which differ at id {other}",
-            "one vocabulary",
-            "remove the file that does not belong to the model",
-        )
+        received = f"{text} and {path}, which differ at id {other}"
+        raise InputError(received, "one vocabulary", "remove the file that is not the model's")
     if len(in_fast) > len(in_text):
         return tuple(in_fast), path
     return (tuple(in_text), text) if in_text else (None, None)
@@ -294,11 +290,9 @@ def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) 
         if token not in pieces and number == len(pieces):
             pieces.append(token)
         elif not isinstance(number, int) or pieces[number : number + 1] != [token]:
-            raise InputError(
-                f"{path} with the token {token} as number {number!r:.80}",
-                f"its number in the vocabulary of {len(pieces)} word pieces",
-                "copy the tokenizer's files again",
-            )
+            received = f"{path} with the token {token} as number {number!r:.80}"
+            expected = f"its number in the vocabulary of {len(pieces)} word pieces"
+            raise InputError(received, expected, "copy the tokenizer's files again")
 
 
 def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:

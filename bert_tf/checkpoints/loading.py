@@ -97,11 +97,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """
     _refuse_quantized(model, "a model of floating-point numbers")
     if _layers_with_lora(model):
-        raise InputError(
-            f"{model.name}, which has LoRA",
-            "a model without: its kernels are sums of several weights",
-            "load the weights first, then call add_lora",
-        )
+        expected = "a model without: its kernels are sums of several weights"
+        remedy = "load the weights first, then call add_lora"
+        raise InputError(f"{model.name}, which has LoRA", expected, remedy)
     return {tf1.checkpoint_name(variable): variable for variable in model.weights}
 
 
@@ -121,11 +119,9 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
     encoder = [layer for layer in model._flatten_layers() if isinstance(layer, Embeddings)]
     if not encoder:
         names = ", ".join(layer.name for layer in model.layers[:5])
-        raise InputError(
-            f"{path}, a model of the layers {names}",
-            "a model of bert_tf.modeling.models",
-            "give a checkpoint of another format; other Keras libraries' files are not read",
-        )
+        received, expected = f"{path}, a model of the layers {names}", "a model of bert_tf"
+        remedy = "give a checkpoint of another format; other libraries' Keras files are not read"
+        raise InputError(received, expected, remedy)
     _refuse_quantized(model, "its weights as floating-point numbers, as they are trained")
     with_lora, config = _layers_with_lora(model), encoder[0].config
     factors = {id(f) for x in with_lora for f in (x.lora_kernel_a, x.lora_kernel_b)}
@@ -172,11 +168,9 @@ def _layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:
 def _refuse_quantized(model: keras.Model, expected: str) -> None:
     quantized = [x for x in model._flatten_layers() if x.quantization_mode is not None]
     if quantized:
-        raise InputError(
-            f"{model.name}, of which {len(quantized)} layers are quantized",
-            expected,
-            "use the model as it was before `quantize`, which `model.save` alone can write",
-        )
+        received = f"{model.name}, of which {len(quantized)} layers are quantized"
+        remedy = "use the model as it was before `quantize`, which `model.save` alone can write"
+        raise InputError(received, expected, remedy)
 
 
 # ---------------------------------------------------------------------------- loading
@@ -241,11 +235,9 @@ def load_checkpoint(
     values = {name: weights.read(name) for name in names}
     for name, value in values.items():
         if not tf.as_dtype(value.dtype).is_floating:
-            raise InputError(
-                f"{weights.path}, whose {name} has values of the type {value.dtype.name}",
-                "floating-point numbers",
-                "give a checkpoint that is not quantized",
-            )
+            received = f"{weights.path}, whose {name} has values of the type {value.dtype.name}"
+            remedy = "give a checkpoint that is not quantized"
+            raise InputError(received, "floating-point numbers", remedy)
     for name, value in values.items():
         variables[name].assign(value)
     return report
@@ -266,12 +258,9 @@ def _check_report(
             raise InputError(received, f"a model with a {part}", "give such a checkpoint")
     remedy = "check that the checkpoint and --bert_config_file belong together"
     if lacking or not report.matched:
-        raise InputError(
-            f"{report.path}, which lacks {len(lacking) or 'all'} of the model's weights, such as "
-            + ", ".join(sorted(lacking or report.missing)[:3]),
-            "a checkpoint with the weights of this model",
-            remedy,
-        )
+        such = ", ".join(sorted(lacking or report.missing)[:3])
+        lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
+        raise InputError(f"{report.path}, which {lacks}", "the weights of this model", remedy)
     for name in report.matched:
         theirs, own = tuple(shapes[name]), tuple(variables[name].shape)
         if theirs != own:

@@ -56,12 +56,9 @@ class ModelMetadata:
         if None not in (self.max_query_length, self.max_seq_length) and (
             self.max_query_length >= self.max_seq_length
         ):
-            raise InputError(
-                f"max_query_length {self.max_query_length} with max_seq_length "
-                f"{self.max_seq_length}",
-                "questions that leave room for a text",
-                "correct one of the two",
-            )
+            both = f"max_query_length {self.max_query_length} with max_seq_length "
+            expected = "questions that leave room for a text"
+            raise InputError(both + str(self.max_seq_length), expected, "correct one of the two")
 
     def known(self) -> dict[str, Any]:
         """What is known, by name."""
@@ -164,11 +161,9 @@ def vocabulary_text(pieces: Iterable[str]) -> str:
     pieces = list(pieces)
     for number, piece in enumerate(pieces):
         if piece != piece.strip() or "\n" in piece:
-            raise InputError(
-                f"a vocabulary whose piece {number} is {piece!r}",
-                f"word pieces without white space around them, each a line of {VOCAB_FILE}",
-                "take the piece out of the model's tokenizer; BERT's never gives it",
-            )
+            received = f"a vocabulary whose piece {number} is {piece!r}"
+            expected = f"word pieces without white space around them, each a line of {VOCAB_FILE}"
+            raise InputError(received, expected, "take it out of the tokenizer; no text has it")
     return "".join(f"{piece}\n" for piece in pieces)
 
 
@@ -191,9 +186,8 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
 
 def refused_model(source: str, received: str, expected: str) -> InputError:
     """The error for a model that is no BERT; `source` names the file that says so."""
-    return InputError(
-        f"{source} with {received}", expected, "give a BERT; others compute something else"
-    )
+    remedy = "give a BERT; others compute something else"
+    return InputError(f"{source} with {received}", expected, remedy)
 
 
 def model_texts(

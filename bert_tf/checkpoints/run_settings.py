@@ -67,9 +67,8 @@ def check_finished_run(
         listed = listed or "those of another process"
         raise InputError(
             f"{prefix}, a finished run, with other settings: {listed}",
-            "the settings and data of that run: it would not be trained again",
-            "choose another --output_dir, remove the folder to train again, or leave out "
-            "--do_train to use its model as it is",
+            "the settings and data of that run, which is not trained again",
+            "choose another --output_dir, remove the folder, or leave out --do_train",
         )
 
 
@@ -101,19 +100,17 @@ def never_split_of_data(
     """
     kept = data.never_split if data else ()
     if kept and undescribed:
-        beside = f"{undescribed}, without {description_path(undescribed)}, beside data made "
+        without = f"{undescribed}, without {description_path(undescribed)}"
         expected = "files that were all made with the same --never_split"
         remedy = "copy that file too, or leave out the data without it"
-        raise InputError(beside + _made(kept), expected, remedy)
+        raise InputError(f"{without}, beside data made {_made(kept)}", expected, remedy)
     path = os.path.join(output_dir, METADATA_FILE)
     recorded = ModelMetadata.from_json_file(path)
     before = recorded.never_split or ()
     if recorded != ModelMetadata() and {*before} != {*kept}:
-        raise InputError(
-            f"data made {_made(kept)}, and {path} with never_split {', '.join(before) or 'none'}",
-            "the data that the run was begun with",
-            "for other data use another --output_dir",
-        )
+        begun = f"{path} with never_split {', '.join(before) or 'none'}"
+        expected, remedy = "the data that the run began with", "use another --output_dir"
+        raise InputError(f"data made {_made(kept)}, and {begun}", expected, remedy)
     return kept
 
 
@@ -124,11 +121,9 @@ def refuse_lost_pieces(weights: Weights, kept: Sequence[str]) -> None:
     """
     own = weights.metadata.never_split or ()
     if {*own} - {*kept}:
-        raise InputError(
-            f"data made {_made(kept)}, for {weights.path} with never_split {', '.join(own)}",
-            "data in which the model's pieces are whole",
-            f"make the data again {_made(sorted({*own, *kept}))}",
-        )
+        received = f"data made {_made(kept)}, for {weights.path} with never_split {', '.join(own)}"
+        remedy = f"make the data again {_made(sorted({*own, *kept}))}"
+        raise InputError(received, "data in which the model's pieces are whole", remedy)
 
 
 def _made(pieces: Sequence[str]) -> str:

@@ -71,24 +71,17 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         return found[0]
     if not found:
         raise _no_checkpoint(path)
-    raise InputError(
-        f"{path}, a folder with {len(found)} checkpoints",
-        "one, or a `checkpoint` file that names the latest",
-        "give the checkpoint's own path, such as bert_model.ckpt in that folder",
-    )
+    received = f"{path}, a folder with {len(found)} checkpoints"
+    expected = "one, or a `checkpoint` file that names the latest"
+    raise InputError(received, expected, "give the path of one, such as bert_model.ckpt in it")
 
 
 def _no_checkpoint(path: str) -> InputError:
-    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
-        check_regular(path)
-        with tf.io.gfile.GFile(path, "rb") as file:
-            start = file.read(2)
-        if start in (b"PK", b"\x1f\x8b"):
-            return InputError(f"{path}, an archive", "what is in it", "unpack it, and give that")
     return InputError(
         f"{path}, where there is no checkpoint",
         "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files",
-        "check the path; models are not downloaded by name: download one, and give its folder",
+        "check the path, and unpack archives; models are not downloaded by name: download one, "
+        "and give its folder",
     )
 
 
@@ -116,9 +109,8 @@ def _read_state(folder: str) -> list[str]:
             return [path for path in found[:-1] if path != found[-1]] + found[-1:]
     raise InputError(
         f"{path}, which cannot be read",
-        "a text that names the latest checkpoint of its folder",
-        "remove the file if the folder holds one checkpoint; else write into it "
-        'model_checkpoint_path: "model.ckpt-<step>"',
+        "a text that names the latest checkpoint",
+        'write into it model_checkpoint_path: "model.ckpt-<step>", or remove it beside one',
     )
 
 
@@ -249,11 +241,9 @@ class CheckpointFolder:
     def _latest(self) -> str | None:
         prefix = (_read_state(self.path) or [None])[-1]
         if prefix and not tf.io.gfile.exists(prefix + INDEX):
-            raise InputError(
-                f"{self.path}/checkpoint, which names the missing {prefix}",
-                "the checkpoint that it names",
-                "put the checkpoint back, or remove the folder to start again",
-            )
+            received = f"{self.path}/checkpoint, which names the missing {prefix}"
+            remedy = "put the checkpoint back, or remove the folder to start again"
+            raise InputError(received, "the checkpoint that it names", remedy)
         return prefix
 
     def clear(self) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import zipfile
 
 import model_files
 import numpy as np
@@ -30,14 +29,6 @@ def model():
 
 
 # ---------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize("name", ["model.zip", "bert_model.ckpt"])
-def test_an_archive(tmp_path, name):
-    with zipfile.ZipFile(tmp_path / name, "w") as archive:
-        archive.writestr("bert_config.json", "{}")
-    with pytest.raises(InputError, match=r"an archive(?s:.*)unpack"):
-        open_weights(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("path", ["gs://no-such-bucket-of-ours/model", "nothing://a/b.ckpt"])

@@ -200,7 +200,7 @@ CASES = {  # a source made of the good model; what must be said of it
         hugging_face(other_bytes(lambda content: struct.pack("<Q", 2**62) + content[8:]))),
     "a pickle that runs code": ("can run code|weights_only=True\\) refuses",
                                 hugging_face(malicious)),
-    "a zip": ("an archive", zipped),
+    "a zip": ("unpack archives", zipped),
     "nothing": ("no checkpoint", lambda model, source: None),
 }  # fmt: skip
 
