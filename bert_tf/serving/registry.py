@@ -13,7 +13,7 @@ from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import HEADS, BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import make_model
+from bert_tf.heads import make_model
 from bert_tf.serving import inference
 from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, RegressionTask
 from bert_tf.serving.embeddings import EmbeddingTask

@@ -12,7 +12,7 @@ import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
 
-from bert_tf import load_checkpoint, pretraining_model
+from bert_tf import load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
@@ -25,7 +25,7 @@ DATA = ".data-00000-of-00001"
 
 @pytest.fixture
 def model():
-    return pretraining_model(CONFIG)
+    return make_model("pretraining", CONFIG)
 
 
 # ---------------------------------------------------------------------------- what is refused

@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 import small
 
-from bert_tf import bert_encoder, load_checkpoint
+from bert_tf import BertModel, load_checkpoint
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.errors import InputError
 
@@ -57,7 +57,7 @@ def test_weights_of_whole_numbers(tmp_path, tensors):
     theirs["bert.pooler.dense.weight"] = theirs["bert.pooler.dense.weight"].astype(np.int8)
     weights = open_weights(model_files.write_hugging_face(tmp_path, theirs))
     with pytest.raises(InputError, match=r"bert\.pooler\.dense\.weight of int8"):
-        load_checkpoint(bert_encoder(ERF_CONFIG), weights)
+        load_checkpoint(BertModel(ERF_CONFIG), weights)
 
 
 @pytest.fixture

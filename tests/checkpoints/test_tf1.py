@@ -18,7 +18,7 @@ import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
 
-from bert_tf import BertConfig, bert_encoder, cluster, files, load_checkpoint, pretraining_model
+from bert_tf import BertConfig, BertModel, cluster, files, load_checkpoint, make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
@@ -55,7 +55,7 @@ def test_the_originals_checkpoint_there_and_back(original, tmp_path):
     theirs = read(original / "bert_model.ckpt")
     assert_same(read(write(tmp_path / "all.ckpt", theirs)), theirs)
     config = BertConfig.from_json_file(original / "bert_config.json")
-    model = pretraining_model(config)
+    model = make_model("pretraining", config)
     report = load_checkpoint(model, original / "bert_model.ckpt")
     names = sorted(checkpoint_name(variable) for variable in model.weights)
     assert report.matched == names == sorted(reference.variable_shapes(config))
@@ -65,7 +65,7 @@ def test_the_originals_checkpoint_there_and_back(original, tmp_path):
     ours = reference.take_weights(model)
     assert_same(ours, {name: theirs[name] for name in names})
     assert_same(read(write(tmp_path / "again.ckpt", ours)), ours)
-    report = load_checkpoint(bert_encoder(config), original / "bert_model.ckpt")
+    report = load_checkpoint(BertModel(config), original / "bert_model.ckpt")
     assert set(report.unused) == {name for name in names if name.startswith("cls/")}
     assert "unused: 7\n    cls/predictions/output_bias\n" in str(report)
 

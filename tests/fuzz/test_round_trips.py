@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.config import HEADS, BertConfig
+from bert_tf.heads.labels import Labels
 from bert_tf.serving import rows
 from bert_tf.squad import data
 from bert_tf.tasks.examples import WordColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 TEXT = st.text(max_size=12)

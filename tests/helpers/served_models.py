@@ -11,11 +11,12 @@ import numpy as np
 import small_squad
 import tensorflow as tf
 
-from bert_tf import BertConfig
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
-from bert_tf.modeling import models
+from bert_tf.heads import head_named
+from bert_tf.heads.labels import Labels
 from bert_tf.serving import loading
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel
@@ -25,7 +26,6 @@ from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
-from bert_tf.tasks.labels import Labels, probabilities
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 CONFIG = BertConfig(
@@ -91,12 +91,12 @@ def metadata_of(**shapes) -> dict:
 def make_model(kind: str) -> keras.Model:
     head = KINDS[kind][0]
     if isinstance(head, int):
-        return models.classifier_model(CONFIG, num_classes=head)
+        return make_model("classification", CONFIG, num_classes=head)
     return {
-        "tokens": lambda: models.token_model(CONFIG, num_classes=len(TAGS)),
-        "encoder": lambda: models.bert_encoder(CONFIG),
-        "pretraining": lambda: models.pretraining_model(CONFIG),
-        "span": lambda: models.span_model(CONFIG),
+        "tokens": lambda: make_model("token_labels", CONFIG, num_classes=len(TAGS)),
+        "encoder": lambda: BertModel(CONFIG),
+        "pretraining": lambda: make_model("pretraining", CONFIG),
+        "span": lambda: make_model("question_answering", CONFIG),
     }[head]()
 
 
@@ -169,19 +169,19 @@ class Reference:
         """Probabilities or scores [B, L]."""
         examples = [Example("g", *pair) for pair in pairs]
         rows = _features(examples, Labels(names=LABELS))
-        return probabilities(head, np.array([self.logits(row)[0] for row in rows]))
+        return head_named(head).probabilities(np.array([self.logits(row)[0] for row in rows]))
 
     def choices(self, context: str, endings: Sequence[str]) -> np.ndarray:
         """Probabilities [C]."""
         example = ChoiceExample("g", tuple((context, ending) for ending in endings))
         (row,) = _features([example], Labels(head="multiple_choice", names=("0", "1")))
-        return probabilities("multiple_choice", self.logits(row)[:, 0])
+        return head_named("multiple_choice").probabilities(self.logits(row)[:, 0])
 
     def words(self, words: Sequence[str]) -> np.ndarray:
         """Probabilities [W, L]."""
         example = WordsExample("g", tuple(words))
         rows = list(_features([example], Labels(head="token_labels", names=TAGS)))
-        values = [probabilities("token_labels", self.logits(row)[0]) for row in rows]
+        values = [head_named("token_labels").probabilities(self.logits(row)[0]) for row in rows]
         (found,) = join_words(["g"] * len(rows), [row.label_ids for row in rows], values)
         return found
 

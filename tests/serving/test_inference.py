@@ -9,9 +9,9 @@ import small
 import tensorflow as tf
 from served_models import features_of
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.config import HEADS
-from bert_tf.modeling.models import make_model
+from bert_tf.heads import make_model
 from bert_tf.serving import inference
 from bert_tf.serving.inference import ACTIVATIONS, InferenceModel, tensors_of
 
@@ -94,7 +94,7 @@ IDS, SEGMENTS = [2, 7, 30, 3, 9, 3], [0, 0, 0, 0, 1, 1]
 @pytest.fixture(scope="module")
 def deep():
     """A model of three layers, and its weights by the original's names."""
-    model = bert_encoder(DEEP)
+    model = BertModel(DEEP)
     weights = reference.random_weights(DEEP, seed=3)
     reference.put_weights(model, weights)
     tensors = inference.tensors_of(model)

@@ -6,9 +6,9 @@ import pytest
 import served_models
 from served_models import CONFIG, KINDS, TOKENIZER
 
+from bert_tf import make_model
 from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 from bert_tf.serving import loading
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.registry import check_options, make_task, task_of
@@ -245,9 +245,9 @@ def test_labels_in_another_order_stay_with_their_classes(source):
 def test_a_keras_file_says_what_it_is(tmp_path, kind, task):
     """Its weights alone look like those of a classifier."""
     model = (
-        models.token_model(CONFIG, num_classes=3)
+        make_model("token_labels", CONFIG, num_classes=3)
         if kind == "token_labels"
-        else models.choice_model(CONFIG, num_choices=3)
+        else make_model("multiple_choice", CONFIG, num_choices=3)
     )
     model.save(tmp_path / "model.keras")
     assert task_of(open_weights(str(tmp_path / "model.keras"))) == task

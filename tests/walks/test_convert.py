@@ -15,7 +15,7 @@ import walking
 from model_files import write_bundle
 from walking import TINY, read_tensors, write_config, write_vocabulary
 
-from bert_tf import BertConfig, Predictor, bert_encoder, load, load_checkpoint
+from bert_tf import BertConfig, BertModel, Predictor, load, load_checkpoint
 from bert_tf.checkpoints.companions import config_of, tokenizer_of
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
@@ -277,7 +277,7 @@ def test_extract_features(data_dir, tmp_path):
     found = np.load(tmp_path / "a.npz")["embeddings"]
     assert found.shape == (7, 384)
     weights = open_weights(str(folder))
-    tokenizer, encoder = tokenizer_of(weights, weights.config), bert_encoder(config_of(weights))
+    tokenizer, encoder = tokenizer_of(weights, weights.config), BertModel(config_of(weights))
     load_checkpoint(encoder, weights)
     for text, vector in zip(sentences, found, strict=True):
         alone = np.asarray(encoder(tokenizer([text]), training=False)["sequence_output"])[0]
