@@ -24,25 +24,18 @@ from absl import logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
-    HEAD,
     VOCAB_FILE,
     ModelMetadata,
     Weights,
     read_model_files,
 )
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads import NAMES, OUTPUT, head_named
 from bert_tf.modeling.layers import Embeddings
 from bert_tf.tokenization.case import choose_case, refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
 
-WITH_NAMES = ("classification", "multi_label", "token_labels")  # heads of several classes
-# Heads with the same weights, `HEAD`: no shape shows which of these tasks they were trained for.
-_SAME_WEIGHTS = (*WITH_NAMES, "regression", "multiple_choice")
-_OF_MODEL = {  # a head of these, by the name of its model
-    name: name
-    for name in ("classification", "multi_label", "regression", "multiple_choice", "token_labels")
-}
 # What no shape shows; with another value the same weights compute something else.
 _SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
 # What the weights depend on; dropout and the initializer affect training alone.
@@ -254,14 +247,18 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
 
 
 def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
-    """The trained purpose of a head and the wanted one, if they are known to differ, else None."""
-    if head not in _SAME_WEIGHTS:
+    """The trained purpose of a head and the wanted one, if they are known to differ, else None.
+
+    Only heads with the same weights are compared: no shape shows what those were trained for.
+    """
+    if head_named(head).weights != OUTPUT:
         return None
-    architectures = {HEADS[name] for name in _SAME_WEIGHTS}
-    for name, asked in (("architecture", HEADS[head]), ("task", head), ("pairs", pairs)):
+    alike = {other.architecture for other in map(head_named, NAMES) if other.weights == OUTPUT}
+    wanted = {"architecture": head_named(head).architecture, "task": head, "pairs": pairs}
+    for name, asked in wanted.items():
         known = getattr(weights.metadata, name)
         # Weights of another architecture, a pre-trained model say, may get any head.
-        is_of_head = name != "architecture" or known in architectures
+        is_of_head = name != "architecture" or known in alike
         if is_of_head and None not in (known, asked) and known != asked:
             return f"{name} = {known}", f"{name} = {asked}"
     return None
@@ -293,7 +290,7 @@ def in_order_of(
 
     def read(name: str) -> Any:
         value = weights.read(name)
-        return value[order] if re.match(HEAD, name) else value
+        return value[order] if re.match(OUTPUT, name) else value
 
     metadata = dataclasses.replace(weights.metadata, labels=tuple(labels))
     return dataclasses.replace(weights, read=read, metadata=metadata)
@@ -334,13 +331,9 @@ def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Wei
     if tokenizer := getattr(model, "tokenizer", None):
         refuse_other_pieces(weights, tokenizer.pieces, model.name)
         refuse_other_case(weights, tokenizer.do_lower_case)
-    if not with_head or model.name not in _OF_MODEL:
+    head = getattr(model, "metadata", {}).get("task") or model.name
+    if not with_head or head not in NAMES or head_named(head).weights != OUTPUT:
         return weights
-    head = getattr(model, "metadata", {}).get("task")
-    if head is None:  # a `classifier_model` may be for any of three tasks
-        head = _OF_MODEL[model.name]
-        own = weights.metadata.task
-        head = own if own and HEADS[own] == HEADS[head] else head
     refuse_other_task(weights, head)
     labels = getattr(model, "labels", None)
     return with_labels(weights, labels) if labels else weights

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,7 +14,6 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import make_model
-from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
@@ -246,8 +245,10 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
       InputError: the weights do not fit their configuration.
     """
     outputs: dict[str, np.ndarray] = {}
-    for model in _models_of(weights):
-        load_checkpoint(model, weights)
+    plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
+    for head in _heads_of(weights.shapes):
+        model = make_model(head, weights.config, num_classes=weights.num_classes)
+        load_checkpoint(model, plain)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
     needed = {  # without these weights an output says nothing
@@ -259,19 +260,18 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
     return {name: value for name, value in outputs.items() if name not in fresh}
 
 
-def _models_of(weights: Weights) -> list[keras.Model]:
-    config, shapes = weights.config, weights.shapes
+def _heads_of(names: Container[str]) -> list[str]:
+    """The heads whose models have all of these original names between them."""
     found = []
-    next_sentence = "cls/seq_relationship/output_weights" in shapes
-    if OUTPUT_BIAS in shapes or next_sentence:
-        found.append(make_model("pretraining", config, next_sentence=next_sentence))
-    if "cls/squad/output_weights" in shapes:
-        found.append(make_model("question_answering", config))
-    if "output_weights" in shapes:  # of each token where there is no pooler
-        head = "classification" if POOLER in shapes else "token_labels"
-        num_classes = shapes["output_weights"][0]
-        found.append(make_model(head, config, num_classes=num_classes))
-    return found or [BertModel(config)]
+    if "cls/seq_relationship/output_weights" in names:
+        found.append("pretraining")
+    elif OUTPUT_BIAS in names:
+        found.append("fill_mask")
+    if "cls/squad/output_weights" in names:
+        found.append("question_answering")
+    if "output_weights" in names:  # of each token where there is no pooler
+        found.append("classification" if POOLER in names else "token_labels")
+    return found or ["embeddings"]
 
 
 def random_inputs(

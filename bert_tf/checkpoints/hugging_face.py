@@ -32,13 +32,15 @@ from bert_tf.checkpoints.metadata import (
     WEIGHT_FILES,
     ModelMetadata,
     Weights,
+    head_of,
     json_text,
     refused_model,
 )
 from bert_tf.checkpoints.tensor_files import open_tensors
-from bert_tf.config import HEADS, HUGGING_FACE_ACTIVATIONS, BertConfig, OtherKeys, size, typed
+from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig, OtherKeys, size, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
+from bert_tf.heads import head_named
 
 CONFIG = "config.json"
 SENTENCE_CONFIG = "sentence_bert_config.json"  # of a folder of sentence-transformers
@@ -136,16 +138,9 @@ class SentenceConfig(OtherKeys):
 def architecture_of(names: Iterable[str]) -> str:
     """The class that has just the heads among these original names."""
     names = set(names)
-    if "cls/squad/output_weights" in names:
-        return HEADS["question_answering"]
-    if "output_weights" in names:
-        return HEADS["classification"]
-    if "cls/predictions/output_bias" in names:
-        both = "cls/seq_relationship/output_weights" in names
-        return HEADS["pretraining" if both else "fill_mask"]
-    if "cls/seq_relationship/output_weights" in names:
+    if head_of(names) == "embeddings" and "cls/seq_relationship/output_weights" in names:
         return "BertForNextSentencePrediction"
-    return HEADS["embeddings"]
+    return head_named(head_of(names)).architecture
 
 
 def write_config(
@@ -197,7 +192,7 @@ def _read_metadata(
     longest = tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
-    is_classifier = architecture in (None, HEADS["classification"])
+    is_classifier = architecture in (None, head_named("classification").architecture)
     found = {
         "do_lower_case": tokenizer.do_lower_case,
         "never_split": tokenizer.never_split or None,

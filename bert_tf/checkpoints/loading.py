@@ -20,27 +20,21 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.companions import match_model
-from bert_tf.checkpoints.metadata import HEAD, PARTS_INDEX, WEIGHT_FILES, ModelMetadata, Weights
-from bert_tf.config import HEADS
+from bert_tf.checkpoints.metadata import PARTS_INDEX, WEIGHT_FILES, ModelMetadata, Weights
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
+from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.modeling.layers import Embeddings
 from bert_tf.terminal.progress import counted
 
-ENCODER = r"bert/(?!pooler/)"  # what must be in a checkpoint; some models have no pooler
 _PARTS = {  # of a model, by the names of its weights
     "BERT encoder": ENCODER,
     "pooler": "bert/pooler/",
     "masked-LM head": "cls/predictions/",
     "next-sentence head": "cls/seq_relationship/",
     "question-answering head": "cls/squad/",
-    "classifier": HEAD,
+    "classifier": OUTPUT,
 }
-_ARCHITECTURES = {  # by the model's name, where no name of a weight shows it
-    "bert_choice": HEADS["multiple_choice"],
-    "bert_token_classifier": HEADS["token_labels"],
-}
-
 # ---------------------------------------------------------------------------- opening
 
 
@@ -151,7 +145,8 @@ def _belongings(
     beside = found.get("metadata", ModelMetadata())
     labels, tokenizer = getattr(model, "labels", None), getattr(model, "tokenizer", None)
     own = dict(getattr(model, "metadata", {}))
-    own |= {"architecture": _ARCHITECTURES.get(model.name), "labels": labels and tuple(labels)}
+    own["labels"] = labels and tuple(labels)
+    own["architecture"] = head_named(model.name).architecture if model.name in NAMES else None
     if tokenizer is not None:
         own["do_lower_case"] = tokenizer.do_lower_case
         beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
@@ -229,7 +224,7 @@ def load_checkpoint(
         slots=weights.slots,
     )
     _check_report(report, variables, weights.shapes, required)
-    with_head = any(re.match(HEAD, name) for name in report.matched)
+    with_head = any(re.match(OUTPUT, name) for name in report.matched)
     weights = match_model(weights, model, with_head=with_head)
     names = counted(report.matched, "load the weights", len(report.matched), "variables")
     values = {name: weights.read(name) for name in names}

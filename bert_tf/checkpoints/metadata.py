@@ -5,14 +5,15 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.config import HEADS, BertConfig, check_fields, declared, size, typed
+from bert_tf.config import BertConfig, check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
+from bert_tf.heads import NAMES, OUTPUT, head_named
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -21,7 +22,6 @@ CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
-HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
@@ -41,7 +41,7 @@ class ModelMetadata:
     architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
-    task: str | None = declared(None, choices=tuple(HEADS))  # where the architecture has several
+    task: str | None = declared(None, choices=NAMES)  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
@@ -108,24 +108,19 @@ class Weights:
 
     @property
     def head(self) -> str | None:
-        """The head that architecture and names of the weights show: one of `HEADS`.
+        """The name of the head that architecture and names of the weights show.
 
         None: the head is of another architecture. Heads for one label, a score and any number
         of labels look alike; which it is may be in the metadata's `task`.
         """
-        architecture, shapes = self.metadata.architecture, self.shapes
-        heads = [name for name, known in HEADS.items() if known == architecture]
-        if len(heads) == 1:
-            return heads[0]
-        if not heads and architecture and any(re.match(f"{HEAD}|cls/", name) for name in shapes):
+        architecture = self.metadata.architecture
+        named = [name for name in NAMES if head_named(name).architecture == architecture]
+        if len(named) == 1:
+            return named[0]
+        if not named and architecture and any(re.match(f"{OUTPUT}|cls/", n) for n in self.shapes):
             return None
-        if heads or "output_weights" in shapes:
-            return "regression" if self.num_classes == 1 else "classification"
-        if "cls/squad/output_weights" in shapes:
-            return "question_answering"
-        if "cls/predictions/output_bias" in shapes:
-            return "pretraining" if "cls/seq_relationship/output_weights" in shapes else "fill_mask"
-        return "embeddings"
+        found = "classification" if named else head_of(self.shapes)
+        return "regression" if found == "classification" and self.num_classes == 1 else found
 
     @property
     def names(self) -> list[str]:
@@ -136,6 +131,17 @@ class Weights:
     def slots(self) -> list[str]:
         """Names of everything else: Adam's moments, the step, the settings of a run."""
         return sorted(name for name in self.shapes if _SLOTS.search(name))
+
+
+def head_of(names: Container[str]) -> str:
+    """The name of the head among original names of weights; of any with classes: classification."""
+    if "output_weights" in names:
+        return "classification"
+    if "cls/squad/output_weights" in names:
+        return "question_answering"
+    if "cls/predictions/output_bias" in names:
+        return "pretraining" if "cls/seq_relationship/output_weights" in names else "fill_mask"
+    return "embeddings"
 
 
 def read_model_files(folder: str) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from absl import logging
 
 from bert_tf.checkpoints import companions, tf1
 from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint
-from bert_tf.checkpoints.metadata import HEAD, ModelMetadata, Weights, write_model_files
+from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.config import BertConfig
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
-from bert_tf.heads import head_named, make_model
+from bert_tf.heads import ENCODER, OUTPUT, head_named, make_model
 from bert_tf.heads.token_labels import IGNORED
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.examples import AnyExample
@@ -218,10 +218,10 @@ class Run:
         schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
         encoder = ENCODER if head == "token_labels" else "bert/"
-        if head in companions.WITH_NAMES:
+        if head_named(head).has_names:
             source = companions.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
-        logging.info("%s", load_checkpoint(trainer.model, source, required=f"{encoder}|{HEAD}"))
+        logging.info("%s", load_checkpoint(trainer.model, source, required=f"{encoder}|{OUTPUT}"))
         self.step = tf1.step_of(source.path)
 
     def load_pretrained(self) -> None:
@@ -236,7 +236,7 @@ class Run:
             other = companions.other_purpose(source, self.task.head, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
-                skip, is_for = HEAD, other[0] if other else companions.classes_of(source)
+                skip, is_for = OUTPUT, other[0] if other else companions.classes_of(source)
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, is_for
                 )
@@ -246,7 +246,7 @@ class Run:
     def _with_labels(self) -> Weights | None:
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
-        if self.task.head in companions.WITH_NAMES:
+        if head_named(self.task.head).has_names:
             return companions.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 

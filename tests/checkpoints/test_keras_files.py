@@ -10,35 +10,30 @@ import numpy as np
 import pytest
 import small
 
-from bert_tf import BertModel, make_model
+from bert_tf import make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 
 CONFIG = small.CONFIG
-MODELS = {
-    "encoder": lambda: BertModel(CONFIG),
-    "all layers": lambda: BertModel(CONFIG, all_layers=True),
-    "pretraining": lambda: make_model("pretraining", CONFIG),
-    "masked_lm": lambda: make_model("fill_mask", CONFIG),
-    "losses": lambda: make_model("pretraining", CONFIG, with_losses=True),
-    "classifier": lambda: make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES),
-    "span": lambda: make_model("question_answering", CONFIG),
-    "tokens": lambda: make_model("token_labels", CONFIG, num_classes=model_files.NUM_CLASSES),
-    "tokens of two classes": lambda: make_model("token_labels", CONFIG, num_classes=2),
-    "choices": lambda: make_model("multiple_choice", CONFIG, num_choices=4),
-}
-ARCHITECTURES = {  # that the names of weights do not show
-    "tokens": "BertForTokenClassification",
-    "tokens of two classes": "BertForTokenClassification",
-    "choices": "BertForMultipleChoice",
+MODELS = {  # head, options of its model, and its architecture
+    "encoder": ("embeddings", {}, "BertModel"),
+    "pretraining": ("pretraining", {}, "BertForPreTraining"),
+    "losses": ("pretraining", {"with_losses": True}, "BertForPreTraining"),
+    "masked LM": ("fill_mask", {}, "BertForMaskedLM"),
+    "classes": ("classification", {"num_classes": 3}, "BertForSequenceClassification"),
+    "span": ("question_answering", {}, "BertForQuestionAnswering"),
+    "tokens": ("token_labels", {"num_classes": 3}, "BertForTokenClassification"),
+    "tokens of two classes": ("token_labels", {"num_classes": 2}, "BertForTokenClassification"),
+    "choices": ("multiple_choice", {"num_choices": 4}, "BertForMultipleChoice"),
 }
 
 
 def random_model(kind: str) -> keras.Model:
     """A model none of whose weights is what a fresh one has."""
     rng = np.random.default_rng(5)
-    model = MODELS[kind]()
+    head, options, _ = MODELS[kind]
+    model = make_model(head, CONFIG, **options)
     for variable in model.trainable_variables:
         variable.assign(rng.standard_normal(variable.shape))
     return model
@@ -58,7 +53,7 @@ def test_there_and_back(tmp_path, kind):
         assert weights.pieces == model_files.PIECES
         model_files.assert_same(model_files.all_tensors(weights), expected)
         assert weights.shapes == {name: value.shape for name, value in expected.items()}
-        assert weights.metadata.architecture == ARCHITECTURES.get(kind)
+        assert weights.metadata.architecture == MODELS[kind][2]
 
 
 def refused(path, message: str) -> InputError:
