@@ -9,12 +9,12 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.checkpoints.companions import PretrainedModel, config_of, length_of, tokenizer_of
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.heads import make_model
+from bert_tf.heads import ENCODER, make_model
 from bert_tf.terminal.messages import log_end
 from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.tokenization.wordpiece import FullTokenizer

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
+from bert_tf.heads import ENCODER
 from bert_tf.serving.classification import TextTask
 from bert_tf.serving.graph_text import Features
 from bert_tf.serving.signatures import TEXT, Answers, Signature

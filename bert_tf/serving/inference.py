@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.model_weights import named_variables
+from bert_tf.checkpoints.loading import named_variables
 from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import MASKED_SCORE
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
+from bert_tf.heads import ENCODER
 from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask

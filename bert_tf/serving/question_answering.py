@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
+from bert_tf.heads import ENCODER
 from bert_tf.serving import graph_answers
 from bert_tf.serving.graph_text import Features, in_chunks
 from bert_tf.serving.signatures import Answers, ServingTask

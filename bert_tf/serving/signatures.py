@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.metadata import HEAD
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads import OUTPUT as HEAD
 from bert_tf.serving import graph_text
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences, checked
 from bert_tf.serving.inference import InferenceModel

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
-from bert_tf.checkpoints.metadata import HEAD
+from bert_tf.heads import ENCODER
+from bert_tf.heads import OUTPUT as HEAD
 from bert_tf.serving import graph_words
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
