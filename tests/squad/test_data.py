@@ -83,7 +83,7 @@ def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog)
         file = data.parse_squad(content_of(*questions), "x")
     assert file.has_golds == has_golds
     mixed = len({bool(one.answers) for one in file.examples}) == 2
-    assert ("1 of 2 questions have no answers" in caplog.text) == mixed
+    assert ("1 questions have no answers" in caplog.text) == mixed
     if not has_golds:
         with pytest.raises(InputError, match="no answers to compare with"):
             evaluation.official_scores(file, {"q1": "1386"})
@@ -132,8 +132,8 @@ def test_what_a_file_may_have_or_lack(caplog):
     assert [(one.qas_id, one.is_impossible, one.answers, one.title) for one in examples] == [
         (qas_id, True, (), "") for qas_id in ("q1", "q1", "3", "q4")
     ]
-    assert "1 of 4 questions have an id that another has" in caplog.text
-    assert "dev.json: 1 empty contexts" in caplog.text
+    assert "1 questions have an id that another has" in caplog.text
+    assert "1 empty contexts" in caplog.text
 
 
 @pytest.mark.parametrize("raw", [b"{", b'{"data": "\xff"}', b""])
@@ -218,7 +218,7 @@ def test_a_question_without_the_answer_it_needs_is_named(version_2_with_negative
 def test_nothing_left_to_train_on():
     with pytest.raises(InputError, match=r"train\.json, none of whose questions has an answer"):
         training_examples(question(), version_2_with_negative=True)
-    with pytest.raises(InputError, match="none of 1 questions"):
+    with pytest.raises(InputError, match="no answer is in its context"):
         training_examples(question(answers=[answer("1387", 18)]))
 
 
@@ -249,9 +249,7 @@ def test_questions_that_nothing_marks_as_impossible(caplog, version, fields, is_
     with caplog.at_level("WARNING", logger="absl"):
         file = data.parse_squad(content, "a.json")
     assert file.examples[1].is_impossible
-    assert (
-        "1 of 2 questions have no answers and are not marked impossible" in caplog.text
-    ) != is_marked
+    assert ("1 questions have no answers and are not marked impossible" in caplog.text) != is_marked
 
 
 # ---------------------------------------------------------------------------- tensorflow-datasets
