@@ -129,7 +129,7 @@ def export(kind: str, folder: pathlib.Path) -> str:
         TOKENIZER,
         str(folder / "export"),
         options=options(kind),
-        commands=["python train.py"],
+        commands=[f"python {folder}/train.py --init_checkpoint={folder}/model"],
     )
 
 
