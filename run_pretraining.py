@@ -115,14 +115,13 @@ from bert_tf.checkpoints.metadata import (
     write_model_files,
 )
 from bert_tf.cli import from_flags
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.lane_batches import LaneBatches
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
 from bert_tf.files import is_file, locked, write_eval_results, write_text
-from bert_tf.modeling import models
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal.messages import number_of
 from bert_tf.tokenization.case import refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
@@ -172,7 +171,7 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
     return ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
         never_split=kept_pieces.of_data(data, undescribed, FLAGS.output_dir) or None,
-        architecture=HEADS["fill_mask" if FLAGS.masked_lm_only else "pretraining"],
+        architecture=head().architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
 
@@ -298,6 +297,11 @@ def make_eval_batches(config: BertConfig) -> LaneBatches:
 # ---------------------------------------------------------------------------- trainer
 
 
+def head() -> Pretraining:
+    """What is pre-trained."""
+    return FillMask() if FLAGS.masked_lm_only else Pretraining()
+
+
 def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Trainer:
     """Model, loss and optimizer on the devices."""
     schedule = optimization.Schedule(
@@ -307,10 +311,8 @@ def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Traine
         end_learning_rate=FLAGS.end_learning_rate,
     )
     trainer = Trainer(
-        lambda: models.pretraining_model(
-            config, next_sentence=not FLAGS.masked_lm_only, with_losses=True
-        ),
-        PretrainingObjective(masked_lm_only=FLAGS.masked_lm_only),
+        lambda: head().model(config, with_losses=True),
+        head(),
         optimization.make_optimizer(
             FLAGS.optimizer, schedule, bias_correction=FLAGS.bias_correction
         ),

@@ -101,12 +101,11 @@ from bert_tf.checkpoints import companions, loading, tf1
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.cli import from_flags
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.files import digest_of, locked, write_eval_results
-from bert_tf.modeling import models
-from bert_tf.modeling.losses import SpanObjective
+from bert_tf.heads.question_answering import QuestionAnswering
 from bert_tf.squad import data as squad_data
 from bert_tf.squad import files, thresholds
 from bert_tf.squad.answers import AnswerSizes, Prediction
@@ -228,8 +227,8 @@ def make_trainer(
     """Model, loss and optimizer on the devices."""
     num_train_steps = data.num_train_steps if data else 1
     return Trainer(
-        lambda: models.span_model(model.config),
-        SpanObjective(),
+        lambda: QuestionAnswering().model(model.config),
+        QuestionAnswering(),
         make_optimizer(from_flags.schedule(), num_train_steps),
         strategy=strategy,
         seed=FLAGS.seed,
@@ -332,7 +331,7 @@ def metadata_of(model: PretrainedModel) -> ModelMetadata:
     return ModelMetadata(
         do_lower_case=model.tokenizer.do_lower_case,
         never_split=model.tokenizer.never_split or None,
-        architecture=HEADS["question_answering"],
+        architecture=QuestionAnswering.architecture,
         **{name: FLAGS[name].value for name in AS_TRAINED},
     )
 

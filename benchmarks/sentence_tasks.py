@@ -126,7 +126,6 @@ def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict,
 def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, float]:
     """The same with transformers; metrics of its logits by our library, not in its time."""
     from bert_tf.tasks import metrics, registry
-    from bert_tf.tasks.labels import probabilities
 
     where, epochs, names = TASKS[task]
     declared = registry.get_task(task)
@@ -148,7 +147,7 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
     command = [options.torch_python, __file__, f"--torch_part={json.dumps(work)}"]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     seconds = time.perf_counter() - begin
-    values = probabilities(declared.head, np.load(folder / "logits.npy"))
+    values = declared.labels.head.probabilities(np.load(folder / "logits.npy"))
     gold = [declared.labels.ids(example.label) for example in parts["dev"]]
     found = metrics.evaluate(declared.metrics, declared.labels, gold, values)
     return {name: float(found[f"eval_{name}"]) for name in names}, seconds

@@ -12,15 +12,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from bert_tf import runtime
+from bert_tf import make_model, runtime
 
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.record_batches import BatchingConfig
-from bert_tf.modeling import models
-from bert_tf.modeling.losses import SpanObjective
+from bert_tf.heads.question_answering import QuestionAnswering
 from bert_tf.squad import evaluation, model, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, rank_answers
@@ -93,8 +92,8 @@ def answer_in_both_ways(
 def logits_of(source, config, windows: Sequence, options: argparse.Namespace):
     """Start and end logits of every window."""
     trainer = Trainer(
-        lambda: models.span_model(config),
-        SpanObjective(),
+        lambda: make_model("question_answering", config),
+        QuestionAnswering(),
         AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1)),
         strategy=distribution.make_strategy("auto"),
         seed=0,

@@ -17,19 +17,14 @@ _HOMES = {
     "Predictor": "bert_tf.serving.predictor",
     "Scorer": "bert_tf.serving.scoring",
     "add_lora": "bert_tf.modeling.lora",
-    "bert_encoder": "bert_tf.modeling.models",
-    "choice_model": "bert_tf.modeling.models",
     "classifier": "bert_tf.library.models",
-    "classifier_model": "bert_tf.modeling.models",
     "load": "bert_tf.library.models",
     "load_checkpoint": "bert_tf.checkpoints.loading",
     "make_dataset": "bert_tf.library.datasets",
+    "make_model": "bert_tf.heads",
     "make_optimizer": "bert_tf.library.optimizers",
     "open_weights": "bert_tf.checkpoints.loading",
-    "pretraining_model": "bert_tf.modeling.models",
     "save_weights": "bert_tf.checkpoints.saving",
-    "span_model": "bert_tf.modeling.models",
-    "token_model": "bert_tf.modeling.models",
 }
 __all__ = [*_HOMES]
 

@@ -55,7 +55,7 @@ states.append(state())
 for name in bert_tf.__all__:
     getattr(bert_tf, name)
 assert len(bert_tf.FullTokenizer(sys.argv[1]).vocab) == 3
-bert_tf.bert_encoder(bert_tf.BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
+bert_tf.BertModel(bert_tf.BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
 states.append(state())
 print(json.dumps(states))
 """

@@ -11,6 +11,7 @@ FLOORS = (
     ("errors", "terminal", "runtime", "locks", "files", "config", "cluster"),
     ("tokenization",),
     ("modeling", "data"),
+    ("heads",),
     ("checkpoints",),
     ("training",),
     ("tasks", "squad"),

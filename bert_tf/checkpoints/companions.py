@@ -40,9 +40,8 @@ WITH_NAMES = ("classification", "multi_label", "token_labels")  # heads of sever
 # Heads with the same weights, `HEAD`: no shape shows which of these tasks they were trained for.
 _SAME_WEIGHTS = (*WITH_NAMES, "regression", "multiple_choice")
 _OF_MODEL = {  # a head of these, by the name of its model
-    "bert_classifier": "classification",
-    "bert_choice": "multiple_choice",
-    "bert_token_classifier": "token_labels",
+    name: name
+    for name in ("classification", "multi_label", "regression", "multiple_choice", "token_labels")
 }
 # What no shape shows; with another value the same weights compute something else.
 _SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")

@@ -13,7 +13,8 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.heads import make_model
+from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.case import is_cased
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE, FullTokenizer
 
@@ -337,14 +338,14 @@ def _models_of(weights: Weights) -> list[keras.Model]:
     found = []
     next_sentence = "cls/seq_relationship/output_weights" in shapes
     if OUTPUT_BIAS in shapes or next_sentence:
-        found.append(models.pretraining_model(config, next_sentence=next_sentence))
+        found.append(make_model("pretraining", config, next_sentence=next_sentence))
     if "cls/squad/output_weights" in shapes:
-        found.append(models.make_model("question_answering", config))
+        found.append(make_model("question_answering", config))
     if "output_weights" in shapes:  # of each token where there is no pooler
         head = "classification" if POOLER in shapes else "token_labels"
         num_classes = shapes["output_weights"][0]
-        found.append(models.make_model(head, config, num_classes=num_classes))
-    return found or [models.bert_encoder(config)]
+        found.append(make_model(head, config, num_classes=num_classes))
+    return found or [BertModel(config)]
 
 
 def random_inputs(

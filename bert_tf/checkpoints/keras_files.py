@@ -15,7 +15,7 @@ from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
-from bert_tf.modeling import models
+from bert_tf.heads import make_model
 
 
 def open_weights(path: str) -> Weights:
@@ -62,7 +62,7 @@ def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Mod
         groups = file["layers"]
         names = set(groups.keys())
         num_classes = 0
-        for classifier in {"sequence_classifier", "token_classifier"} & names:
+        for classifier in {"sequence_classifier", "token_classifier", "next_sentence_head"} & names:
             num_classes = groups[f"{classifier}/vars/0"].shape[0]
     # Keras does not report layers in the file that the model does not have.
     depth = sum(re.fullmatch(r"encoder_block(_\d+)?", name) is not None for name in names)
@@ -80,6 +80,6 @@ def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Mod
         head = "multiple_choice"
     else:
         head = "classification" if num_classes else "embeddings"
-    model = models.make_model(head, config, num_classes=num_classes)
+    model = make_model(head, config, num_classes=num_classes)
     model.load_weights(local)
     return model

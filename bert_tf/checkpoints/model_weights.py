@@ -14,8 +14,8 @@ from bert_tf.errors import InputError
 from bert_tf.modeling.layers import Embeddings
 
 _ARCHITECTURES = {  # by the model's name, where no name of a weight shows it
-    "bert_choice": HEADS["multiple_choice"],
-    "bert_token_classifier": HEADS["token_labels"],
+    "multiple_choice": HEADS["multiple_choice"],
+    "token_labels": HEADS["token_labels"],
 }
 
 

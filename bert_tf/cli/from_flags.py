@@ -17,7 +17,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.data.batches import MULTIPLE
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.heads import make_model
 from bert_tf.terminal.messages import log_end
 from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -120,7 +120,7 @@ def complete_model(source: Weights) -> PretrainedModel:
 def open_masked_lm() -> tuple[keras.Model, FullTokenizer, int]:
     """The model of --init_checkpoint with its masked-LM head, its tokenizer, its maximum length."""
     given = complete_model(open_weights(FLAGS.init_checkpoint))
-    model = models.pretraining_model(given.config, next_sentence=False)
+    model = make_model("fill_mask", given.config)
     load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
     return model, given.tokenizer, length_of(given.source, given.config)
 

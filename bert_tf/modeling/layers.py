@@ -81,7 +81,6 @@ class BertLayer(keras.layers.Layer):
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
-        check_model_memory(self.config.num_parameters)
 
     def dense(self, units: int, name: str = "dense") -> _Dense:
         """A dense layer with BERT's initializer, of this layer's dtype."""
@@ -145,6 +144,7 @@ class Embeddings(BertLayer):
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
+        check_model_memory(self.config.num_parameters)  # before the first large weight is made
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
 

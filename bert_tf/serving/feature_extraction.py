@@ -26,7 +26,7 @@ from bert_tf import files
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS
 from bert_tf.terminal.progress import announced
 from bert_tf.tokenization.packing import Packer, padded
@@ -172,7 +172,7 @@ class Extractor:
             raise InputError(received, "3 or more pieces, 1 or more examples", "correct the flags")
         self._tokenizer, self._pooling = tokenizer, pooling
         self._max_seq_length, self._batch_size = max_seq_length, batch_size
-        model = models.bert_encoder(config, all_layers=True)
+        model = BertModel(config, all_layers=True)
         self.load_report = load_checkpoint(model, weights)
         pieces = max_seq_length if pooling == "none" else 1
         batch_bytes = 4 * batch_size * len(layers) * pieces * config.hidden_size

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
+from bert_tf.heads.question_answering import QuestionAnswering
 from bert_tf.squad.windows import Window
 from bert_tf.training.fine_tuning import predictions_in_order
 from bert_tf.training.trainer import Trainer
@@ -31,7 +32,7 @@ def window_logits(
     """Start and end logits of every window, in order, each float32 [S].
 
     Args:
-      trainer: with a `span_model`.
+      trainer: with a model of `QuestionAnswering`.
       records: of the windows, from `write_windows`.
       windows: T pieces each.
       batching: how records become batches. With buckets S is T. Without, S is max_seq_length, as in
@@ -42,7 +43,7 @@ def window_logits(
       InputError: logits are NaN or infinite.
     """
     batches = batching.once(records, batch_size=batch_size)
-    outputs = predictions_in_order(trainer, batches, ("start_logits", "end_logits"))
+    outputs = predictions_in_order(trainer, batches, QuestionAnswering.outputs)
     whole = batching.max_seq_length
     lengths = [len(w.input_ids) if batching.bucket_by_length else whole for w in windows]
     start_logits, end_logits = (

@@ -17,7 +17,8 @@ from absl import logging
 
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
-from bert_tf.tasks.labels import Label, Labels, TagError, text_of
+from bert_tf.heads.labels import Label, Labels, text_of
+from bert_tf.heads.token_labels import TagError
 from bert_tf.tasks.tables import Column, Columns, Row, pick, read_conll, read_rows, refuse_header
 
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
@@ -101,7 +102,7 @@ class Layout:
 
         Numbers are labels by their number in `label_names`; -1 stands for no label there.
         """
-        if label_names and not labels.are_fixed and labels.head != "token_labels":
+        if label_names and not labels.are_fixed and not labels.head.is_per_word:
             labels = dataclasses.replace(labels, names=tuple(label_names))  # refuses others
         rows = _rows_of(
             source, dicts, self._columns(labelled), self._optional(labelled), label_names or ()
@@ -302,12 +303,11 @@ def _id(row: Row) -> str:
 
 def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
     cell = row.cells.get("label")
-    is_empty = cell is None or (cell == "" and labels.head != "multi_label")
+    is_empty = cell is None or (cell == "" and not labels.head.may_be_empty)
     if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
         return None
-    is_tags = labels.head == "token_labels" and not is_empty
     try:
-        return labels.parse_tags(cell) if is_tags else labels.parse(cell)
+        return labels.parse(cell)
     except ValueError as error:
         received = f"{row.place}: " + ("no label" if is_empty else f"the label {cell!r}")
         if isinstance(error, TagError):

@@ -17,8 +17,8 @@ import functools
 from collections.abc import Callable, Sequence
 
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import NONE, OPTIONAL, ChoiceColumns, TextColumns, WordColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.tables import FORMATS, Column
 from bert_tf.tasks.task import Split, Task, splits
 

@@ -3,15 +3,6 @@
 SplitData   the examples of a split, their records, and the model's predictions for them
 Run         a task and a model in a folder, with the trainer that has the model now
 
-The model and the loss of each head, and its logits:
-
-head             model                 logits
-classification   classifier_model      [N, L]
-regression       classifier_model      [N, 1]
-multi_label      classifier_model      [N, L]
-multiple_choice  choice_model          [N, C]
-token_labels     token_model           [N, S, L]
-
 With windows (`doc_stride`) the logits of a text are the mean of those of its windows; everything
 counted then counts texts: loss, metrics, predictions. Training takes windows as examples.
 
@@ -31,12 +22,13 @@ from bert_tf.checkpoints import companions, tf1
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.loading import ENCODER, load_checkpoint
 from bert_tf.checkpoints.metadata import HEAD, ModelMetadata, Weights, write_model_files
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
-from bert_tf.modeling import losses, models
+from bert_tf.heads import head_named, make_model
+from bert_tf.heads.token_labels import IGNORED
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.features import (
@@ -46,7 +38,6 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.labels import IGNORED, probabilities
 from bert_tf.tasks.tables import FORMATS
 from bert_tf.tasks.task import Split, Task
 from bert_tf.training.fine_tuning import predictions_in_order
@@ -54,13 +45,6 @@ from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
-OBJECTIVES = {
-    "classification": losses.ClassifierObjective,
-    "regression": losses.RegressionObjective,
-    "multi_label": losses.MultiLabelObjective,
-    "multiple_choice": losses.ClassifierObjective,
-    "token_labels": losses.TokenObjective,
-}
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
 
@@ -68,7 +52,7 @@ HEAD_WEIGHTS = "output_weights"  # [classes, D]
 def task_model(task: Task, config: BertConfig) -> keras.Model:
     """The model of a task whose labels are known."""
     sizes = {"num_classes": task.labels.size, "num_choices": task.num_choices}
-    return models.make_model(task.head, config, **sizes)
+    return make_model(task.head, config, **sizes)
 
 
 @dataclasses.dataclass
@@ -189,7 +173,7 @@ class Run:
         gc.collect()
         self.trainer = Trainer(
             lambda: task_model(self.task, self.model.config),
-            OBJECTIVES[self.task.head](),
+            self.task.labels.head,
             optimizer,
             strategy=self.strategy,
             seed=seed,
@@ -275,7 +259,7 @@ class Run:
         return ModelMetadata(
             do_lower_case=self.model.tokenizer.do_lower_case,
             never_split=self.model.tokenizer.never_split or None,
-            architecture=HEADS[self.task.head],
+            architecture=self.task.labels.head.architecture,
             labels=self.task.labels.names or None,
             task=self.task.head,
             pairs=self.task.has_pairs,
@@ -297,7 +281,7 @@ class Run:
         logits = predictions_in_order(self.trainer, batches, ["logits"])["logits"]
         if self.doc_stride:
             logits = join_texts(data.guids, logits)
-        data.probabilities = probabilities(self.task.head, logits)
+        data.probabilities = self.task.labels.head.probabilities(logits)
         if self.task.head == "token_labels":
             rows = zip(data.probabilities, data.label_ids, strict=True)
             cut = [row[: len(ids)] for row, ids in rows]
@@ -347,7 +331,7 @@ def mean_loss(head: str, logits: np.ndarray, label_ids: Sequence[Sequence]) -> f
       logits: float32 [N, ...] as the model gives them.
       label_ids: of each example; of token_labels as long as its tokens.
     """
-    objective = OBJECTIVES[head]()
+    objective = head_named(head)
     if head == "token_labels":
         longest = logits.shape[1]
         label_ids = [[*ids, *[IGNORED] * (longest - len(ids))] for ids in label_ids]

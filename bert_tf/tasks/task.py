@@ -12,8 +12,8 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
-from bert_tf.tasks.labels import Label, Labels
 from bert_tf.tasks.metrics import METRICS
 
 
@@ -71,8 +71,8 @@ class Task:
 
     @property
     def head(self) -> str:
-        """The model's head for the labels: a name in config.HEADS."""
-        return self.labels.head
+        """The model's head for the labels: a name in `heads.NAMES`."""
+        return self.labels.head.name
 
     @property
     def num_choices(self) -> int:
@@ -202,7 +202,7 @@ class Task:
         if self.head == "multi_label" and not self.labels.are_fixed and found.are_binary:
             raise InputError(
                 f"training data of the task {self.name} with the labels {', '.join(found.names)}",
-                found.describe_several(),
+                found.head.describe_several(found),
                 "write the names; if these are the names, add --labels=" + ",".join(found.names),
             )
         self._warn_of_doubtful(labels, found)

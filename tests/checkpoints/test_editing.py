@@ -8,7 +8,7 @@ import pytest
 import reference
 import small
 
-from bert_tf import load_checkpoint, pretraining_model
+from bert_tf import load_checkpoint, make_model
 from bert_tf.checkpoints import editing
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
@@ -186,7 +186,7 @@ def test_extra_tokens_take_spare_rows_first(tensors):
         np.testing.assert_array_equal(longer.read(f"{WORDS}/{slot}")[38:], np.zeros((5, 22)))
     tokenizer = tokenizer_of(longer, longer.config, None, True)
     assert tokenizer.convert_tokens_to_ids(new) == [38, 39, 40, 41, 42]
-    report = load_checkpoint(pretraining_model(longer.config), longer)
+    report = load_checkpoint(make_model("pretraining", longer.config), longer)
     assert not report.missing
 
 

@@ -9,7 +9,7 @@ import pytest
 import reference
 import small
 
-from bert_tf import bert_encoder, load_checkpoint, pretraining_model
+from bert_tf import BertModel, load_checkpoint, make_model
 from bert_tf.checkpoints import hugging_face as hf
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata
@@ -77,7 +77,7 @@ def test_opened(tmp_path, tensors):
 
 def test_outputs_are_those_of_the_reference(tmp_path, tensors):
     """With the exact gelu, by the arithmetic in plain NumPy."""
-    model = pretraining_model(ERF_CONFIG)
+    model = make_model("pretraining", ERF_CONFIG)
     report = load_checkpoint(model, write(tmp_path, tensors))
     assert not report.missing
     batch = small.model_inputs(small.examples())
@@ -134,7 +134,7 @@ def test_one_weight_under_two_names(tmp_path, tensors):
 def test_no_pooler(tmp_path, tensors):
     """As BertForMaskedLM is saved: the pooler stays fresh, and the report says so."""
     there = {n: v for n, v in tensors.items() if "pooler" not in n and "seq_rel" not in n}
-    model = pretraining_model(ERF_CONFIG, next_sentence=False)
+    model = make_model("fill_mask", ERF_CONFIG)
     report = load_checkpoint(model, write(tmp_path, there))
     assert report.missing == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
     assert sorted(there) == report.matched
@@ -143,7 +143,7 @@ def test_no_pooler(tmp_path, tensors):
 def test_a_missing_weight_of_the_encoder(tmp_path, tensors):
     del tensors["bert/encoder/layer_1/output/LayerNorm/beta"]
     with pytest.raises(InputError, match="lacks 1 of the model's weights"):
-        load_checkpoint(bert_encoder(ERF_CONFIG), write(tmp_path, tensors))
+        load_checkpoint(BertModel(ERF_CONFIG), write(tmp_path, tensors))
 
 
 # ---------------------------------------------------------------------------- configuration

@@ -11,25 +11,24 @@ import pytest
 import reference
 import small
 
-from bert_tf import bert_encoder, pretraining_model
+from bert_tf import BertModel, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 
 CONFIG = small.CONFIG
 MODELS = {
-    "encoder": lambda: bert_encoder(CONFIG),
-    "all layers": lambda: bert_encoder(CONFIG, all_layers=True),
-    "pretraining": lambda: pretraining_model(CONFIG),
-    "masked_lm": lambda: pretraining_model(CONFIG, next_sentence=False),
-    "losses": lambda: pretraining_model(CONFIG, with_losses=True),
-    "classifier": lambda: models.classifier_model(CONFIG, num_classes=model_files.NUM_CLASSES),
-    "span": lambda: models.span_model(CONFIG),
-    "tokens": lambda: models.token_model(CONFIG, num_classes=model_files.NUM_CLASSES),
-    "tokens of two classes": lambda: models.token_model(CONFIG, num_classes=2),
-    "choices": lambda: models.choice_model(CONFIG, num_choices=4),
+    "encoder": lambda: BertModel(CONFIG),
+    "all layers": lambda: BertModel(CONFIG, all_layers=True),
+    "pretraining": lambda: make_model("pretraining", CONFIG),
+    "masked_lm": lambda: make_model("fill_mask", CONFIG),
+    "losses": lambda: make_model("pretraining", CONFIG, with_losses=True),
+    "classifier": lambda: make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES),
+    "span": lambda: make_model("question_answering", CONFIG),
+    "tokens": lambda: make_model("token_labels", CONFIG, num_classes=model_files.NUM_CLASSES),
+    "tokens of two classes": lambda: make_model("token_labels", CONFIG, num_classes=2),
+    "choices": lambda: make_model("multiple_choice", CONFIG, num_choices=4),
 }
 ARCHITECTURES = {  # that the names of weights do not show
     "tokens": "BertForTokenClassification",

@@ -13,7 +13,7 @@ import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
 
-from bert_tf import load_checkpoint, pretraining_model
+from bert_tf import load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
@@ -26,7 +26,7 @@ DATA = ".data-00000-of-00001"
 
 @pytest.fixture
 def model():
-    return pretraining_model(CONFIG)
+    return make_model("pretraining", CONFIG)
 
 
 # ---------------------------------------------------------------------------- what is refused
@@ -179,7 +179,7 @@ def test_missing_data_file(model, tensors, tmp_path):
 )
 def test_weights_that_are_no_numbers_of_floating_point(tmp_path, tensors, values):
     name = "bert/embeddings/LayerNorm/gamma"
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     before = model.get_weights()
     with pytest.raises(InputError, match=f"whose {name} has values of the type"):
         load_checkpoint(model, write(tmp_path / "a", tensors | {name: values}))

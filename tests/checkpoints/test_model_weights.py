@@ -5,18 +5,17 @@ import model_files
 import pytest
 import small
 
-from bert_tf import FullTokenizer
+from bert_tf import BertModel, FullTokenizer, make_model
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 
 
 def token_model() -> keras.Model:
-    return models.token_model(small.CONFIG, num_classes=model_files.NUM_CLASSES)
+    return make_model("token_labels", small.CONFIG, num_classes=model_files.NUM_CLASSES)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
@@ -82,7 +81,7 @@ def test_what_a_model_carries_comes_before_what_is_beside_it():
 
 
 def test_a_model_without():
-    weights = weights_of(models.bert_encoder(small.CONFIG))
+    weights = weights_of(BertModel(small.CONFIG))
     assert (weights.pieces, weights.vocab_file) == (None, None)
     assert set(weights.metadata.known()) == set()
 

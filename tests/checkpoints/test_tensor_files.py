@@ -13,7 +13,7 @@ import reference
 import safetensors.numpy
 import small
 
-from bert_tf import bert_encoder, load_checkpoint, pretraining_model
+from bert_tf import BertModel, load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.errors import InputError
 
@@ -41,7 +41,7 @@ def test_half_precision_is_read_as_float32(tmp_path, tensors, kind):
         }
     weights = open_weights(tmp_path)
     model_files.assert_same(model_files.state_dict(model_files.all_tensors(weights)), expected)
-    model = pretraining_model(ERF_CONFIG)
+    model = make_model("pretraining", ERF_CONFIG)
     load_checkpoint(model, weights)
     model_files.assert_same(model_files.state_dict(reference.take_weights(model)), expected)
 
@@ -64,7 +64,7 @@ def test_weights_of_whole_numbers(tmp_path, tensors):
     theirs["bert.pooler.dense.weight"] = theirs["bert.pooler.dense.weight"].astype(np.int8)
     weights = open_weights(model_files.write_hugging_face(tmp_path, theirs))
     with pytest.raises(InputError, match=r"bert\.pooler\.dense\.weight of int8"):
-        load_checkpoint(bert_encoder(ERF_CONFIG), weights)
+        load_checkpoint(BertModel(ERF_CONFIG), weights)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from model_files import assert_same
 from model_files import write_bundle as write
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bert_tf import BertConfig, bert_encoder, cluster, files, load_checkpoint, pretraining_model
+from bert_tf import BertConfig, BertModel, cluster, files, load_checkpoint, make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
@@ -68,7 +68,7 @@ def original(request):
 def test_the_originals_checkpoint_there_and_back(original, tmp_path):
     theirs = read(original / "bert_model.ckpt")
     config = BertConfig.from_json_file(original / "bert_config.json")
-    model = pretraining_model(config)
+    model = make_model("pretraining", config)
     report = load_checkpoint(model, original / "bert_model.ckpt")
     names = [checkpoint_name(variable) for variable in model.weights]
     assert len(set(names)) == len(names)
@@ -91,7 +91,7 @@ def test_every_tensor_of_the_original_written_again(original, tmp_path):
 
 def test_the_encoder_alone_leaves_the_heads_unused(original):
     config = BertConfig.from_json_file(original / "bert_config.json")
-    report = load_checkpoint(bert_encoder(config), original / "bert_model.ckpt")
+    report = load_checkpoint(BertModel(config), original / "bert_model.ckpt")
     assert set(report.unused) == {
         name for name in reference.variable_shapes(config) if name.startswith("cls/")
     }

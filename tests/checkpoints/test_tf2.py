@@ -6,7 +6,7 @@ import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import load_checkpoint, pretraining_model
+from bert_tf import load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -196,7 +196,7 @@ def test_through_the_script_of_conversion(tmp_path, tensors):
     assert "optimizer/m" in weights.ignored
     saved = save_weights(f"{tmp_path}/tf1", weights, to_format="tf1")
     model_files.assert_same(model_files.all_tensors(open_weights(saved)), tensors)
-    report = load_checkpoint(pretraining_model(small.CONFIG), path)
+    report = load_checkpoint(make_model("pretraining", small.CONFIG), path)
     assert report.matched == sorted(tensors)
 
 
@@ -220,7 +220,7 @@ def test_an_encoder_that_lacks_something(tmp_path, tensors, left_out):
     encoder = make_encoder(tensors)
     delattr(encoder, left_out)
     with pytest.raises(InputError, match="lacks"):
-        load_checkpoint(pretraining_model(small.CONFIG), write(tmp_path, encoder=encoder))
+        load_checkpoint(make_model("pretraining", small.CONFIG), write(tmp_path, encoder=encoder))
 
 
 def test_a_projection_between_table_and_blocks(tmp_path, tensors):
@@ -231,4 +231,4 @@ def test_a_projection_between_table_and_blocks(tmp_path, tensors):
         setattr(projected, f"layer_with_weights-{number + (number >= 4)}", layer)
     projected.put("layer_with_weights-4.kernel", tf.Variable(np.eye(small.CONFIG.hidden_size)))
     with pytest.raises(InputError, match=r"lacks 16 .* such as bert/encoder/layer_0/"):
-        load_checkpoint(pretraining_model(small.CONFIG), write(tmp_path, encoder=projected))
+        load_checkpoint(make_model("pretraining", small.CONFIG), write(tmp_path, encoder=projected))

@@ -12,11 +12,11 @@ from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata, 
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.config import HEADS, BertConfig, typed
 from bert_tf.data.records import DataDescription
+from bert_tf.heads.labels import Labels
 from bert_tf.serving import rows
 from bert_tf.squad import data, files
 from bert_tf.tasks import sweep
 from bert_tf.tasks.examples import WordColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import best
 

@@ -6,11 +6,11 @@ import pathlib
 
 from readers import Reader
 
+from bert_tf.heads.labels import Labels
 from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import Prediction
 from bert_tf.squad.report import report_html
 from bert_tf.tasks.examples import ChoiceColumns, Layout, TextColumns, WordColumns
-from bert_tf.tasks.labels import Labels
 from data_gen.documents import DocumentReader
 
 # ---------------------------------------------------------------------------- tables

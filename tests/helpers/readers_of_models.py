@@ -16,12 +16,12 @@ import small
 import tensorflow as tf
 from readers import Reader
 
+from bert_tf import make_model
 from bert_tf.checkpoints import hugging_face, tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
-from bert_tf.modeling import models
 from bert_tf.serving import checksums, loading, rows
 from bert_tf.tasks import sweep
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -203,7 +203,7 @@ def safetensors_index(folder: pathlib.Path) -> Reader:
 
 def keras_files(folder: pathlib.Path) -> Reader:
     """model.keras and model.weights.h5."""
-    model = models.classifier_model(CONFIG, num_classes=model_files.NUM_CLASSES)
+    model = make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES)
     model.save(str(folder / "model.keras"))
     model.save_weights(str(folder / "model.weights.h5"))
     (folder / "bert_config.json").write_text(CONFIG.to_json_string())

@@ -17,7 +17,7 @@ import bert_tf
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import make_model
+from bert_tf.heads import make_model
 
 TENSORS = {kind: model_files.tensors_of(kind) for kind in model_files.KINDS}
 LABELS = ["bad", "so so", "good"]  # as many as model_files.NUM_CLASSES

@@ -10,7 +10,7 @@ import small
 import tensorflow as tf
 from small import close, hidden_states
 
-from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf import BertConfig, BertModel, make_model
 from bert_tf.modeling.dropout import Dropout, dropout_key, recomputed
 
 B, D = small.ROWS, small.CONFIG.hidden_size
@@ -124,7 +124,7 @@ DROPPING = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_dropout_prob":
 
 
 def test_micro_batches_of_a_model_are_its_batch():
-    model = pretraining_model(DROPPING)
+    model = make_model("pretraining", DROPPING)
     reference.put_weights(model, reference.random_weights(DROPPING, seed=2))
     inputs = small.model_inputs(small.examples())
 
@@ -150,7 +150,7 @@ def test_every_place_of_a_model_has_its_own_mask(monkeypatch):
         return row_keys(self, num_rows)
 
     monkeypatch.setattr(Dropout, "_row_keys", noted)
-    model = bert_encoder(DROPPING)
+    model = BertModel(DROPPING)
     inputs = small.model_inputs(small.examples())
     with dropout_key(1):
         model({name: inputs[name] for name in model.input}, training=True)
@@ -190,7 +190,7 @@ def losses_of_three_epochs(model, inputs, labels) -> list[float]:
 
 def test_fit():
     config = BertConfig.from_dict(DROPPING.to_dict() | {"num_hidden_layers": 1})
-    encoder = bert_encoder(config)
+    encoder = BertModel(config)
     model = keras.Model(encoder.input, keras.layers.Dense(2)(encoder.output["pooled_output"]))
     features = small.examples()
     inputs = {name: features[name] for name in encoder.input}

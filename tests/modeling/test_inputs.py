@@ -8,10 +8,9 @@ import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import BertModel, bert_encoder, pretraining_model
+from bert_tf import BertModel, make_model
 from bert_tf.errors import InputError
 from bert_tf.modeling.inputs import TOKEN_INPUTS
-from bert_tf.modeling.models import choice_model, classifier_model
 
 BATCH = small.examples()
 IDS, MASK, SEGMENTS = (BATCH[name] for name in TOKEN_INPUTS)
@@ -47,7 +46,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def model() -> BertModel:
     """One output, as `bert_tf.classifier` makes it."""
-    whole = classifier_model(small.CONFIG, num_classes=3)
+    whole = make_model("classification", small.CONFIG, num_classes=3)
     model = BertModel(whole.input, whole.output["logits"])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1), loss)
@@ -126,11 +125,11 @@ def test_shapes_that_are_known_only_when_a_graph_runs(encode, name, change):
 @pytest.fixture(scope="module")
 def encode():
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in TOKEN_INPUTS}
-    return tf.function(bert_encoder(small.CONFIG), input_signature=[specs], autograph=False)
+    return tf.function(BertModel(small.CONFIG), input_signature=[specs], autograph=False)
 
 
 def test_positions_and_labels():
-    model = pretraining_model(small.CONFIG, with_losses=True)
+    model = make_model("pretraining", small.CONFIG, with_losses=True)
     batch = {name: BATCH[name] for name in model.input}
     model(batch)
     positions, ids = batch["masked_lm_positions"], batch["masked_lm_ids"]
@@ -145,7 +144,7 @@ def test_positions_and_labels():
 
 
 def test_choices():
-    model = choice_model(small.CONFIG, num_choices=3)
+    model = make_model("multiple_choice", small.CONFIG, num_choices=3)
     ids = np.ones((2, 3, 7), np.int32)
     assert model(ids)["logits"].shape == (2, 3)
     for wrong in (ids[:, :1], ids[:, 0]):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import ops
 from small import close, hidden_states
 
-from bert_tf import BertConfig, bert_encoder, pretraining_model
+from bert_tf import BertConfig, BertModel, make_model
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
@@ -158,7 +158,7 @@ def test_pooler():
 
 def test_padding_changes_nothing():
     """What stands in padded places, and how many there are, is not to be seen in the others."""
-    model = bert_encoder(small.CONFIG)
+    model = BertModel(small.CONFIG)
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=5))
     rng = np.random.default_rng(1)
     ids, segments = rng.integers(0, V, [2, 2, S])
@@ -181,7 +181,7 @@ def test_padding_changes_nothing():
 
 
 def test_longer_sequences_than_positions():
-    model = bert_encoder(small.CONFIG)
+    model = BertModel(small.CONFIG)
     longest = small.CONFIG.max_position_embeddings
     for length in (2, longest):
         ids = np.ones([1, length], np.int32)
@@ -205,7 +205,7 @@ def table_gradient(model, loss_of, **inputs) -> np.ndarray:
 
 
 def test_every_row_of_the_table_learns_through_the_tied_head():
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=6))
     batch = small.examples()
     inputs = small.model_inputs(batch)
@@ -228,7 +228,7 @@ def test_every_row_of_the_table_learns_through_the_tied_head():
 
 def test_both_ways_to_the_table_are_added():
     """The gradient through head and input together, against a difference quotient."""
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=6))
     inputs = small.model_inputs(small.examples())
     table = next(v for v in model.trainable_variables if v.path.endswith("word_embeddings"))
@@ -283,7 +283,7 @@ def test_configuration_of_a_layer_round_trips(layer):
 def test_a_saved_model_is_whole(tmp_path):
     """Weights, sizes and wiring come from the file alone: it is loaded under another seed."""
     keras.utils.set_random_seed(1)
-    model = pretraining_model(small.CONFIG, all_layers=True)
+    model = small.with_layers(make_model("pretraining", small.CONFIG))
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=7))
     inputs = small.model_inputs(small.examples())
     expected = {name: np.array(value) for name, value in model(inputs).items()}
@@ -302,7 +302,7 @@ def test_a_saved_model_is_whole(tmp_path):
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_a_quantized_model_and_its_file(tmp_path):
     """A kernel of int8 is within half a step, a 127th of its column's largest, of what it was."""
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=8))
     inputs = small.model_inputs(small.examples())
     exact = np.array(model(inputs)["sequence_output"])
@@ -327,7 +327,7 @@ def test_a_quantized_model_and_its_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_quantized_layers_of_one_model_beside_others(tmp_path):
     """What `filters` leave out stays as it is, in the file too."""
-    model = bert_encoder(small.CONFIG)
+    model = BertModel(small.CONFIG)
     model.quantize("int8", filters="query|value")
     model.save(tmp_path / "model.keras")
     for one in (model, keras.models.load_model(tmp_path / "model.keras")):
@@ -347,7 +347,7 @@ def test_quantized_layers_of_one_model_beside_others(tmp_path):
 def test_a_quantized_minilm(tmp_path, data_dir, config, least):
     """Vectors of real texts keep their direction, also when loaded again."""
     weights = open_weights(data_dir / "weights/all-MiniLM-L6-v2")
-    model = bert_encoder(weights.config)
+    model = BertModel(weights.config)
     load_checkpoint(model, weights)
     tokenizer = tokenizer_of(weights, weights.config)
     ids = tokenizer.tokenize_ids(
@@ -413,7 +413,7 @@ def test_mixed_precision(mixed_precision, monkeypatch):
         return softmax(x, axis=axis)
 
     monkeypatch.setattr(layers.ops, "softmax", noted_softmax)
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     weights = reference.random_weights(small.CONFIG, seed=2, scale=0.1)
     reference.put_weights(model, weights)
     inputs = small.model_inputs(small.examples())

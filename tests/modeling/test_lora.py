@@ -7,7 +7,7 @@ import pytest
 import reference
 import small
 
-from bert_tf import bert_encoder
+from bert_tf import BertModel, make_model
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -22,7 +22,7 @@ QUERY = "bert/encoder/layer_1/attention/self/query/kernel"
 
 
 def classifier() -> keras.Model:
-    model = models.classifier_model(small.CONFIG, num_classes=CLASSES)
+    model = make_model("classification", small.CONFIG, num_classes=CLASSES)
     reference.put_weights(model, model_files.tensors_of("classifier"))
     return model
 
@@ -154,7 +154,7 @@ def test_other_models():
     inputs = keras.Input((3,))
     with pytest.raises(InputError, match="without a BERT encoder"):
         add_lora(keras.Model(inputs, keras.layers.Dense(2, name="query")(inputs)))
-    model = bert_encoder(small.CONFIG)
+    model = BertModel(small.CONFIG)
     add_lora(model, 1)
     with pytest.raises(InputError, match="has LoRA already"):
         add_lora(model, 2)
@@ -248,7 +248,7 @@ def test_checkpoints_are_not_loaded_under_lora(tmp_path, before):
 
 def test_frozen_layers_are_loaded_and_saved(tmp_path, before):
     """Not left out, as a part of the model that does not train."""
-    model = models.classifier_model(small.CONFIG, num_classes=CLASSES)
+    model = make_model("classification", small.CONFIG, num_classes=CLASSES)
     model.layers[1].trainable = False
     model.trainable = False
     load_checkpoint(model, model_files.weights_of(before), required=".*")

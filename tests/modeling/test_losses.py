@@ -9,8 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.modeling import losses
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf import heads
 
 LN2, LN4, LN8 = math.log(2), math.log(4), math.log(8)
 # The soft-max of these is 1/8, 2/8, 5/8, whatever is added to all.
@@ -38,8 +37,8 @@ def outputs_and_batch() -> tuple[dict, dict]:
     return outputs, batch
 
 
-def measured(outputs, batch, **kwargs) -> dict[str, float]:
-    objective = PretrainingObjective(**kwargs)
+def measured(outputs, batch, head=None) -> dict[str, float]:
+    objective = head or heads.Pretraining()
     weights, losses = objective.denominators(batch), objective.loss_sums(outputs, batch)
     assert set(weights) == set(losses) == set(objective.terms)
     named = {"loss": objective.loss(losses, weights)}
@@ -70,9 +69,9 @@ def test_the_small_number_in_the_denominator():
     """1e-5 beside the sum of weights: with a weight of 1e-5 the loss is half the mean."""
     outputs, batch = outputs_and_batch()
     batch["masked_lm_weights"] = tf.constant([[1e-5, 0.0], [0.0, 0.0]])
-    assert measured(outputs, batch, masked_lm_only=True)["loss"] == pytest.approx(LN8 / 2)
+    assert measured(outputs, batch, head=heads.FillMask())["loss"] == pytest.approx(LN8 / 2)
     batch["masked_lm_weights"] = tf.zeros([2, 2])
-    assert measured(outputs, batch, masked_lm_only=True)["loss"] == 0
+    assert measured(outputs, batch, head=heads.FillMask())["loss"] == 0
 
 
 def test_padding_predictions_do_not_count():
@@ -89,7 +88,7 @@ def test_padding_predictions_do_not_count():
 def test_weights_between_none_and_all():
     outputs, batch = outputs_and_batch()
     batch["masked_lm_weights"] = tf.constant([[0.5, 2.0], [0.0, 0.0]])
-    given = measured(outputs, batch, masked_lm_only=True)
+    given = measured(outputs, batch, head=heads.FillMask())
     assert given["masked_lm_loss"] == pytest.approx(0.5 * LN8 + 2 * LN4)
     assert given["loss"] == pytest.approx((0.5 * LN8 + 2 * LN4) / (2.5 + 1e-5))
 
@@ -105,7 +104,7 @@ def test_rows_that_fill_up_a_batch_do_not_count(row):
 def test_masked_lm_only():
     outputs, batch = outputs_and_batch()
     del outputs["next_sentence_logits"], batch["next_sentence_labels"]
-    values = measured(outputs, batch, masked_lm_only=True)
+    values = measured(outputs, batch, head=heads.FillMask())
     assert set(values) == {"loss", "masked_lm_weight", "masked_lm_loss", "masked_lm_accuracy"}
     assert values["loss"] == pytest.approx((LN8 + LN4 + math.log(8 / 5)) / (3 + 1e-5))
 
@@ -135,7 +134,7 @@ def test_sums_of_parts_are_the_sums_of_the_whole(seed, cuts):
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     chosen = np.take_along_axis(log_probs, batch["masked_lm_ids"][..., None], -1)[..., 0]
     outputs["masked_lm_losses"] = -chosen.astype(np.float32)
-    objective = PretrainingObjective()
+    objective = heads.Pretraining()
 
     def sums(first, stop):
         part = [{k: tf.constant(v[first:stop]) for k, v in x.items()} for x in (outputs, batch)]
@@ -177,7 +176,7 @@ def value(objective, outputs, batch) -> tuple[float, dict[str, float]]:
 def test_classifier_objective():
     logits = np.log(np.float32([[1, 3], [4, 1], [1, 9]]))
     batch = {"label_ids": np.int32([[1], [1], [0]]), "is_real_example": REAL}
-    loss, metrics = value(losses.ClassifierObjective(), {"logits": logits}, batch)
+    loss, metrics = value(heads.Classification(), {"logits": logits}, batch)
     assert loss == pytest.approx(-(np.log(3 / 4) + np.log(1 / 5)) / 2, rel=1e-6)
     assert metrics == {"classifier_accuracy": 0.5}
 
@@ -185,13 +184,13 @@ def test_classifier_objective():
 def test_regression_objective():
     batch = {"label_ids": np.float32([[1.5], [-2], [9]]), "is_real_example": REAL}
     outputs = {"logits": np.float32([[1], [1], [1]])}
-    assert value(losses.RegressionObjective(), outputs, batch) == ((0.25 + 9) / 2, {})
+    assert value(heads.Regression(), outputs, batch) == ((0.25 + 9) / 2, {})
 
 
 def test_multi_label_objective():
     logits = np.log(np.float32([[1, 3], [4, 1], [1, 1]]))
     batch = {"label_ids": np.int32([[1, 1], [0, 1], [0, 0]]), "is_real_example": REAL}
-    loss, metrics = value(losses.MultiLabelObjective(), {"logits": logits}, batch)
+    loss, metrics = value(heads.MultiLabel(), {"logits": logits}, batch)
     rows = [(np.log(1 / 2) + np.log(3 / 4)) / 2, (np.log(1 / 5) + np.log(1 / 2)) / 2]
     assert loss == pytest.approx(-sum(rows) / 2, rel=1e-6)
     assert metrics == {}
@@ -200,7 +199,7 @@ def test_multi_label_objective():
 def test_token_objective_counts_labelled_tokens_alone():
     logits = np.log(np.float32([[[1, 3], [4, 1]], [[1, 1], [1, 9]], [[1, 1], [1, 1]]]))
     batch = {"label_ids": np.int32([[1, -1], [-1, 0], [0, 0]]), "is_real_example": REAL}
-    loss, metrics = value(losses.TokenObjective(), {"logits": logits}, batch)
+    loss, metrics = value(heads.TokenLabels(), {"logits": logits}, batch)
     assert loss == pytest.approx(-(np.log(3 / 4) + np.log(1 / 10)) / 2, rel=1e-6)
     assert metrics == {"token_accuracy": 0.5}
 
@@ -215,7 +214,7 @@ def test_span_objective():
         "end_positions": np.int32([[1], [1], [1]]),
         "is_real_example": REAL,
     }
-    loss, metrics = value(losses.SpanObjective(), outputs, batch)
+    loss, metrics = value(heads.QuestionAnswering(), outputs, batch)
     rows = [(np.log(1 / 4) + np.log(1 / 2)) / 2, (np.log(4 / 5) + np.log(9 / 10)) / 2]
     assert loss == pytest.approx(-sum(rows) / 2, rel=1e-6)
     assert metrics == {}

@@ -6,12 +6,11 @@ import pytest
 import reference
 import small
 
-from bert_tf import BertConfig, bert_encoder, pretraining_model, runtime
+from bert_tf import BertConfig, BertModel, make_model, runtime
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.errors import InputError
 from bert_tf.modeling.inputs import SYNONYMS
-from bert_tf.modeling.models import make_model
 
 # Layers, hidden size, weights of encoder with pooler, and with both heads too; 30,522 pieces.
 RELEASED_SIZES = [
@@ -62,14 +61,14 @@ def count(shapes) -> int:
 @pytest.mark.parametrize(("num_layers", "hidden_size", "encoder", "with_heads"), RELEASED_SIZES)
 def test_names_shapes_and_counts_of_released_sizes(num_layers, hidden_size, encoder, with_heads):
     config = released_config(30522, num_layers, hidden_size)
-    pretraining = shapes_without_memory(lambda: pretraining_model(config))
+    pretraining = shapes_without_memory(lambda: make_model("pretraining", config))
     assert pretraining == reference.variable_shapes(config)
     assert count(pretraining) == with_heads
     assert len(pretraining) == 7 + 16 * num_layers + 7
     alone = reference.variable_shapes(config, heads=False)
     assert count(alone) == encoder == config.num_parameters
     if num_layers == 2:
-        assert shapes_without_memory(lambda: bert_encoder(config)) == alone
+        assert shapes_without_memory(lambda: BertModel(config)) == alone
 
 
 @pytest.mark.parametrize(("vocab_size", "num_layers", "hidden_size", "encoder"), RELEASED_ENCODERS)
@@ -79,12 +78,12 @@ def test_counts_of_other_vocabularies(vocab_size, num_layers, hidden_size, encod
 
 
 def test_names_and_shapes_where_no_two_sizes_are_alike():
-    shapes = shapes_without_memory(lambda: pretraining_model(small.CONFIG))
+    shapes = shapes_without_memory(lambda: make_model("pretraining", small.CONFIG))
     assert shapes == reference.variable_shapes(small.CONFIG)
 
 
 def test_without_next_sentence():
-    shapes = shapes_without_memory(lambda: pretraining_model(small.CONFIG, next_sentence=False))
+    shapes = shapes_without_memory(lambda: make_model("fill_mask", small.CONFIG))
     expected = reference.variable_shapes(small.CONFIG)
     assert expected.keys() - shapes.keys() == {
         "cls/seq_relationship/output_weights",
@@ -94,7 +93,7 @@ def test_without_next_sentence():
 
 
 def test_inputs_and_outputs_by_name():
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     inputs = small.model_inputs(small.examples())
     assert set(model.input) == set(inputs)
     outputs = model(inputs)
@@ -116,7 +115,7 @@ def test_inputs_and_outputs_by_name():
 
 def test_with_losses():
     """The cross entropy of each prediction, padding included, by its label alone."""
-    model = pretraining_model(small.CONFIG, with_losses=True)
+    model = make_model("pretraining", small.CONFIG, with_losses=True)
     weights, batch = reference.random_weights(small.CONFIG, seed=2), small.examples(seed=4)
     reference.put_weights(model, weights)
     inputs = {name: batch[name] for name in model.input}
@@ -130,7 +129,7 @@ def test_with_losses():
 
 
 def test_all_layers():
-    model = bert_encoder(small.CONFIG, all_layers=True)
+    model = BertModel(small.CONFIG, all_layers=True)
     assert set(model.input) == {"input_ids", "input_mask", "segment_ids"}
     inputs = small.model_inputs(small.examples())
     outputs = model({name: inputs[name] for name in model.input})
@@ -146,7 +145,7 @@ def test_first_weights():
     """Kernels and tables: a normal law cut at two deviations; biases 0, scales 1."""
     keras.utils.set_random_seed(3)
     config = released_config(1009, 1, 128)
-    weights = reference.take_weights(pretraining_model(config))
+    weights = reference.take_weights(make_model("pretraining", config))
     for name, value in weights.items():
         if name.endswith(("bias", "beta")):
             assert not value.any(), name
@@ -204,7 +203,7 @@ def test_heads_of_tasks_are_the_originals(head):
 
 def test_the_next_sentence_head_begins_as_the_configuration_says():
     config = BertConfig.from_dict(small.CONFIG.to_dict() | {"initializer_range": 3.0})
-    weights = reference.take_weights(pretraining_model(config))
+    weights = reference.take_weights(make_model("pretraining", config))
     assert 1 < np.abs(weights["cls/seq_relationship/output_weights"]).max() <= 6
 
 
@@ -212,7 +211,7 @@ def test_the_next_sentence_head_begins_as_the_configuration_says():
 def test_every_output_equals_the_reference(hidden_act):
     """Float32 against float64; see test_layers.py for the parts."""
     config = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_act": hidden_act})
-    model = pretraining_model(config, all_layers=True)
+    model = small.with_layers(make_model("pretraining", config))
     weights, batch = reference.random_weights(config, seed=2), small.examples(seed=4)
     reference.put_weights(model, weights)
     outputs = model(small.model_inputs(batch))
@@ -233,7 +232,7 @@ def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
     monkeypatch.setattr(runtime, "memory_bytes", lambda: 10**11)
     sizes = {"hidden_size": 1600, "num_attention_heads": 100, **sizes}
     with pytest.raises(InputError, match=r"a model of .* parameters, which need .* GB\n"):
-        bert_encoder(BertConfig(vocab_size=7, **sizes))
+        BertModel(BertConfig(vocab_size=7, **sizes))
 
 
 # ---------------------------------------------------------------------------- names of inputs
@@ -241,7 +240,7 @@ def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
 
 @pytest.fixture(scope="module")
 def encoder():
-    model = bert_encoder(small.CONFIG)
+    model = BertModel(small.CONFIG)
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=2))
     return model
 
@@ -294,6 +293,6 @@ def test_inputs_that_are_unknown_or_given_twice(encoder, names):
 
 
 def test_labels_of_a_training_model_cannot_be_left_out():
-    model = pretraining_model(small.CONFIG, with_losses=True)
+    model = make_model("pretraining", small.CONFIG, with_losses=True)
     with pytest.raises(InputError, match="input_ids"):
         model(np.ones((2, 3), np.int32))

@@ -4,15 +4,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+import small
 import tensorflow as tf
 
-from bert_tf import BertConfig, load_checkpoint, pretraining_model
+from bert_tf import BertConfig, load_checkpoint, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.records import pretraining_record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
@@ -47,10 +48,10 @@ def close(ours, golden, tolerance):
 
 @pytest.mark.parametrize("with_losses", [False, True])
 def test_forward_losses_and_gradients(tiny, config, with_losses):
-    model = pretraining_model(config, all_layers=True, with_losses=with_losses)
+    model = small.with_layers(make_model("pretraining", config, with_losses=with_losses))
     load_checkpoint(model, tiny / "bert_model.ckpt")
     batch, golden = batch_number(tiny, 0), np.load(tiny / "forward.npz")
-    objective = PretrainingObjective()
+    objective = Pretraining()
     with tf.GradientTape() as tape:
         outputs = model({name: batch[name] for name in model.input}, training=False)
         if not with_losses:
@@ -107,8 +108,10 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
         num_warmup_steps=int(golden["num_warmup_steps"]),
     )
     trainer = Trainer(
-        lambda: pretraining_model(dataclasses.replace(config, **no_dropout), with_losses=True),
-        PretrainingObjective(),
+        lambda: make_model(
+            "pretraining", dataclasses.replace(config, **no_dropout), with_losses=True
+        ),
+        Pretraining(),
         AdamWeightDecay(schedule=schedule),
         strategy=strategy,
         seed=3,

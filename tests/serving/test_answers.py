@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import served_models
 from exported_answers import (
     CHOICES,
     MASKED,
@@ -16,6 +15,7 @@ from exported_answers import (
 )
 from served_models import CONFIG, KINDS, LABELS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K
 
+from bert_tf.heads import head_named
 from bert_tf.squad.answers import NO_CANDIDATE, decide
 
 
@@ -106,7 +106,7 @@ def test_guesses_for_masks(answers, references):
             ids, [0] * len(ids), masked_lm_positions=[places or [0]]
         )
         logits = outputs["masked_lm_logits"][: len(places)].astype(np.float64)
-        shares = served_models.probabilities("classification", logits)  # [masks, V]
+        shares = head_named("classification").probabilities(logits)  # [masks, V]
         best = np.argsort(-shares, kind="stable")[:, :TOP_K]
         near(found["probabilities"][row][: len(places)], np.take_along_axis(shares, best, 1))
         names = [[TOKENIZER.inv_vocab.get(i, f"#{i}") for i in ids] for ids in best.tolist()]
@@ -191,7 +191,7 @@ def test_features_and_their_records_give_the_same(answers, references, kind):
         if kind == "multiple_choice":
             logits = np.array([one["logits"][0] for one in outputs[0]], np.float64)
         head = "multi_label" if kind == "multi_label" else "classification"
-        shares = served_models.probabilities(head, logits)
+        shares = head_named(head).probabilities(logits)
         near(of_ids["probabilities"][0][: len(shares)], shares)
 
 

@@ -7,10 +7,10 @@ import pytest
 import reference
 import small
 import tensorflow as tf
-from bert_tf.heads import NAMES, head_named, make_model
 from served_models import features_of
 
 from bert_tf import BertConfig
+from bert_tf.heads import NAMES, head_named, make_model
 from bert_tf.serving import inference
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 

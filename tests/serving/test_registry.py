@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import served_models
-from bert_tf.heads import make_model
 from served_models import CONFIG, KINDS, TOKENIZER
 
 from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.errors import InputError
+from bert_tf.heads import make_model
 from bert_tf.serving import loading
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.registry import check_options, looks_like, make_task

@@ -9,11 +9,11 @@ import small
 import small_squad
 import tensorflow as tf
 
+from bert_tf import make_model
 from bert_tf.checkpoints import loading
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
-from bert_tf.modeling.losses import SpanObjective
+from bert_tf.heads.question_answering import QuestionAnswering
 from bert_tf.squad import model, windows
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
@@ -32,8 +32,8 @@ CONFIG = dataclasses.replace(
 def trainer():
     optimizer = AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1))
     return Trainer(
-        lambda: models.span_model(CONFIG),
-        SpanObjective(),
+        lambda: make_model("question_answering", CONFIG),
+        QuestionAnswering(),
         optimizer,
         strategy=tf.distribute.get_strategy(),
         seed=7,
@@ -92,7 +92,7 @@ def test_a_model_that_gives_no_numbers_is_refused(trainer, questions):
 
 def test_weights_without_the_head_are_refused():
     tensors = model_files.tensors_of("span")
-    answering = models.span_model(small.CONFIG)
+    answering = make_model("question_answering", small.CONFIG)
     without_pooler = {name: v for name, v in tensors.items() if "/pooler/" not in name}
     required = {"required": model.ENCODER_AND_HEAD}
     loading.load_checkpoint(answering, model_files.weights_of(without_pooler), **required)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.labels import Labels
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.metrics import METRICS, check_libraries, compute_metrics, evaluate
 
 # 10 examples: 4 true positives, 2 false positives, 1 false negative, 3 true negatives.
@@ -110,7 +110,7 @@ def test_evaluate():
 def test_tags_of_another_scheme_are_the_same_entities():
     """In IOB1, I- begins an entity: all entities and all words are right."""
     tags = Labels(head="token_labels", names=("O", "B-X", "I-X", "B-Y", "I-Y"))
-    gold = [tags.ids(tags.parse_tags(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
+    gold = [tags.ids(tags.parse(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
     predicted = [[2, 2, 0, 4, 3], [0, 4]]  # I-X I-X O I-Y B-Y, O I-Y
     found = evaluate(("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted])
     assert found["eval_entity_f1"] == 1.0

@@ -9,9 +9,9 @@ import warnings
 import numpy as np
 import pytest
 
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks import outputs
 from bert_tf.tasks.examples import Example, WordsExample
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.metrics import METRICS
 from bert_tf.tasks.registry import get_task
 

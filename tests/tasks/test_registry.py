@@ -8,8 +8,8 @@ import time
 import pytest
 
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import Example, TextColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
 from bert_tf.tasks.task import Task, splits
 

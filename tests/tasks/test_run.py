@@ -14,9 +14,9 @@ from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import HEADS
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.errors import InputError
+from bert_tf.heads.token_labels import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
-from bert_tf.tasks.labels import normal_tags
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import Run, SplitData, task_model
 from bert_tf.tokenization.wordpiece import FullTokenizer

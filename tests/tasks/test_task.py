@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import Example, TextColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.task import Task
 

@@ -15,14 +15,14 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf import cluster, pretraining_model
+from bert_tf import cluster, make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.runtime import Interrupted
 from bert_tf.terminal import progress
 from bert_tf.training import distribution
@@ -68,8 +68,8 @@ def eval_batches(files, *, batch_size: int, num_examples: int) -> RecordBatches:
 
 def make_trainer(config, strategy=None, *, masked_lm_only: bool = False) -> Trainer:
     return Trainer(
-        lambda: pretraining_model(config, with_losses=True),
-        PretrainingObjective(masked_lm_only=masked_lm_only),
+        lambda: make_model("pretraining", config, with_losses=True),
+        Pretraining(masked_lm_only=masked_lm_only),
         AdamWeightDecay(schedule=SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
@@ -573,7 +573,7 @@ def test_a_weight_without_gradient_is_left_alone(still):
 def first_weights(seed: int) -> np.ndarray:
     trainer = Trainer(
         lambda: keras.Sequential([keras.Input([5]), keras.layers.Dense(7, name="dense")]),
-        PretrainingObjective(),
+        Pretraining(),
         AdamWeightDecay(schedule=SCHEDULE),
         strategy=distribution.make_strategy("one"),
         seed=seed,

@@ -14,7 +14,7 @@ import pytest
 import walking
 from walking import TINY, contents, read_tensors, write_config, write_vocabulary
 
-from bert_tf import BertConfig, Predictor, bert_encoder, load, load_checkpoint
+from bert_tf import BertConfig, BertModel, Predictor, load, load_checkpoint
 from bert_tf.checkpoints.companions import config_of, tokenizer_of
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
@@ -40,7 +40,7 @@ def model(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("model")
     write_config(folder / "bert_config.json")
     write_vocabulary(folder / "vocab.txt")
-    encoder = bert_encoder(BertConfig(**TINY))
+    encoder = BertModel(BertConfig(**TINY))
     rng = np.random.default_rng(4)
     for variable in encoder.trainable_variables:
         variable.assign(rng.standard_normal(variable.shape))
@@ -369,7 +369,7 @@ def test_extract_features(data_dir, tmp_path):
     found = np.load(tmp_path / "a.npz")["embeddings"]
     assert found.shape == (20, 384)
     weights = open_weights(str(folder))
-    tokenizer, encoder = tokenizer_of(weights, weights.config), bert_encoder(config_of(weights))
+    tokenizer, encoder = tokenizer_of(weights, weights.config), BertModel(config_of(weights))
     load_checkpoint(encoder, weights)
     for text, vector in zip(sentences, found, strict=True):
         pieces = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]

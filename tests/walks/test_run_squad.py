@@ -11,7 +11,7 @@ import small_squad
 from absl import flags as absl_flags
 from walking import in_process, run, write_config, write_vocabulary
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
@@ -52,7 +52,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     config = BertConfig.from_json_file(write_config(folder / "bert_config.json"))
     write_vocabulary(folder / "vocab.txt")
     keras.utils.set_random_seed(3)
-    tensors = {checkpoint_name(v): v.numpy() for v in bert_encoder(config).trainable_variables}
+    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
     write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
     return folder
 
