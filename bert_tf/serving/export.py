@@ -143,7 +143,7 @@ def export_checkpoint(
             folder = stack.enter_context(files.temporary(final, folder=True))
         if file_format == SAVED_MODEL:
             signatures, converted = task.signatures(), {}
-            name = export_dir.rpartition("/")[2] or task.name
+            name = export_dir.rpartition("/")[2] or task.head.name
             _write_saved_model(task, signatures, folder, model_name=name)
         else:
             _write_vocabulary(task, folder)
@@ -156,7 +156,7 @@ def export_checkpoint(
         )
         texts = {
             METADATA_FILE: json.dumps(metadata, indent=1, ensure_ascii=False) + "\n",
-            MODEL_CARD: model_card.model_card(metadata, task.title),
+            MODEL_CARD: model_card.model_card(metadata, task.head.title),
         }
         with files.path_errors(export_dir, "written"):
             for name, text in texts.items():

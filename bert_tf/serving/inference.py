@@ -200,11 +200,10 @@ class InferenceModel(tf.Module):
         self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
         self.embedding_norm = _norm(tensors, scope)
         self.blocks = [_block(tensors, config, f"bert/encoder/layer_{i}") for i in range(depth)]
-        inputs = {"sequence_output": model.get_layer(f"layer_{depth - 1}").output}
+        inputs = [model.get_layer(f"layer_{depth - 1}").output]
         if "masked_lm_positions" in model.input:
-            inputs["masked_lm_positions"] = model.input["masked_lm_positions"]
-            inputs["word_table"] = model.get_layer("embeddings").output[1]
-        on_top = {name: model.output[name] for name in outputs if name not in inputs}
+            inputs += [model.input["masked_lm_positions"], model.get_layer("embeddings").output[1]]
+        on_top = {name: model.output[name] for name in outputs if name != "sequence_output"}
         # Not tracked: TF Serving's loader does not find the variables of a Keras model.
         self.__dict__["_head"] = keras.Model(inputs, on_top) if on_top else None
         self.head_weights = [v.value for v in self._head.weights] if on_top else []
@@ -217,12 +216,11 @@ class InferenceModel(tf.Module):
         batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
         x, _ = encode(self, self._config, features, self._activations)  # [T, D]
         sequence = tf.reshape(x, [*batch_shape, self._config.hidden_size])  # [B, S, D]
-        given = {"sequence_output": sequence}
+        given = [sequence]
         if (positions := features.get("masked_lm_positions")) is not None:
             # `batch_dims`: a position beyond its row is refused, and never one of another row.
-            given["sequence_output"] = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
-            places = tf.range(tf.shape(positions)[1])[tf.newaxis]
-            given["masked_lm_positions"] = tf.broadcast_to(places, tf.shape(positions))
-            given["word_table"] = tf.convert_to_tensor(self.word_embeddings)
+            chosen = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
+            places = tf.broadcast_to(tf.range(tf.shape(positions)[1]), tf.shape(positions))
+            given = [chosen, places, tf.convert_to_tensor(self.word_embeddings)]
         found = self._head(given, training=False) if self._head else {}
         return {name: found.get(name, sequence) for name in self.outputs}

@@ -94,7 +94,7 @@ def metadata_of(
     else:
         converted = {"texts": dict(task.texts), "outputs": dict(task.outputs)}
     return {
-        "task": task.name,
+        "task": task.head.name,
         **converted,
         "signatures": specs_of({name: one.inputs for name, one in signatures.items()}),
         "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
@@ -125,7 +125,8 @@ def without_places(command: str) -> str:
         flag = start.lstrip("-") or flag  # a value may be the word behind its flag
         is_path = value.startswith(("/", "~", ".")) or "://" in value
         if is_path or not flag or flag.endswith(_PATHS):
-            value = ",".join(os.path.basename(part.rstrip("/")) for part in value.split(","))
+            parts = (os.path.basename(part.rstrip("/")) or part for part in value.split(","))
+            value = ",".join(parts)
         if flag not in _PLACES:
             kept.append(f"{start}{equals}{value}")
     return shlex.join(kept)

@@ -177,11 +177,11 @@ def test_answers_that_are_no_numbers_are_not_exported(weights, tmp_path):
         value = np.array(weights.read(name))
         return np.full_like(value, np.nan) if name == "output_bias" else value
 
-    weights = dataclasses.replace(weights, read=read)
+    broken = dataclasses.replace(weights, read=read)
     with pytest.raises(InputError, match=r"a model whose probabilit.* NaN or infinite"):
-        export(weights, tmp_path / "export")
+        export(broken, tmp_path / "export")
     assert not (tmp_path / "export").exists()
-    model = loading.of_weights(weights, weights.config, TOKENIZER, ServingOptions())
+    model = loading.of_weights(broken, broken.config, TOKENIZER, ServingOptions())
     with pytest.raises(InputError, match="NaN or infinite"):
         Predictor(model).predict(["it"])
 
