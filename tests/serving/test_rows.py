@@ -129,7 +129,7 @@ def test_masks_without_padding():
 
 
 def read(content: bytes, metadata: dict, input_format: str) -> list:
-    stream = content.splitlines(keepends=True)
+    stream = io.BytesIO(content)
     return list(rows.read_items(stream, metadata, input_format=input_format, name="the file"))
 
 
