@@ -36,7 +36,7 @@ def main() -> None:
 
 def run(folder: str) -> None:
     """In a backend's process: loads the checkpoint (the first one writes it), saves the outputs."""
-    from bert_tf import make_model, runtime
+    from bert_tf import runtime
 
     runtime.prepare_process()  # as commands do, before TensorFlow loads
     import bert_tf
@@ -52,7 +52,7 @@ def run(folder: str) -> None:
         intermediate_size=200,
         type_vocab_size=2,
     )
-    model = make_model("pretraining", config, with_losses=True)
+    model = bert_tf.make_model("pretraining", config, with_losses=True)
     if not os.path.exists(f"{folder}/model.ckpt.index"):
         tensors = {tf1.checkpoint_name(v): v.numpy() for v in model.trainable_variables}
         tf1.write_checkpoint(f"{folder}/model.ckpt", tensors, temporary=f"{folder}/new")

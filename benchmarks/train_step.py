@@ -178,14 +178,12 @@ def random_batch(seed: int = 0) -> dict:
 
 def our_step(num_layers: int, hidden_size: int):
     """Takes n steps of the shipped training loop."""
-    from bert_tf import make_model
     from bert_tf import runtime
 
     runtime.prepare_process()  # as commands do, before TensorFlow loads
     import bert_tf
     import tensorflow as tf
-    from bert_tf import heads
-from bert_tf.modeling import models
+    from bert_tf import heads, make_model
     from bert_tf.training import optimization
     from bert_tf.training import trainer as training
 

@@ -43,7 +43,7 @@ class Classification(LabelHead):
     def model(self, config, *, num_classes=2, num_choices=1):
         """The encoder with a classifier of its pooled vector: logits [B, L]."""
         inputs = token_inputs()
-        outputs = encode(config, inputs)
+        outputs, _ = encode(config, inputs)
         pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
         classifier = SequenceClassifier(config, num_classes=num_classes, name="classifier")
         outputs["logits"] = classifier(pooled)  # [B, L]

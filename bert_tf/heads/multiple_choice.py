@@ -26,8 +26,8 @@ class MultipleChoice(Classification):
         """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs."""
         inputs = token_inputs(shape=(num_choices, None))
         merged = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
-        pooled = encode(config, merged)["pooled_output"]
-        pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(pooled)
+        outputs, _ = encode(config, merged)
+        pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
         scores = SequenceClassifier(config, num_classes=1, name="classifier")(pooled)
         logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
         return BertModel(inputs, {"logits": logits}, name=self.name)

@@ -35,17 +35,15 @@ class Pretraining(Head):
           with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
             output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
         """
-        more = ("masked_lm_positions", *["masked_lm_ids"] * with_losses)
-        inputs = token_inputs(*more)
-        outputs = encode(config, inputs, with_table=True)
-        predictions = MaskedLmHead(config)(
-            outputs["sequence_output"],
-            inputs["masked_lm_positions"],
-            outputs.pop("word_table"),
-            *(inputs[name] for name in more[1:]),
-        )
-        names = ("masked_lm_logits", "masked_lm_losses")  # [B, P, V], [B, P]
-        outputs |= zip(names, predictions if with_losses else [predictions], strict=False)
+        inputs = token_inputs("masked_lm_positions", *["masked_lm_ids"] * with_losses)
+        outputs, word_table = encode(config, inputs)
+        hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
+        predict = MaskedLmHead(config)
+        if with_losses:
+            logits, losses = predict(hidden, positions, word_table, inputs["masked_lm_ids"])
+            outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}  # [B, P, V], [B, P]
+        else:
+            outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
         if "next_sentence" in self.terms:
             outputs["next_sentence_logits"] = NextSentenceHead(config)(outputs["pooled_output"])
         return BertModel(inputs, outputs, name=self.name)

@@ -25,7 +25,7 @@ class QuestionAnswering(Head):
     def model(self, config, *, num_classes=2, num_choices=1):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
-        outputs = encode(config, inputs)
+        outputs, _ = encode(config, inputs)
         head = TokenClassifier(config, num_classes=2, name="squad")
         logits = head(outputs["sequence_output"])  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each

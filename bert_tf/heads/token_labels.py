@@ -42,7 +42,7 @@ class TokenLabels(LabelHead):
     def model(self, config, *, num_classes=2, num_choices=1):
         """The encoder with a classifier of each token's vector: logits [B, S, L]."""
         inputs = token_inputs()
-        outputs = encode(config, inputs)
+        outputs, _ = encode(config, inputs)
         hidden = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["sequence_output"])
         classifier = TokenClassifier(config, num_classes=num_classes, name="classifier")
         outputs["logits"] = classifier(hidden)  # [B, S, L]

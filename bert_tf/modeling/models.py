@@ -104,7 +104,7 @@ class BertModel(keras.Model):
         """
         if isinstance(config := inputs, BertConfig):
             inputs, name = token_inputs(), name or "bert_encoder"
-            outputs = encode(config, inputs, all_layers=all_layers)
+            outputs, _ = encode(config, inputs, all_layers=all_layers)
         super().__init__(inputs, outputs, name=name, **kwargs)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -175,31 +175,25 @@ def token_inputs(*more: str, shape: tuple[int | None, ...] = (None,)) -> dict[st
 
 
 def encode(
-    config: BertConfig,
-    inputs: Mapping[str, Any],
-    *,
-    all_layers: bool = False,
-    with_table: bool = False,
-) -> dict[str, Any]:
-    """The encoder's outputs for inputs of a functional model.
+    config: BertConfig, inputs: Mapping[str, Any], *, all_layers: bool = False
+) -> tuple[dict[str, Any], Any]:
+    """The encoder's outputs for inputs of a functional model, and the table for a tied head.
 
     Args:
       config: sizes of the model.
       inputs: input_ids, input_mask, segment_ids, int32 [B, S] each.
       all_layers: also give embedding_output and layer_0, layer_1, ..., each [B, S, D].
-      with_table: also give word_table [V, D], the word embeddings, for a tied head.
 
     Returns:
-      sequence_output [B, S, D] and pooled_output [B, D].
+      sequence_output [B, S, D] and pooled_output [B, D] by name, and the word table [V, D].
     """
-    x, table = layers.Embeddings(config, name="embeddings")(
-        inputs["input_ids"], inputs["segment_ids"]
+    x, word_table = layers.Embeddings(config)(
+        inputs["input_ids"], inputs["segment_ids"], with_table=True
     )  # [B, S, D], [V, D]
-    mask_scores = layers.AttentionMask(name="attention_mask")(inputs["input_mask"])
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
-        x = layers.EncoderBlock(config, name=f"layer_{i}")(x, mask_scores)  # [B, S, D]
+        block = layers.EncoderBlock(config, name=f"layer_{i}")
+        x = block(x, padding_mask=inputs["input_mask"])  # [B, S, D]
         every_layer[f"layer_{i}"] = x
-    outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config, name="pooler")(x)}
-    outputs |= every_layer if all_layers else {}
-    return outputs | ({"word_table": table} if with_table else {})
+    outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(x)}
+    return outputs | (every_layer if all_layers else {}), word_table
