@@ -204,8 +204,14 @@ class InferenceModel(tf.Module):
         if "masked_lm_positions" in model.input:
             inputs += [model.input["masked_lm_positions"], model.get_layer("embeddings").output[1]]
         on_top = {name: model.output[name] for name in outputs if name != "sequence_output"}
+        self._taken: list[str] = []  # inputs of the model that the head takes, too
+        try:
+            head = keras.Model(inputs, on_top) if on_top else None
+        except ValueError:  # it is not connected to the encoder alone
+            self._taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
+            head = keras.Model(inputs + [model.input[name] for name in self._taken], on_top)
         # Not tracked: TF Serving's loader does not find the variables of a Keras model.
-        self.__dict__["_head"] = keras.Model(inputs, on_top) if on_top else None
+        self.__dict__["_head"] = head
         self.head_weights = [v.value for v in self._head.weights] if on_top else []
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -216,7 +222,7 @@ class InferenceModel(tf.Module):
         batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
         x, _ = encode(self, self._config, features, self._activations)  # [T, D]
         sequence = tf.reshape(x, [*batch_shape, self._config.hidden_size])  # [B, S, D]
-        given = [sequence]
+        given = [sequence, *(features[name] for name in self._taken)]
         if (positions := features.get("masked_lm_positions")) is not None:
             # `batch_dims`: a position beyond its row is refused, and never one of another row.
             chosen = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
