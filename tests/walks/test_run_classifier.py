@@ -24,7 +24,7 @@ from walking import (
     write_vocabulary,
 )
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
@@ -72,7 +72,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     config = BertConfig.from_json_file(write_config(folder / "bert_config.json"))
     write_vocabulary(folder / "vocab.txt")
     keras.utils.set_random_seed(3)
-    encoder = bert_encoder(config)
+    encoder = BertModel(config)
     tensors = {checkpoint_name(v): v.numpy() * 5 for v in encoder.trainable_variables}
     tensors = {name: v / 5 if "LayerNorm" in name else v for name, v in tensors.items()}
     write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
