@@ -105,7 +105,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions, kept_pieces, loading, tf1
+from bert_tf.checkpoints import companions, loading, run_settings, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     VOCAB_FILE,
@@ -138,9 +138,6 @@ def main(_: Sequence[str]) -> None:
     with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
         config = BertConfig.from_json_file(FLAGS.bert_config_file)
         config.check_sequence_length(FLAGS.max_seq_length)
-        from_flags.check_memory(
-            config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
-        )
         data, undescribed = describe_data(config)
         metadata = make_metadata(data, undescribed)
         tokenizer = make_tokenizer(config, metadata)
@@ -170,7 +167,7 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
     """What belongs to the model beside its weights."""
     return ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
-        never_split=kept_pieces.of_data(data, undescribed, FLAGS.output_dir) or None,
+        never_split=run_settings.never_split_of_data(data, undescribed, FLAGS.output_dir) or None,
         architecture=head().architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
@@ -338,7 +335,7 @@ def load_first_weights(
         # Refuses one of another model, before the files that belong to it are overwritten.
         companions.config_of(source, FLAGS.bert_config_file)
         companions.refuse_other_case(source, metadata.do_lower_case)
-        kept_pieces.refuse_lost(source, metadata.never_split or ())
+        run_settings.refuse_lost_pieces(source, metadata.never_split or ())
         refuse_vocabulary(source, data, tokenizer)
         report = loading.load_checkpoint(trainer.model, source)
         if not latest:
@@ -372,7 +369,7 @@ def make_run_settings(
     return {
         **from_flags.all_run_settings(strategy, config),
         "num_records": batches.num_records,
-        "train_records": batches.fingerprint(),  # version 0.1.0: train_data, of other sizes
+        "train_records": batches.fingerprint(),
         "record_order": batches.order,
     }
 

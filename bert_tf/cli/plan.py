@@ -31,7 +31,7 @@ from bert_tf.planning.workload import Workload
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 FLAGS = flags.FLAGS
-HEADS = {  # value of --head: name in config.HEADS
+HEADS = {  # value of --head: name in heads.NAMES
     "pretraining": "pretraining",
     "classifier": "classification",
     "token_labels": "token_labels",

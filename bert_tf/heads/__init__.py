@@ -1,7 +1,8 @@
 """Heads: what stands on top of the encoder, each an object that everything else asks.
 
 head.py                Head: the model, its loss and its weights
-labels.py              LabelHead: a head whose answers are labels; Labels: the labels of a task
+label_head.py          LabelHead: a head whose answers are labels
+labels.py              Labels: the labels of a task, without TensorFlow
 classification.py      one of several labels, any of them, or a score
 multiple_choice.py     the best of several sequences
 token_labels.py        a tag for each word
@@ -27,7 +28,7 @@ _HOMES = {
     "Embeddings": "bert_tf.heads.embeddings",
     "FillMask": "bert_tf.heads.pretraining",
     "Head": "bert_tf.heads.head",
-    "LabelHead": "bert_tf.heads.labels",
+    "LabelHead": "bert_tf.heads.label_head",
     "Labels": "bert_tf.heads.labels",
     "MaskedLmHead": "bert_tf.modeling.heads",
     "MultiLabel": "bert_tf.heads.classification",
@@ -73,7 +74,8 @@ else:  # for editors and type checkers
     from bert_tf.heads.classification import Classification, MultiLabel, Regression
     from bert_tf.heads.embeddings import Embeddings
     from bert_tf.heads.head import Head
-    from bert_tf.heads.labels import LabelHead, Labels
+    from bert_tf.heads.label_head import LabelHead
+    from bert_tf.heads.labels import Labels
     from bert_tf.heads.multiple_choice import MultipleChoice
     from bert_tf.heads.pretraining import FillMask, Pretraining
     from bert_tf.heads.question_answering import QuestionAnswering

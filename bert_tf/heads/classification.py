@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads.head import CLASSIFIER_DROPOUT, cross_entropy, is_likeliest
-from bert_tf.heads.labels import MISSING, LabelHead, Labels, text_of
+from bert_tf.heads.label_head import LabelHead
+from bert_tf.heads.labels import MISSING, Labels, text_of
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.heads import SequenceClassifier
 from bert_tf.modeling.models import BertModel, encode, token_inputs

@@ -12,7 +12,7 @@ The head of a task says what a label is:
     multiple_choice  the number of an answer         score of each answer [B, C] -> soft-max
     token_labels     a tag for each word             scores [B, S, L] -> soft-max each
 
-L labels, C choices.
+L labels, C choices. Nothing here loads TensorFlow before a head is asked: --help lists the tasks.
 """
 
 import dataclasses
@@ -22,114 +22,46 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import tensorflow as tf
-
-from bert_tf.data.records import Feature
 from bert_tf.files import LONE_SURROGATE
-from bert_tf.heads import head_named
-from bert_tf.heads.head import Head
+from bert_tf.heads import NAMES, head_named
+
+if TYPE_CHECKING:
+    from bert_tf.heads.label_head import LabelHead
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
+IGNORED = -1  # the label id of a position that has no label
 BINARY = {"0", "1", "0.0", "1.0", "false", "true"}
 
 Label = str | float | tuple[str, ...]
 
 
-class LabelHead(Head):
-    """A head whose answers are labels; by default one of several names.
+class TagError(ValueError):
+    """A tag that is invalid; `number` is its place in the sentence."""
 
-    Attributes:
-      least_names: how many names training data must have.
-      may_be_empty: whether an empty cell is a label.
-      is_per_word: whether every word has a label.
-      takes_windows: whether a long text may be read in windows, whose logits are averaged.
-    """
+    def __init__(self, expected: str, number: int):
+        super().__init__(expected)
+        self.number = number
 
-    has_names = True
-    least_names: int = 2
-    may_be_empty: bool = False
-    is_per_word: bool = False
-    takes_windows: bool = False
 
-    def size(self, labels: "Labels") -> int:
-        """How many scores the head gives for a sequence, or for a token."""
-        return len(labels.names)
+class _HeadByName:
+    """The field `head` of `Labels`: of a name the head, loaded with TensorFlow at its first use."""
 
-    def are_fixed(self, labels: "Labels") -> bool:
-        """Whether the label names are known."""
-        return bool(labels.names)
+    def __get__(self, labels: "Labels | None", _: type) -> Any:
+        if labels is None:
+            return "classification"  # the default
+        if isinstance(labels.__dict__["head"], str):
+            labels.__dict__["head"] = head_named(labels.__dict__["head"])
+        return labels.__dict__["head"]
 
-    def label_features(
-        self, max_seq_length: int, num_labels: int, num_choices: int
-    ) -> tuple[Feature, ...]:
-        """One number of a label."""
-        return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
-
-    def parse(self, labels: "Labels", value) -> Label:
-        """The label in a cell.
-
-        Raises:
-          ValueError: with what is expected in the cell.
-        """
-        text = text_of(value)
-        if text is None or labels.is_missing(text):
-            raise ValueError(f"a label: {self.describe(labels)}")
-        return labels.known(text)
-
-    def describe(self, labels: "Labels") -> str:
-        """What a label can be, for messages."""
-        if not labels.names:
-            return "any text"
-        shown = ", ".join(labels.names[:20]) + (", ..." if len(labels.names) > 20 else "")
-        return f"one of the {len(labels.names)} labels {shown}"
-
-    def in_order(self, names: Iterable[str]) -> Iterable[str]:
-        """The names of training data: numbers by value, then others by code points."""
-        return sorted(names, key=_by_value)
-
-    def ids(self, labels: "Labels", label: Label | None) -> list[int] | list[float]:
-        """The label_ids of a record; of an example without label (None) those of the first name."""
-        return [0 if label is None else labels.numbers[label]]
-
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Logits [N, ..., L] -> probabilities of the same shape, float64."""
-        logits = logits.astype(np.float64)
-        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-    def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """Predictions as numbers: probabilities [..., L] -> label ids [...]."""
-        return np.asarray(probabilities).argmax(axis=-1)
-
-    def for_metrics(
-        self, labels: "Labels", label_ids: Sequence, probabilities: Sequence
-    ) -> tuple[Sequence, Sequence]:
-        """Gold labels and predictions, as tasks/metrics.py takes them.
-
-        Args:
-          labels: of the task.
-          label_ids: of each example, as `ids` gives them.
-          probabilities: of each example.
-        """
-        gold = np.asarray(label_ids)
-        return gold.reshape(len(gold)), self.decide(np.asarray(probabilities))
-
-    def columns(self, labels: "Labels") -> Sequence[str]:
-        """Names of the probabilities in a table."""
-        return labels.names
-
-    def spell(self, labels: "Labels", prediction) -> str:
-        """One decided prediction as it is written to files."""
-        return labels.names[int(prediction)]
-
-    def spell_label(self, labels: "Labels", label: Label | None) -> str:
-        """A gold label as it is written to files; empty where there is none."""
-        return "" if label is None else str(label)
+    def __set__(self, labels: "Labels", head: Any) -> None:
+        if isinstance(head, str) and head not in NAMES:
+            head_named(head)  # raises
+        labels.__dict__["head"] = head
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,15 +76,13 @@ class Labels:
       limits: the least and the greatest score of regression.
     """
 
-    head: LabelHead | str = "classification"
+    head: "LabelHead | str" = _HeadByName()
     names: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     separator: str = ","
     limits: tuple[float, float] = (-math.inf, math.inf)
 
     def __post_init__(self):
-        if isinstance(self.head, str):
-            object.__setattr__(self, "head", head_named(self.head))
         if len(set(self.names)) != len(self.names) or "" in self.names:
             raise ValueError(f"received the label names {self.names}, expected each once")
 
@@ -263,8 +193,3 @@ def text_of(value) -> str | None:
         return None if LONE_SURROGATE.search(value) else value.strip()
     is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     return json.dumps(value) if is_number else None
-
-
-def _by_value(name: str) -> tuple[int, int, str]:
-    is_number = re.fullmatch(r"[0-9]{1,18}", name) is not None
-    return (0, int(name), name) if is_number else (1, 0, name)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from bert_tf.data.records import Feature
 from bert_tf.heads.classification import Classification
 from bert_tf.heads.head import CLASSIFIER_DROPOUT
-from bert_tf.heads.labels import LabelHead
+from bert_tf.heads.label_head import LabelHead
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.heads import MergeChoices, SequenceClassifier
 from bert_tf.modeling.models import BertModel, encode, token_inputs

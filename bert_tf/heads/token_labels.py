@@ -8,24 +8,16 @@ import tensorflow as tf
 from bert_tf.data.records import Feature
 from bert_tf.heads import ENCODER, OUTPUT
 from bert_tf.heads.head import CLASSIFIER_DROPOUT, cross_entropy, is_likeliest
-from bert_tf.heads.labels import LabelHead, Labels
+from bert_tf.heads.label_head import LabelHead
+from bert_tf.heads.labels import IGNORED, Labels, TagError
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.heads import TokenClassifier
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
-IGNORED = -1  # the label id of a position that has no label
 OUTSIDE = "O"  # the tag of a word that is in no entity
 # Some schemes mark the end of an entity (E, L) or an entity of one word (S, U); B and I suffice.
 TAG_PREFIXES = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
 TAG = re.compile(r"([BISUEL])-(.+)")
-
-
-class TagError(ValueError):
-    """A tag that is invalid; `number` is its place in the sentence."""
-
-    def __init__(self, expected: str, number: int):
-        super().__init__(expected)
-        self.number = number
 
 
 class TokenLabels(LabelHead):

@@ -8,7 +8,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
-HEADS = ("pretraining", "classification", "token_labels", "question_answering")  # of config.HEADS
+HEADS = ("pretraining", "classification", "token_labels", "question_answering")  # of heads.NAMES
 FLOAT32 = INT32 = 4  # bytes of an element
 
 Shapes = dict[str, tuple[int, ...]]

@@ -20,8 +20,7 @@ import tensorflow as tf
 from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
-from bert_tf.heads.labels import Labels
-from bert_tf.heads.token_labels import IGNORED
+from bert_tf.heads.labels import IGNORED, Labels
 from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
 from bert_tf.tokenization.packing import LEAST_LENGTH, Packer
 from bert_tf.tokenization.wordpiece import FullTokenizer

@@ -2,7 +2,7 @@
 
 The libraries are extras, imported when a metric is computed. Gold labels and predictions are label
 ids [N], scores [N] of regression, zeros and ones [N, L] of multi_label; of token_labels a list of
-tag sequences. `evaluate` makes them of label ids and probabilities.
+tag sequences. `score_labels` makes them of label ids and probabilities.
 """
 
 import functools
@@ -121,7 +121,7 @@ def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
     return {f"eval_{name}": float(value) for name, value in results.items()}
 
 
-def evaluate(
+def score_labels(
     names: Sequence[str], labels: Labels, label_ids: Sequence, probabilities: Sequence
 ) -> dict[str, float]:
     """The metrics of a model, as `compute_metrics`.

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import model_files
 import pytest
 from absl import flags as absl_flags
 from walking import in_process
@@ -212,9 +213,9 @@ def test_signals_before_a_verb_has_prepared_itself_and_after(monkeypatch, capsys
 def test_verbosity_is_that_of_the_command(tmp_path):
     """At -1 only warnings are logged, which the first line of a training is not."""
     (tmp_path / "texts.txt").write_text("A boat.\n")
-    model = ROOT / "tests/fixtures/version_0_1_0/pretraining/finished"
+    model = model_files.write_tf1(tmp_path / "model", model_files.tensors_of())
     words = [f"--init_checkpoint={model}", f"--input_file={tmp_path}/texts.txt"]
-    words += [f"--output_file={tmp_path}/vectors.jsonl", "--layers=-1", "--max_seq_length=32"]
+    words += [f"--output_file={tmp_path}/vectors.jsonl", "--layers=-1", "--max_seq_length=9"]
     logged = {
         level: answer("extract_features.py", *words, f"--verbosity={level}")[0].stderr
         for level in (-1, 0)

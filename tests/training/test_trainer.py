@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import signal
@@ -26,7 +25,6 @@ from bert_tf.heads.pretraining import Pretraining
 from bert_tf.runtime import Interrupted
 from bert_tf.terminal import progress
 from bert_tf.training import distribution
-from bert_tf.training.fine_tuning import refuse_other_settings
 from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals, StepConfig
@@ -322,20 +320,6 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
     for name, value in tensors_of(folder, 1).items():
         np.testing.assert_array_equal(value, before[name])
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-1"
-
-
-def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
-    """With other settings only before its end; then it is not what they make."""
-    notes = {"seed": 3, "num_train_epochs": 3.0, "num_train_steps": 6}
-    folder = CheckpointFolder(tmp_path)
-    refuse_other_settings(folder, {"seed": 4})
-    folder.save(5, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
-    refuse_other_settings(folder, notes | {"seed": 4})
-    folder.save(6, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
-    longer = {"num_train_epochs": 4.0, "num_train_steps": 8, "early_stopping": 2}
-    refuse_other_settings(folder, notes | longer)
-    with pytest.raises(InputError, match="other settings: seed 4"):
-        refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})
 
 
 def test_processes_with_other_settings_data_or_weights_are_refused(
