@@ -61,7 +61,6 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
-from bert_tf.data.batches import MULTIPLE
 from bert_tf.serving import feature_extraction
 from bert_tf.serving.rows import num_lines
 from bert_tf.terminal.progress import counted
@@ -76,7 +75,6 @@ def main(_: Sequence[str]) -> None:
 def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
-    from_flags.check_memory(model.config, length=min(MULTIPLE, FLAGS.max_seq_length))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
     layers = feature_extraction.parse_layers(FLAGS.layers or default, model.config)
     extractor = feature_extraction.Extractor(

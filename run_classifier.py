@@ -117,7 +117,7 @@ def check_task_flags(task_name: str) -> None:
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
-    if task_name not in FORMATS and not registry.get_task(task_name).takes_windows:
+    if FLAGS["doc_stride"].present and not make_task().takes_windows:
         others.append("doc_stride")
     others += [] if task_name == "ner" else ["document_context"]
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
@@ -135,49 +135,34 @@ if __name__ == "__main__":
 
 from absl import logging
 
-from bert_tf.checkpoints import companions, tf1
-from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.cli import from_flags
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.checkpoints.metadata import Weights
+from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked, write_eval_results
 from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
-from bert_tf.tasks.run import Run, SplitData
 from bert_tf.tasks.task import Split, Task
+from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.training.logging import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:
-    """Flags -> model -> data -> trainer, first weights -> train -> evaluate -> predict -> export.
-
-    A `Run` has one trainer after the other: of each trial, then of the best.
-    """
+    """Flags -> task, data -> model -> train or restore -> evaluate -> predict -> export."""
     strategy = from_flags.make_strategy()
     with locked(FLAGS.output_dir, folder=True):
-        model = from_flags.open_pretrained(strategy)
+        model = fine_tuning.open_pretrained()
         task = make_task()
-        train_examples = read(task, task.split("train")) if FLAGS.do_train else []
-        task = with_labels(task, train_examples, model)
-        logging.info(
-            "Classes, in their order: %s", ", ".join(task.labels.names) or "none (regression)"
-        )
+        train = read_split(task, task.split("train")) if FLAGS.do_train else None
+        task = with_labels(task, train, model.source)
         dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
-        test = [
-            SplitData(split, read(task, split)) for split in wanted(task, "test", FLAGS.do_predict)
-        ]
-        run = Run(
+        test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
+        run = TextRun(
             task,
-            model,
-            strategy,
-            from_flags.of_flags(BatchingConfig),
-            output_dir=FLAGS.output_dir,
-            step_config=from_flags.step_config(),
             doc_stride=FLAGS.doc_stride,
             document_context=FLAGS.document_context,
+            **fine_tuning.of_run(model, strategy),
         )
-        tf1.CheckpointFolder(FLAGS.output_dir)  # refuses a folder that cannot be written
         if FLAGS.do_train:
-            train(run, train_examples, dev)
+            train_or_choose(run, train, dev[0] if dev else None)
         else:
             run.restore()
         if dev:
@@ -185,7 +170,7 @@ def main(_: Sequence[str]) -> None:
         for data in test:
             predict(run, data)
         export(run)
-    newest = from_flags.newest_model(run.model)
+    newest = fine_tuning.newest_model(run)
     from_flags.log_results("predict", predictions="test_results.tsv", model=newest)
 
 
@@ -213,7 +198,7 @@ def make_task() -> Task:
     return task
 
 
-def read(task: Task, split: Split) -> list:
+def read_split(task: Task, split: Split) -> TextData:
     """The examples of a split, from files or a dataset."""
     if FLAGS.tfds_name:
         examples = task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
@@ -225,19 +210,21 @@ def read(task: Task, split: Split) -> list:
             "a line with -DOCSTART- before the sentences of each document",
             "give the files of CoNLL-2003 as published, or leave the flag out",
         )
-    return examples
+    is_test = split.kind == "test"
+    batch_size = FLAGS.predict_batch_size if is_test else FLAGS.eval_batch_size
+    return TextData(split=split, examples=examples, batch_size=batch_size)
 
 
-def read_dev(task: Task, split: Split) -> SplitData:
+def read_dev(task: Task, split: Split) -> TextData:
     """Reads data for evaluation; warns about labels that never occur in them."""
-    examples = read(task, split)
-    if absent := task.labels.absent_from(example.label for example in examples):
+    data = read_split(task, split)
+    if absent := task.labels.absent_from(example.label for example in data.examples):
         logging.warning(
             "No example of the %s data has the label %s: the metrics say nothing about it.",
             split.name,
             " or ".join(absent),
         )
-    return SplitData(split, examples)
+    return data
 
 
 def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
@@ -256,83 +243,74 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
     return splits[0], *further
 
 
-def with_labels(task: Task, train_examples: list, model: PretrainedModel) -> Task:
+def with_labels(task: Task, train: TextData | None, source: Weights) -> Task:
     """The task with its label names: its own, those of the training data, or of the model."""
-    source = model.source
-    if FLAGS.do_train:
-        return task.with_labels_of(train_examples)
-    return task.with_labels_of_model(
-        source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
-    )
+    if train:
+        task = task.with_labels_of(train.examples)
+    else:
+        task = task.with_labels_of_model(
+            source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
+        )
+    names = ", ".join(task.labels.names) or "none (regression)"
+    logging.info("Classes, in their order: %s", names)
+    return task
 
 
 # ---------------------------------------------------------------------------- train
 
 
-def train(run: Run, train_examples: list, dev: Sequence[SplitData]) -> None:
-    """Records -> one trial, or a grid of them; the run keeps the best model."""
-    schedule = from_flags.schedule()
-    schedule.num_train_steps(len(train_examples))  # refuses too few examples before it writes
-    folder = tf1.CheckpointFolder(FLAGS.output_dir)
-    companions.refuse_other_model(folder, run.model, run.metadata())
-    config = sweep.SweepConfig(
-        schedule=schedule,
-        learning_rates=shared_flags.learning_rates(),
-        seeds=tuple(FLAGS.seed + i for i in range(FLAGS.num_trials)),
-        freeze=FLAGS.freeze,
-        intervals=from_flags.intervals(),
-        keep_checkpoint_max=FLAGS.keep_checkpoint_max,
-        early_stopping=FLAGS.early_stopping,
-        eval_batch_size=FLAGS.eval_batch_size,
-        run_settings=from_flags.all_run_settings(run.strategy, run.model.config),
-    )
-    data = SplitData(run.task.split("train"), train_examples)
-    sweep.Sweep(run, config, data, dev).run_all()
+def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None:
+    """Trains once, or a grid of which the run keeps the best model."""
+    config = fine_tuning.training_config(run)
+    rates = shared_flags.learning_rates()
+    seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_trials)
+    if len(rates) * len(seeds) == 1:
+        run.train(config, train, dev)
+    else:
+        sweep.train_trials(run, config, train, dev, learning_rates=rates, seeds=seeds)
 
 
 # ---------------------------------------------------------------------------- evaluate, predict
 
 
-def evaluate(run: Run, dev: Sequence[SplitData]) -> None:
+def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step}
     for number, data in enumerate(dev):
         ending = "" if number == 0 else f"_{data.split.name.partition('_')[2]}"
-        found = run.evaluate(data, batch_size=FLAGS.eval_batch_size)
-        results |= {f"{name}{ending}": value for name, value in found.items()}
+        results |= {f"{name}{ending}": value for name, value in run.evaluate(data).items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
     write_eval_results(FLAGS.output_dir, results)
     write_final_evaluation(FLAGS.output_dir, results)
 
 
-def predict(run: Run, data: SplitData) -> None:
+def predict(run: TextRun, data: TextData) -> None:
     """test_results.tsv, the same with names, the submission file; scores if there are labels."""
-    task = run.task
-    logits = run.predict(data, batch_size=FLAGS.predict_batch_size)
-    ending = data.split.name.partition("_")[2]
-    ending = f"_{ending}" if data.split != task.splits_of("test")[0] else ""
-    folder = FLAGS.output_dir
+    task, split, folder = run.task, data.split, FLAGS.output_dir
+    logits = run.predict(data)
+    is_first = split == task.splits_of("test")[0]
+    ending = "" if is_first else f"_{split.name.partition('_')[2]}"
     outputs.write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
-    if data.split.submission:
+    if split.submission:
         guids = [example.guid for example in data.examples]
-        path = f"{folder}/{data.split.submission}"
+        path = f"{folder}/{split.submission}"
         outputs.write_submission(path, task.labels, guids, data.probabilities)
-    if data.has_labels and not FLAGS.do_eval:
-        try:
-            check_libraries(task.metrics)
-        except InputError as error:  # predictions alone need none
-            logging.warning("No scores of the %s data: %s.", data.split.name, error.received)
-            return
-    if data.has_labels:
-        results = {"global_step": run.step, **run.score(data, logits)}
-        write_eval_results(folder, results, name=f"test_eval_results{ending}.txt")
+    if not data.has_labels:
+        return
+    try:
+        check_libraries(task.metrics)
+    except InputError as error:  # predictions alone need none
+        logging.warning("No scores of the %s data: %s.", split.name, error.received)
+        return
+    results = {"global_step": run.step, **run.score(data, logits)}
+    write_eval_results(folder, results, name=f"test_eval_results{ending}.txt")
 
 
 # ---------------------------------------------------------------------------- export
 
 
-def export(run: Run) -> None:
+def export(run: TextRun) -> None:
     """Exports the best model as a SavedModel that takes raw text, if --export_dir asks for it."""
     task, model = run.task, run.model
     length = FLAGS.max_seq_length
@@ -340,7 +318,7 @@ def export(run: Run) -> None:
         length = model.source.metadata.max_seq_length or length
     from_flags.export(
         model,
-        task=task.head,
+        task=task.head.name,
         labels=task.labels.names or None,
         pairs=task.has_pairs,
         num_choices=task.num_choices,

@@ -105,7 +105,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions, kept_pieces, loading, tf1
+from bert_tf.checkpoints import companions, loading, run_settings, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     VOCAB_FILE,
@@ -115,14 +115,13 @@ from bert_tf.checkpoints.metadata import (
     write_model_files,
 )
 from bert_tf.cli import from_flags
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.data.blocks import BlockFiles
 from bert_tf.data.lane_batches import LaneBatches
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
 from bert_tf.files import is_file, locked, write_eval_results, write_text
-from bert_tf.modeling import models
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal.messages import number_of
 from bert_tf.tokenization.case import refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
@@ -139,9 +138,6 @@ def main(_: Sequence[str]) -> None:
     with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
         config = BertConfig.from_json_file(FLAGS.bert_config_file)
         config.check_sequence_length(FLAGS.max_seq_length)
-        from_flags.check_memory(
-            config, length=FLAGS.max_seq_length, num_replicas=strategy.num_replicas_in_sync
-        )
         data, undescribed = describe_data(config)
         metadata = make_metadata(data, undescribed)
         tokenizer = make_tokenizer(config, metadata)
@@ -171,8 +167,8 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
     """What belongs to the model beside its weights."""
     return ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
-        never_split=kept_pieces.of_data(data, undescribed, FLAGS.output_dir) or None,
-        architecture=HEADS["fill_mask" if FLAGS.masked_lm_only else "pretraining"],
+        never_split=run_settings.never_split_of_data(data, undescribed, FLAGS.output_dir) or None,
+        architecture=head().architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
 
@@ -298,6 +294,11 @@ def make_eval_batches(config: BertConfig) -> LaneBatches:
 # ---------------------------------------------------------------------------- trainer
 
 
+def head() -> Pretraining:
+    """What is pre-trained."""
+    return FillMask() if FLAGS.masked_lm_only else Pretraining()
+
+
 def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Trainer:
     """Model, loss and optimizer on the devices."""
     schedule = optimization.Schedule(
@@ -307,10 +308,8 @@ def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Traine
         end_learning_rate=FLAGS.end_learning_rate,
     )
     trainer = Trainer(
-        lambda: models.pretraining_model(
-            config, next_sentence=not FLAGS.masked_lm_only, with_losses=True
-        ),
-        PretrainingObjective(masked_lm_only=FLAGS.masked_lm_only),
+        lambda: head().model(config, with_losses=True),
+        head(),
         optimization.make_optimizer(
             FLAGS.optimizer, schedule, bias_correction=FLAGS.bias_correction
         ),
@@ -336,7 +335,7 @@ def load_first_weights(
         # Refuses one of another model, before the files that belong to it are overwritten.
         companions.config_of(source, FLAGS.bert_config_file)
         companions.refuse_other_case(source, metadata.do_lower_case)
-        kept_pieces.refuse_lost(source, metadata.never_split or ())
+        run_settings.refuse_lost_pieces(source, metadata.never_split or ())
         refuse_vocabulary(source, data, tokenizer)
         report = loading.load_checkpoint(trainer.model, source)
         if not latest:
@@ -370,7 +369,7 @@ def make_run_settings(
     return {
         **from_flags.all_run_settings(strategy, config),
         "num_records": batches.num_records,
-        "train_records": batches.fingerprint(),  # version 0.1.0: train_data, of other sizes
+        "train_records": batches.fingerprint(),
         "record_order": batches.order,
     }
 

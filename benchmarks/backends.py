@@ -43,7 +43,6 @@ def run(folder: str) -> None:
     import keras
     import numpy as np
     from bert_tf.checkpoints import tf1
-    from bert_tf.modeling import models
 
     config = bert_tf.BertConfig(
         vocab_size=997,
@@ -53,7 +52,7 @@ def run(folder: str) -> None:
         intermediate_size=200,
         type_vocab_size=2,
     )
-    model = models.pretraining_model(config, with_losses=True, all_layers=True)
+    model = bert_tf.make_model("pretraining", config, with_losses=True)
     if not os.path.exists(f"{folder}/model.ckpt.index"):
         tensors = {tf1.checkpoint_name(v): v.numpy() for v in model.trainable_variables}
         tf1.write_checkpoint(f"{folder}/model.ckpt", tensors, temporary=f"{folder}/new")

@@ -31,9 +31,9 @@ from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import Run, SplitData
+from bert_tf.tasks.run import make_optimizer
+from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.training.distribution import make_strategy
-from bert_tf.training.fine_tuning import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
@@ -69,7 +69,7 @@ def parse_options() -> argparse.Namespace:
 class Contender:
     """One kind of batches: a run, its trainer, and where it is in its data."""
 
-    def __init__(self, run: Run, train: SplitData, dev: SplitData, options: argparse.Namespace):
+    def __init__(self, run: TextRun, train: TextData, dev: TextData, options: argparse.Namespace):
         """`train` has its records."""
         self.run, self.train_data, self.dev, self.options = run, train, dev, options
         self.start_anew()
@@ -106,7 +106,7 @@ class Contender:
         """Predicts all of dev; returns the seconds."""
         begin = time.perf_counter()
         self.run.trainer = self.trainer
-        self.logits = self.run.predict(self.dev, batch_size=self.options.batch_size)
+        self.logits = self.run.predict(self.dev)
         return time.perf_counter() - begin
 
     def compile(self) -> float:
@@ -138,7 +138,7 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     config = companions.config_of(source)
     model = companions.PretrainedModel(source, config, companions.tokenizer_of(source, config))
     task, data_dir = get_task(name), os.path.join(options.glue, FOLDERS[name])
-    train = SplitData(task.split("train"), task.read(data_dir, "train"))
+    train = TextData(split=task.split("train"), examples=task.read(data_dir, "train"))
     dev = task.read(data_dir, "dev")
     runs = {}
     for kind in KINDS:
@@ -146,12 +146,13 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
             max_seq_length=options.max_seq_length,
             bucket_by_length=kind == "buckets",
         )
-        runs[kind] = Run(task, model, make_strategy("one"), batching, output_dir=folder)
+        runs[kind] = TextRun(task, model, make_strategy("one"), batching, output_dir=folder)
     runs[KINDS[0]].prepare(train)
-    contenders = {
-        kind: Contender(run, train, SplitData(task.split("dev"), dev), options)
-        for kind, run in runs.items()
-    }
+
+    def make_dev() -> TextData:
+        return TextData(split=task.split("dev"), examples=dev, batch_size=options.batch_size)
+
+    contenders = {kind: Contender(run, train, make_dev(), options) for kind, run in runs.items()}
     return contenders, time.perf_counter() - begin
 
 
@@ -201,7 +202,7 @@ def train_fully(contenders: dict[str, Contender]) -> None:
         one.train(one.num_steps)
         seconds = time.perf_counter() - begin
         one.run.trainer = one.trainer
-        found = one.run.evaluate(one.dev, batch_size=one.options.batch_size)
+        found = one.run.evaluate(one.dev)
         metrics = ", ".join(f"{key} {value:.4f}" for key, value in found.items() if key != "loss")
         print(f"  full       {kind:8} {one.num_steps} steps in {seconds:.0f} s: {metrics}")
 

@@ -60,20 +60,19 @@ def main() -> None:
 
 def export(name: str, folder: pathlib.Path) -> None:
     """folder/fused and folder/keras, and tensors.json with what the measuring process needs."""
-    from bert_tf import runtime
+    from bert_tf import make_model, runtime
 
     runtime.prepare_process()  # as commands do, before TensorFlow loads
     import bert_tf
     import keras
     import tensorflow as tf
-    from bert_tf.modeling import models
     from bert_tf.serving import inference
 
     keras.utils.set_random_seed(1)
     path = pathlib.Path(os.environ.get("BERT_TF_DATA", "")) / "weights/all-MiniLM-L6-v2"
     real = bert_tf.open_weights(str(path)) if name == "minilm" and path.exists() else None
     config = real.config if real else bert_tf.BertConfig(vocab_size=VOCAB, **SIZES[name])
-    model = models.classifier_model(config, num_classes=2)
+    model = make_model("classification", config, num_classes=2)
     for variable in model.trainable_variables:  # biases too
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.02))
     if real:

@@ -126,7 +126,6 @@ def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict,
 def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, float]:
     """The same with transformers; metrics of its logits by our library, not in its time."""
     from bert_tf.tasks import metrics, registry
-    from bert_tf.tasks.labels import probabilities
 
     where, epochs, names = TASKS[task]
     declared = registry.get_task(task)
@@ -135,7 +134,7 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
     work = {
         "folder": str(folder),
         "weights": str(weights()),
-        "head": declared.head,
+        "head": declared.head.name,
         "num_labels": declared.labels.size,
         "epochs": epochs,
         "seed": seed,
@@ -148,19 +147,19 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
     command = [options.torch_python, __file__, f"--torch_part={json.dumps(work)}"]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     seconds = time.perf_counter() - begin
-    values = probabilities(declared.head, np.load(folder / "logits.npy"))
+    values = declared.labels.head.probabilities(np.load(folder / "logits.npy"))
     gold = [declared.labels.ids(example.label) for example in parts["dev"]]
-    found = metrics.evaluate(declared.metrics, declared.labels, gold, values)
+    found = metrics.score_labels(declared.metrics, declared.labels, gold, values)
     return {name: float(found[f"eval_{name}"]) for name in names}, seconds
 
 
 def as_row(example, task) -> dict:
     """First texts, second texts (one each but for multiple choice), and the label's number."""
-    if task.head == "multiple_choice":
+    if task.head.name == "multiple_choice":
         firsts, seconds = zip(*example.pairs, strict=True)
         return {"a": firsts, "b": seconds, "label": int(example.label)}
     label, second = example.label, example.text_b
-    label = float(label) if task.head == "regression" else task.labels.names.index(label)
+    label = float(label) if task.head.name == "regression" else task.labels.names.index(label)
     return {"a": [example.text_a], "b": [second] if second else None, "label": label}
 
 

@@ -103,7 +103,7 @@ def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
     keras.utils.set_random_seed(1)
     config = bert_tf.BertConfig(**BASE)
-    encoder = bert_tf.bert_encoder(config)
+    encoder = bert_tf.BertModel(config)
     tensors = {checkpoint_name(v): v.numpy() for v in encoder.trainable_variables}
     weights = dataclasses.replace(
         bert_tf.open_weights(str(other)),

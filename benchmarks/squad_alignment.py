@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import tempfile
 import time
-from collections.abc import Sequence
 
 from bert_tf import runtime
 
@@ -18,17 +17,15 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
+from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.data.record_batches import BatchingConfig
-from bert_tf.modeling import models
-from bert_tf.modeling.losses import SpanObjective
-from bert_tf.squad import evaluation, model, thresholds
+from bert_tf.squad import evaluation, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, rank_answers
 from bert_tf.squad.data import SquadFile, read_squad
-from bert_tf.squad.windows import WindowSizes, prediction_windows, write_windows
+from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
+from bert_tf.squad.windows import WindowSizes
 from bert_tf.training import distribution
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.trainer import Trainer
 
 WAYS = {"legacy": True, "offsets": False}
 
@@ -41,7 +38,7 @@ def main() -> None:
     answers = answer_in_both_ways(file, options)
     print(f"{'alignment':12}{'EM':>10}{'F1':>10}{'seconds':>10}")
     for way, (texts, seconds) in answers.items():
-        exact, f1 = list(evaluation.evaluate(file, texts).values())[:2]
+        exact, f1 = list(evaluation.official_scores(file, texts).values())[:2]
         print(f"{way:12}{exact:10.4f}{f1:10.4f}{seconds:10.1f}")
     legacy, offsets = (answers[way][0] for way in WAYS)
     different = sum(legacy[qas_id] != offsets[qas_id] for qas_id in legacy)
@@ -71,8 +68,8 @@ def answer_in_both_ways(
     config = companions.config_of(source)
     tokenizer = companions.tokenizer_of(source, config)
     cuts = WindowSizes(options.max_seq_length, options.doc_stride, options.max_query_length)
-    windows = prediction_windows(file.examples, tokenizer, cuts)
-    logits = logits_of(source, config, windows, options)
+    model = PretrainedModel(source, config, tokenizer)
+    windows, logits = logits_of(model, cuts, file, options)
     found = {}
     for way, legacy_alignment in WAYS.items():
         started = time.perf_counter()
@@ -90,26 +87,22 @@ def answer_in_both_ways(
     return found
 
 
-def logits_of(source, config, windows: Sequence, options: argparse.Namespace):
-    """Start and end logits of every window."""
-    trainer = Trainer(
-        lambda: models.span_model(config),
-        SpanObjective(),
-        AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1)),
-        strategy=distribution.make_strategy("auto"),
-        seed=0,
-    )
-    weights.load_checkpoint(trainer.model, source, required=model.ENCODER_AND_HEAD)
-    length = options.max_seq_length
-    batching = BatchingConfig(max_seq_length=length)
+def logits_of(model: PretrainedModel, sizes, file: SquadFile, options: argparse.Namespace):
+    """The windows of all questions, and their start and end logits."""
+    config = AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=False)
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/eval.tf_record"
-        records = write_windows(
-            path, windows, max_seq_length=length, is_training=False, config=config
+        run = SquadRun(
+            sizes,
+            config,
+            model,
+            distribution.make_strategy("auto"),
+            BatchingConfig(max_seq_length=options.max_seq_length),
+            output_dir=folder,
         )
-        return model.window_logits(
-            trainer, records, windows, batching, batch_size=options.predict_batch_size
-        )
+        run.restore()
+        data = QuestionData(name="eval", questions=file, batch_size=options.predict_batch_size)
+        logits = run.window_logits(data)
+    return data.windows, logits
 
 
 def print_changes(

@@ -183,7 +183,7 @@ def our_step(num_layers: int, hidden_size: int):
     runtime.prepare_process()  # as commands do, before TensorFlow loads
     import bert_tf
     import tensorflow as tf
-    from bert_tf.modeling import losses, models
+    from bert_tf import heads, make_model
     from bert_tf.training import optimization
     from bert_tf.training import trainer as training
 
@@ -197,8 +197,8 @@ def our_step(num_layers: int, hidden_size: int):
     )
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
     trainer = training.Trainer(
-        lambda: models.pretraining_model(config, with_losses=True),
-        losses.PretrainingObjective(),
+        lambda: make_model("pretraining", config, with_losses=True),
+        heads.Pretraining(),
         optimization.AdamWeightDecay(schedule=schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,

@@ -1,14 +1,15 @@
 """BERT on TensorFlow 2 and Keras 3: google-research/bert, complete.
 
-The folders, in the order in which a batch meets them: tokenization, data, modeling, training,
-checkpoints, tasks, squad, library, serving. Importing the package loads no TensorFlow and sets
-nothing; the first use of a name loads what it needs.
+The folders, in the order in which a batch meets them: tokenization, data, modeling, heads,
+training, checkpoints, tasks, squad, library, serving. Importing the package loads no TensorFlow
+and sets nothing; the first use of a name loads what it needs.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+_MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.modeling.layers"}
 _HOMES = {
     "BertConfig": "bert_tf.config",
     "BertModel": "bert_tf.modeling.models",
@@ -17,26 +18,49 @@ _HOMES = {
     "Predictor": "bert_tf.serving.predictor",
     "Scorer": "bert_tf.serving.scoring",
     "add_lora": "bert_tf.modeling.lora",
-    "bert_encoder": "bert_tf.modeling.models",
-    "choice_model": "bert_tf.modeling.models",
     "classifier": "bert_tf.library.models",
-    "classifier_model": "bert_tf.modeling.models",
     "load": "bert_tf.library.models",
     "load_checkpoint": "bert_tf.checkpoints.loading",
     "make_dataset": "bert_tf.library.datasets",
+    "make_model": "bert_tf.heads",
     "make_optimizer": "bert_tf.library.optimizers",
     "open_weights": "bert_tf.checkpoints.loading",
-    "pretraining_model": "bert_tf.modeling.models",
     "save_weights": "bert_tf.checkpoints.saving",
-    "span_model": "bert_tf.modeling.models",
-    "token_model": "bert_tf.modeling.models",
 }
-__all__ = [*_HOMES]
+__all__ = [*_HOMES, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a public name from its module at its first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return value
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Loads a public name from its module at its first use."""
+        if name in _MODULES:
+            value = importlib.import_module(_MODULES[name])
+        elif name in _HOMES:
+            value = getattr(importlib.import_module(_HOMES[name]), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+else:  # for editors and type checkers
+    # ruff: noqa: F401
+    from bert_tf import heads
+    from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+    from bert_tf.checkpoints.saving import save_weights
+    from bert_tf.config import BertConfig
+    from bert_tf.errors import InputError
+    from bert_tf.heads import make_model
+    from bert_tf.library.datasets import make_dataset
+    from bert_tf.library.models import classifier, load
+    from bert_tf.library.optimizers import make_optimizer
+    from bert_tf.modeling import layers
+    from bert_tf.modeling.lora import add_lora
+    from bert_tf.modeling.models import BertModel
+    from bert_tf.serving.predictor import Predictor
+    from bert_tf.serving.scoring import Scorer
+    from bert_tf.tokenization.wordpiece import FullTokenizer

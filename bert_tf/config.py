@@ -192,18 +192,6 @@ UNUSED_KEYS = frozenset(
         "pooler_type",
     }
 )
-# What stands on top of the encoder: each head and the class of Hugging Face's transformers for it.
-HEADS = {
-    "pretraining": "BertForPreTraining",
-    "fill_mask": "BertForMaskedLM",
-    "classification": "BertForSequenceClassification",
-    "multi_label": "BertForSequenceClassification",
-    "regression": "BertForSequenceClassification",
-    "multiple_choice": "BertForMultipleChoice",
-    "token_labels": "BertForTokenClassification",
-    "question_answering": "BertForQuestionAnswering",
-    "embeddings": "BertModel",
-}
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 # Of Hugging Face's config.json: their names of these,
 HUGGING_FACE_ACTIVATIONS = {

@@ -211,7 +211,7 @@ def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
     module = types.ModuleType("npz_of_the_guide")
     exec(BLOCKS[1], vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    entry = (module.is_format, module.__name__)
+    entry = (module.is_format, module.__name__, "open_weights")
     monkeypatch.setattr(loading, "READERS", {"npz": entry, **loading.READERS})
     monkeypatch.setitem(saving.WRITERS, "npz", (module.__name__, module.NAME))
     tensors = model_files.tensors_of("classifier")

@@ -24,26 +24,18 @@ from absl import logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
-    HEAD,
     VOCAB_FILE,
     ModelMetadata,
     Weights,
     read_model_files,
 )
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads import NAMES, OUTPUT, head_named
 from bert_tf.modeling.layers import Embeddings
 from bert_tf.tokenization.case import choose_case, refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
 
-WITH_NAMES = ("classification", "multi_label", "token_labels")  # heads of several classes
-# Heads with the same weights, `HEAD`: no shape shows which of these tasks they were trained for.
-_SAME_WEIGHTS = (*WITH_NAMES, "regression", "multiple_choice")
-_OF_MODEL = {  # a head of these, by the name of its model
-    "bert_classifier": "classification",
-    "bert_choice": "multiple_choice",
-    "bert_token_classifier": "token_labels",
-}
 # What no shape shows; with another value the same weights compute something else.
 _SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
 # What the weights depend on; dropout and the initializer affect training alone.
@@ -96,16 +88,11 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
 def _refuse_other_config(
     weights: Weights, given: BertConfig, source: str, keys: Sequence[str]
 ) -> None:
-    mine, theirs = given.to_dict(), (weights.config or given).to_dict()
-    if other := [key for key in keys if mine[key] != theirs[key]]:
-        mine, theirs = (
-            ", ".join(f"{key} {values[key]}" for key in other) for values in (mine, theirs)
-        )
-        raise InputError(
-            f"{source} with {mine}",
-            f"{theirs}, as beside {weights.path}",
-            "use the model's own configuration; a command needs no --bert_config_file for it",
-        )
+    both = given, weights.config or given
+    if other := [key for key in keys if len({getattr(config, key) for config in both}) == 2]:
+        mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
+        remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
+        raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
 
 
 def _configs_of(model: keras.Model) -> Iterator[BertConfig]:
@@ -164,29 +151,22 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     The user's own words may replace the pieces [unusedN], as the original advises.
     """
     own, given = weights.pieces or tuple(pieces), tuple(pieces)
-    if own == given:
-        return
     pairs = enumerate(itertools.zip_longest(own, given))
     other = [number for number, (theirs, mine) in pairs if theirs != mine]
+    if not other:
+        return
     if len(own) == len(given) and all(
         UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
     ):
-        logging.info(
-            "%s replaces %d pieces [unusedN] of %s by other words.",
-            *(source, len(other), weights.path),
-        )
+        replaced = "%s replaces %d pieces [unusedN] of %s by other words."
+        logging.info(replaced, source, len(other), weights.path)
         return
-    theirs, mine = (
-        f"{len(all_)} pieces, id {other[0]} {all_[other[0]]!r}"
-        if other[0] < len(all_)
-        else f"{len(all_)} pieces"
-        for all_ in (own, given)
-    )
-    raise InputError(
-        f"{source}, a vocabulary of {mine}",
-        f"that of {weights.path}: {theirs}",
-        "use the model's own vocabulary; only its pieces [unusedN] may be replaced by other words",
-    )
+    at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
+    theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
+                    for all_ in (own, given))  # fmt: skip
+    received, expected = f"{source}, a vocabulary of {mine}", f"that of {weights.path}: {theirs}"
+    remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
+    raise InputError(received, expected, remedy)
 
 
 def refuse_other_tokenizer(
@@ -214,18 +194,16 @@ def _not_beside(weights: Weights, file: str, what: str, flag: str) -> InputError
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
     """Warns if the word table is longer than the vocabulary; `InputError` if it is far longer."""
-    num_pieces, rows = tokenizer.vocab_size, config.vocab_size
+    file, num_pieces, rows = tokenizer.vocab_file, tokenizer.vocab_size, config.vocab_size
     if rows - num_pieces > MOST_SPARE_ROWS:
         raise InputError(
-            f"{tokenizer.vocab_file} with {num_pieces} word pieces",
+            f"{file} with {num_pieces} word pieces",
             f"{rows}, the rows of the model's table, or a few less",
             f"give the model's vocabulary; to a new model give vocab_size {num_pieces}",
         )
     if rows > num_pieces:
-        logging.warning(
-            "%s has %d word pieces, the model's table %d rows; the last %d are not used.",
-            *(tokenizer.vocab_file, num_pieces, rows, rows - num_pieces),
-        )
+        says = "%s has %d word pieces, the model's table %d rows; the last %d are not used."
+        logging.warning(says, file, num_pieces, rows, rows - num_pieces)
 
 
 def _case_of(weights: Weights, vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
@@ -234,19 +212,17 @@ def _case_of(weights: Weights, vocab_file: str, pieces: Sequence[str], given: bo
     Raises:
       InputError: the one given is another, or there is none.
     """
-    known, source = known_case(weights)
+    known, source = _known_case(weights)
     if known is None:
         return choose_case(vocab_file, pieces, given)
     refuse_other_case(weights, given)
     if reason := refuted_case(vocab_file, pieces, known):
-        logging.warning(
-            "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary.",
-            *(weights.path, source, known, reason),
-        )
+        says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
+        logging.warning(says, weights.path, source, known, reason)
     return known
 
 
-def known_case(weights: Weights) -> tuple[bool | None, str]:
+def _known_case(weights: Weights) -> tuple[bool | None, str]:
     """The do_lower_case of a model, as recorded or by its folder's name, and which of the two."""
     if weights.metadata.do_lower_case is not None:
         return weights.metadata.do_lower_case, "whose model says"
@@ -260,27 +236,29 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
 
     Original: `validate_case_matches_checkpoint`, which knows the folder's name only.
     """
-    known, source = known_case(weights)
+    known, source = _known_case(weights)
     if None not in (known, given) and known != given:
-        raise InputError(
-            f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}",
-            "text in the case that the model was trained with",
-            f"use --{'' if known else 'no'}do_lower_case",
-        )
+        received = f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}"
+        remedy = f"use --{'' if known else 'no'}do_lower_case"
+        raise InputError(received, "text in the case that the model was trained with", remedy)
 
 
 # ---------------------------------------------------------------------------- task and labels
 
 
 def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
-    """The trained purpose of a head and the wanted one, if they are known to differ, else None."""
-    if head not in _SAME_WEIGHTS:
+    """The trained purpose of a head and the wanted one, if they are known to differ, else None.
+
+    Only heads with the same weights are compared: no shape shows what those were trained for.
+    """
+    if head_named(head).weights != OUTPUT:
         return None
-    architectures = {HEADS[name] for name in _SAME_WEIGHTS}
-    for name, asked in (("architecture", HEADS[head]), ("task", head), ("pairs", pairs)):
+    alike = {other.architecture for other in map(head_named, NAMES) if other.weights == OUTPUT}
+    wanted = {"architecture": head_named(head).architecture, "task": head, "pairs": pairs}
+    for name, asked in wanted.items():
         known = getattr(weights.metadata, name)
         # Weights of another architecture, a pre-trained model say, may get any head.
-        is_of_head = name != "architecture" or known in architectures
+        is_of_head = name != "architecture" or known in alike
         if is_of_head and None not in (known, asked) and known != asked:
             return f"{name} = {known}", f"{name} = {asked}"
     return None
@@ -289,11 +267,9 @@ def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tup
 def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
     """Raises `InputError` if a head would answer for another task than it was trained for."""
     if purposes := other_purpose(weights, head, pairs):
-        raise InputError(
-            f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}",
-            "the task that the model was trained for",
-            "leave out the option that asks for another task, or train a model for it",
-        )
+        received = f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}"
+        remedy = "leave out the option that asks for another task, or train a model for it"
+        raise InputError(received, "the task that the model was trained for", remedy)
 
 
 def in_order_of(
@@ -314,7 +290,7 @@ def in_order_of(
 
     def read(name: str) -> Any:
         value = weights.read(name)
-        return value[order] if re.match(HEAD, name) else value
+        return value[order] if re.match(OUTPUT, name) else value
 
     metadata = dataclasses.replace(weights.metadata, labels=tuple(labels))
     return dataclasses.replace(weights, read=read, metadata=metadata)
@@ -328,11 +304,9 @@ def with_labels(
         return weights  # `load_checkpoint` says what is missing
     found = in_order_of(weights, labels, own)
     if found is None:
-        raise InputError(
-            f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}",
-            f"its {classes_of(weights)}, each once, in any order",
-            "leave the labels out where the model's files name them, or name them all",
-        )
+        received = f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}"
+        expected = f"its {classes_of(weights)}, each once, in any order"
+        raise InputError(received, expected, "name them all, or none where the model names them")
     return found
 
 
@@ -357,13 +331,9 @@ def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Wei
     if tokenizer := getattr(model, "tokenizer", None):
         refuse_other_pieces(weights, tokenizer.pieces, model.name)
         refuse_other_case(weights, tokenizer.do_lower_case)
-    if not with_head or model.name not in _OF_MODEL:
+    head = getattr(model, "metadata", {}).get("task") or model.name
+    if not with_head or head not in NAMES or head_named(head).weights != OUTPUT:
         return weights
-    head = getattr(model, "metadata", {}).get("task")
-    if head is None:  # a `classifier_model` may be for any of three tasks
-        head = _OF_MODEL[model.name]
-        own = weights.metadata.task
-        head = own if own and HEADS[own] == HEADS[head] else head
     refuse_other_task(weights, head)
     labels = getattr(model, "labels", None)
     return with_labels(weights, labels) if labels else weights
@@ -381,20 +351,18 @@ def refuse_other_model(
     """
     if folder.latest() is None:
         return
-    saved, tokenizer = read_model_files(folder.path), model.tokenizer
+    saved = read_model_files(folder.path)
+    known = saved["metadata"]
     pairs = {
         "configuration": (saved["config"], model.config),
-        "vocabulary": (saved["pieces"], tokenizer.pieces),
+        "vocabulary": (saved["pieces"], model.tokenizer.pieces),
     }
     for name in ("do_lower_case", "architecture", "labels", "task"):
-        pairs[name] = (getattr(saved["metadata"], name), getattr(metadata, name))
-    if saved["metadata"].do_lower_case is not None:  # else nothing is known of the tokenizer
-        kept = (saved["metadata"].never_split, metadata.never_split)
-        pairs["never_split"] = tuple(frozenset(pieces or ()) for pieces in kept)
+        pairs[name] = (getattr(known, name), getattr(metadata, name))
+    if known.do_lower_case is not None:  # else nothing is known of the tokenizer
+        pairs["never_split"] = ({*(known.never_split or ())}, {*(metadata.never_split or ())})
     other = [name for name, (old, new) in pairs.items() if None not in (old, new) and old != new]
     if other:
-        raise InputError(
-            f"{folder.path}, where a model with another {' and '.join(other)} was trained",
-            "the folder of this run, or an empty one",
-            "choose another --output_dir, or remove the folder to start again",
-        )
+        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
+        remedy = "choose another --output_dir, or remove the folder to start again"
+        raise InputError(received, "the folder of this run, or an empty one", remedy)

@@ -1,8 +1,8 @@
 """What can be done to weights between opening and saving them, and the proof of a conversion."""
 
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,9 +13,8 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
-from bert_tf.tokenization.case import is_cased
-from bert_tf.tokenization.wordpiece import LONE_SURROGATE, FullTokenizer
+from bert_tf.heads import make_model
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE
 
 WORD_TABLE, OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 POSITION_TABLE = "bert/embeddings/position_embeddings"
@@ -37,75 +36,47 @@ def average(all_weights: Sequence[Weights]) -> Weights:
     Raises:
       InputError: their names or shapes differ, or anything that is known of two of them.
     """
-    first, *others = map(without_slots, all_weights)
-    for other in others:
-        names = first.shapes.keys() | other.shapes.keys()
-        different = sorted(n for n in names if first.shapes.get(n) != other.shapes.get(n))[:3]
-        if different:
-            raise _different(first, other, ", ".join(different))
-    first = _with_all_that_is_known([first, *others])
+    several = [without_slots(weights) for weights in all_weights]
+    mean = functools.reduce(_joined, several)
 
     def read(name: str) -> np.ndarray:
-        value = first.read(name)
-        total = value.astype(np.float64)
-        for other in others:
-            total += other.read(name)
-        return (total / len(all_weights)).astype(value.dtype)
+        values = [weights.read(name) for weights in several]
+        return np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype)
 
-    return dataclasses.replace(first, read=read)
+    return dataclasses.replace(mean, read=read)
 
 
-def _with_all_that_is_known(all_weights: Sequence[Weights]) -> Weights:
-    """The first weights, with configuration, vocabulary and metadata as any of them has them."""
-    known: dict[str, tuple[Weights, Any]] = {}
-    for weights in all_weights:
-        for name, value in _known(weights).items():
-            other, their_value = known.setdefault(name, (weights, value))
-            if value != their_value:
-                raise _different(other, weights, f"{name}: {_both(their_value, value)}")
-    for weights in all_weights:
-        if unknown := sorted(known.keys() - _known(weights).keys()):
-            logging.warning(
-                "%s does not tell its %s: taken from the other checkpoints.",
-                *(weights.path, ", ".join(unknown)),
-            )
-    values = {name: value for name, (_, value) in known.items()}
-    metadata = {f.name: values.get(f.name) for f in dataclasses.fields(ModelMetadata)}
-    with_vocabulary, _ = known.get("vocabulary", (all_weights[0], None))
+def _joined(one: Weights, other: Weights) -> Weights:
+    """The first weights, with what is known of either; `InputError` if the two differ."""
+    own, theirs = _known(one), _known(other)
+    different = {name for name in own.keys() & theirs.keys() if own[name] != theirs[name]}
+    different |= one.shapes.keys() ^ other.shapes.keys()
+    if different:
+        received = f"{one.path} and {other.path}, which differ in "
+        received += ", ".join(sorted(different)[:9])
+        remedy = "leave out the one that is of another model, or correct what its files say"
+        raise InputError(received, "checkpoints of one model", remedy)
+    for weights, known in ((one, own), (other, theirs)):
+        if unknown := sorted((own.keys() | theirs.keys()) - known.keys()):
+            says = "%s does not tell its %s: taken from the other checkpoints."
+            logging.warning(says, weights.path, ", ".join(unknown))
     return dataclasses.replace(
-        all_weights[0],
-        config=next((weights.config for weights in all_weights if weights.config), None),
-        pieces=with_vocabulary.pieces,
-        vocab_file=with_vocabulary.vocab_file,
-        metadata=ModelMetadata(**metadata),
+        one,
+        config=one.config or other.config,
+        pieces=one.pieces or other.pieces,
+        vocab_file=one.vocab_file or other.vocab_file,
+        metadata=ModelMetadata(**other.metadata.known() | one.metadata.known()),
     )
 
 
 def _known(weights: Weights) -> dict[str, Any]:
-    """What is known of a model beside its weights, by name."""
+    """What is known of weights, by name: shapes, sizes, vocabulary, metadata."""
     sizes = weights.config.to_dict() if weights.config else {}
     vocabulary = {"vocabulary": weights.pieces} if weights.pieces else {}
-    return sizes | vocabulary | weights.metadata.known()
+    return {**weights.shapes, **sizes, **vocabulary, **weights.metadata.known()}
 
 
-def _both(one: Any, other: Any) -> str:
-    """Two values that differ; of long lists the first place where they do."""
-    if isinstance(one, tuple) and isinstance(other, tuple) and max(len(one), len(other)) > 9:
-        pairs = enumerate(itertools.zip_longest(one, other))
-        number, (one, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        return f"number {number} is {one!r:.80} and {other!r:.80}"
-    return f"{one!r} and {other!r}"
-
-
-def _different(one: Weights, other: Weights, what: str) -> InputError:
-    return InputError(
-        f"{one.path} and {other.path}, which differ in {what}",
-        "checkpoints of one model",
-        "leave out the one that is of another model; if it is not, correct what its files say",
-    )
-
-
-# ---------------------------------------------------------------------------- the word table
+# ---------------------------------------------------------------------------- longer tables
 
 
 def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
@@ -115,7 +86,7 @@ def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
     """
     if multiple < 1:
         raise InputError(f"--pad_vocab_to={multiple}", "1 or more, such as 64", "correct the flag")
-    rows, _ = _table_shape(weights, WORD_TABLE)
+    rows = _rows_of(weights, WORD_TABLE)
     return _with_rows(weights, -(-rows // multiple) * multiple, {})
 
 
@@ -130,99 +101,25 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
     """
     known = weights.pieces or ()
     if not known:
-        raise InputError(
-            f"--extra_tokens for {weights.path} without a vocabulary",
-            "the vocabulary that the tokens are added to",
-            "put vocab.txt beside the weights, or name it with --vocab_file",
-        )
+        received = f"--extra_tokens for {weights.path} without a vocabulary"
+        remedy = "put vocab.txt beside the weights, or name it with --vocab_file"
+        raise InputError(received, "the vocabulary that the tokens are added to", remedy)
 
     def is_new(piece: str) -> bool:
         is_text = piece.strip() == piece != "" and not LONE_SURROGATE.search(piece)
         return is_text and piece not in known and pieces.count(piece) == 1
 
     if wrong := sorted({piece for piece in pieces if not is_new(piece)}):
-        raise InputError(
-            f"--extra_tokens with {', '.join(map(repr, wrong))}",
-            "tokens in UTF-8 that are new to the vocabulary, each once",
-            "leave them out",
-        )
-    old_rows, hidden_size = _table_shape(weights, WORD_TABLE)
+        received = f"--extra_tokens with {', '.join(map(repr, wrong))}"
+        expected = "tokens in UTF-8 that are new to the vocabulary, each once"
+        raise InputError(received, expected, "leave them out")
+    old_rows = _rows_of(weights, WORD_TABLE)
     stddev = weights.config.initializer_range if weights.config else 0.02
     draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
-    vectors = dict(enumerate(np.asarray(draw((len(pieces), hidden_size))), len(known)))
+    drawn = np.asarray(draw((len(pieces), weights.shapes[WORD_TABLE][1])))
     rows = max(old_rows, len(known) + len(pieces))
-    weights = dataclasses.replace(_with_rows(weights, rows, vectors), pieces=(*known, *pieces))
-    _warn_of_unreachable(weights, pieces)
-    return weights
-
-
-def check_never_split(weights: Weights) -> None:
-    """Raises `InputError` unless all pieces that are never split are in the vocabulary."""
-    kept, pieces = weights.metadata.never_split or (), set(weights.pieces or ())
-    if missing := [piece for piece in kept if piece not in pieces]:
-        raise InputError(
-            f"never_split {', '.join(map(repr, missing))} for {weights.path}, whose vocabulary has "
-            f"{len(pieces)} pieces without",
-            "pieces of the vocabulary",
-            "correct --never_split, or add the pieces with --extra_tokens",
-        )
-
-
-def _warn_of_unreachable(weights: Weights, pieces: Sequence[str]) -> None:
-    """Warns of tokens that text is never cut into: it is split at punctuation and lower-cased."""
-    lower = weights.metadata.do_lower_case
-    if lower is None:
-        lower = not is_cased(weights.pieces)
-    kept = [piece for piece in weights.metadata.never_split or () if piece in weights.pieces]
-    tokenizer = FullTokenizer(weights.vocab_file, lower, pieces=weights.pieces, never_split=kept)
-    for piece in pieces:
-        found = tokenizer.tokenize(piece)
-        if not piece.startswith("##") and found != [piece]:
-            logging.warning(
-                "The tokenizer cuts %r into %s, so text never gives this token: its vector is for "
-                "ids from elsewhere. --never_split keeps it whole.",
-                *(piece, " ".join(found)),
-            )
-
-
-def _table_shape(weights: Weights, name: str) -> tuple[int, ...]:
-    shape = weights.shapes.get(name, ())
-    if len(shape) != 2:
-        raise InputError(
-            f"{weights.path}, which has no table {name}; it has {', '.join(weights.names[:3])}",
-            "the weights of a BERT",
-            "check that the path is that of the model",
-        )
-    return shape
-
-
-def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
-    """The table with so many rows: those of `vectors` filled, other new ones never guessed."""
-    old_rows, _ = _table_shape(weights, WORD_TABLE)
-
-    def grows(name: str) -> bool:
-        return name.startswith((WORD_TABLE, OUTPUT_BIAS))
-
-    def read(name: str) -> np.ndarray:
-        value = weights.read(name)
-        if not grows(name):
-            return value
-        filler = NEVER if name == OUTPUT_BIAS else 0.0
-        new = np.full((rows, *value.shape[1:]), filler, value.dtype)
-        new[:old_rows] = value
-        for row, vector in vectors.items():
-            new[row] = vector if name == WORD_TABLE else 0.0
-        return new
-
-    return dataclasses.replace(
-        weights,
-        shapes={n: (rows, *s[1:]) if grows(n) else s for n, s in weights.shapes.items()},
-        read=read,
-        config=weights.config and dataclasses.replace(weights.config, vocab_size=rows),
-    )
-
-
-# ---------------------------------------------------------------------------- positions
+    longer = _with_rows(weights, rows, dict(enumerate(drawn, len(known))))
+    return dataclasses.replace(longer, pieces=(*known, *pieces))
 
 
 def extend_positions(weights: Weights, positions: int) -> Weights:
@@ -237,14 +134,11 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
     Raises:
       InputError: there are more positions already.
     """
-    old_rows, _ = _table_shape(weights, POSITION_TABLE)
+    old_rows = _rows_of(weights, POSITION_TABLE)
     if positions < old_rows:
-        raise InputError(
-            f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}",
-            f"{old_rows} or more: a table is made longer, not shorter",
-            "use a greater number; for shorter sequences give --max_seq_length where the model is "
-            "used",
-        )
+        received = f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}"
+        expected = f"{old_rows} or more: a table is made longer, not shorter"
+        raise InputError(received, expected, "--max_seq_length makes sequences shorter")
     if positions == old_rows:
         return weights
     logging.warning(
@@ -259,23 +153,57 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
             *(weights.path, length),
         )
 
-    def grows(name: str) -> bool:
-        return name.startswith(POSITION_TABLE)
-
-    def read(name: str) -> np.ndarray:
-        value = weights.read(name)
-        if not grows(name):
-            return value
+    def grow(name: str, value: np.ndarray) -> np.ndarray:
         if name == POSITION_TABLE:
             return value[np.arange(positions) % old_rows]
         return np.pad(value, [(0, positions - old_rows), (0, 0)])
 
+    return _grown(weights, (POSITION_TABLE,), grow, max_position_embeddings=positions)
+
+
+def _rows_of(weights: Weights, table: str) -> int:
+    shape = weights.shapes.get(table, ())
+    if len(shape) != 2:
+        has = ", ".join(weights.names[:3])
+        received = f"{weights.path}, which has no table {table}; it has {has}"
+        raise InputError(received, "the weights of a BERT", "check that it is the model's path")
+    return shape[0]
+
+
+def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
+    """The word table with so many rows: those of `vectors` filled, other new ones never guessed."""
+
+    def grow(name: str, value: np.ndarray) -> np.ndarray:
+        filler = NEVER if name == OUTPUT_BIAS else 0.0
+        new = np.full((rows, *value.shape[1:]), filler, value.dtype)
+        new[: len(value)] = value
+        for row, vector in vectors.items():
+            new[row] = vector if name == WORD_TABLE else 0.0
+        return new
+
+    return _grown(weights, (WORD_TABLE, OUTPUT_BIAS), grow, vocab_size=rows)
+
+
+def _grown(
+    weights: Weights,
+    tables: tuple[str, ...],
+    grow: Callable[[str, np.ndarray], np.ndarray],
+    **size: int,
+) -> Weights:
+    """The weights with longer tables: `grow` gives them and their moments, `size` their rows."""
+    (rows,) = size.values()
+
+    def read(name: str) -> np.ndarray:
+        value = weights.read(name)
+        return grow(name, value) if name.startswith(tables) else value
+
     return dataclasses.replace(
         weights,
-        shapes={n: (positions, *s[1:]) if grows(n) else s for n, s in weights.shapes.items()},
+        shapes={
+            n: (rows, *s[1:]) if n.startswith(tables) else s for n, s in weights.shapes.items()
+        },
         read=read,
-        config=weights.config
-        and dataclasses.replace(weights.config, max_position_embeddings=positions),
+        config=weights.config and dataclasses.replace(weights.config, **size),
     )
 
 
@@ -296,11 +224,9 @@ def difference_of_outputs(
       InputError: the outputs are not the same ones.
     """
     if one.keys() != other.keys():
-        raise InputError(
-            f"outputs {', '.join(sorted(other))} after a conversion",
-            f"{', '.join(sorted(one))}, as before",
-            "report this: the conversion lost a head",
-        )
+        received = f"outputs {', '.join(sorted(other))} after a conversion"
+        expected = f"{', '.join(sorted(one))}, as before"
+        raise InputError(received, expected, "report this: the conversion lost a head")
 
     def difference(name: str) -> float:
         a, b = one[name], other[name]
@@ -319,8 +245,10 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
       InputError: the weights do not fit their configuration.
     """
     outputs: dict[str, np.ndarray] = {}
-    for model in _models_of(weights):
-        load_checkpoint(model, weights)
+    plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
+    for head in _heads_of(weights.shapes):
+        model = make_model(head, weights.config, num_classes=weights.num_classes)
+        load_checkpoint(model, plain)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
     needed = {  # without these weights an output says nothing
@@ -332,19 +260,18 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
     return {name: value for name, value in outputs.items() if name not in fresh}
 
 
-def _models_of(weights: Weights) -> list[keras.Model]:
-    config, shapes = weights.config, weights.shapes
+def _heads_of(names: Container[str]) -> list[str]:
+    """The heads whose models have all of these original names between them."""
     found = []
-    next_sentence = "cls/seq_relationship/output_weights" in shapes
-    if OUTPUT_BIAS in shapes or next_sentence:
-        found.append(models.pretraining_model(config, next_sentence=next_sentence))
-    if "cls/squad/output_weights" in shapes:
-        found.append(models.make_model("question_answering", config))
-    if "output_weights" in shapes:  # of each token where there is no pooler
-        head = "classification" if POOLER in shapes else "token_labels"
-        num_classes = shapes["output_weights"][0]
-        found.append(models.make_model(head, config, num_classes=num_classes))
-    return found or [models.bert_encoder(config)]
+    if "cls/seq_relationship/output_weights" in names:
+        found.append("pretraining")
+    elif OUTPUT_BIAS in names:
+        found.append("fill_mask")
+    if "cls/squad/output_weights" in names:
+        found.append("question_answering")
+    if "output_weights" in names:  # of each token where there is no pooler
+        found.append("classification" if POOLER in names else "token_labels")
+    return found or ["embeddings"]
 
 
 def random_inputs(

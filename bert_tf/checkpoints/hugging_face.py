@@ -13,7 +13,7 @@ What is named differently there:
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.hugging_face_tokenizer import (
     Tokenizer,
+    read_object,
     read_tokenizer,
     write_tokenizer,
 )
@@ -31,20 +32,15 @@ from bert_tf.checkpoints.metadata import (
     WEIGHT_FILES,
     ModelMetadata,
     Weights,
+    head_of,
     json_text,
     refused_model,
 )
 from bert_tf.checkpoints.tensor_files import open_tensors
-from bert_tf.config import (
-    HEADS,
-    HUGGING_FACE_ACTIVATIONS,
-    BertConfig,
-    OtherKeys,
-    size,
-    typed,
-)
+from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig, OtherKeys, size, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
+from bert_tf.heads import head_named
 
 CONFIG = "config.json"
 SENTENCE_CONFIG = "sentence_bert_config.json"  # of a folder of sentence-transformers
@@ -142,16 +138,9 @@ class SentenceConfig(OtherKeys):
 def architecture_of(names: Iterable[str]) -> str:
     """The class that has just the heads among these original names."""
     names = set(names)
-    if "cls/squad/output_weights" in names:
-        return HEADS["question_answering"]
-    if "output_weights" in names:
-        return HEADS["classification"]
-    if "cls/predictions/output_bias" in names:
-        both = "cls/seq_relationship/output_weights" in names
-        return HEADS["pretraining" if both else "fill_mask"]
-    if "cls/seq_relationship/output_weights" in names:
+    if head_of(names) == "embeddings" and "cls/seq_relationship/output_weights" in names:
         return "BertForNextSentencePrediction"
-    return HEADS["embeddings"]
+    return head_named(head_of(names)).architecture
 
 
 def write_config(
@@ -193,31 +182,24 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
 
 
 def _read_metadata(
-    values: Mapping[str, Any],
-    config: Config,
-    folder: str,
-    source: str,
-    tokenizer: Tokenizer,
-    positions: int,
+    values: Mapping[str, Any], config: Config, source: str, tokenizer: Tokenizer, positions: int
 ) -> ModelMetadata:
-    path = os.path.join(folder, SENTENCE_CONFIG)
-    sentence = typed(
-        SentenceConfig, read_json(path) if tf.io.gfile.exists(path) else {}, source=path
-    )
+    path = os.path.join(os.path.dirname(source), SENTENCE_CONFIG)
+    sentence = read_object(SentenceConfig, path) or SentenceConfig()
     if sentence.do_lower_case and tokenizer.do_lower_case is False:
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
     architecture, problem_type = _model(values)
     longest = tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
-    found: dict[str, Any] = {"max_seq_length": sentence.max_seq_length or bound}
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
-    if architecture in (None, HEADS["classification"]):
-        found["task"] = tasks.get(problem_type)
-    found |= {
+    is_classifier = architecture in (None, head_named("classification").architecture)
+    found = {
         "do_lower_case": tokenizer.do_lower_case,
         "never_split": tokenizer.never_split or None,
         "architecture": architecture,
         "labels": _read_labels(config.id2label, source),
+        "task": tasks.get(problem_type) if is_classifier else None,
+        "max_seq_length": sentence.max_seq_length or bound,
         NULL_THRESHOLD: config.null_score_diff_threshold,
     }
     return typed(ModelMetadata, found | _read_own_metadata(values, source), source=source)
@@ -230,9 +212,8 @@ def _read_labels(by_id: Any, source: str) -> tuple[str, ...] | None:
         or by_id.keys() != {str(i) for i in range(len(by_id))}
         or not all(isinstance(label, str | int | float) for label in by_id.values())
     ):
-        raise InputError(
-            f"{source} with id2label {by_id!r:.80}", "names for 0, 1, 2, ...", "correct id2label"
-        )
+        received = f"{source} with id2label {by_id!r:.80}"
+        raise InputError(received, "names for 0, 1, 2, ...", "correct id2label")
     labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
     return None if labels == _nameless(len(labels)) else labels
 
@@ -241,11 +222,9 @@ def _read_own_metadata(values: Mapping[str, Any], source: str) -> dict[str, Any]
     """What `write_config` has stored for this model."""
     own = values.get(OWN_KEY, {})
     if not isinstance(own, dict) or not own.keys() <= {MODEL_KEY, *OWN_METADATA}:
-        raise InputError(
-            f"{source} with {OWN_KEY} {own!r:.80}",
-            f"an object with no other keys than {', '.join(OWN_METADATA)}",
-            f"correct {OWN_KEY}, or take it out",
-        )
+        received = f"{source} with {OWN_KEY} {own!r:.80}"
+        expected = f"an object with no other keys than {', '.join(OWN_METADATA)}"
+        raise InputError(received, expected, f"correct {OWN_KEY}, or take it out")
     if own.get(MODEL_KEY) != _model(values):
         return {}  # transformers has made another model of it since
     return {name: value for name, value in own.items() if name != MODEL_KEY}
@@ -254,7 +233,7 @@ def _read_own_metadata(values: Mapping[str, Any], source: str) -> dict[str, Any]
 # ---------------------------------------------------------------------------- reading
 
 
-def open_weights(path: str) -> Weights:
+def open_hugging_face(path: str) -> Weights:
     """Opens a folder, or a file of weights in one.
 
     Raises:
@@ -265,14 +244,11 @@ def open_weights(path: str) -> Weights:
         files = (os.path.join(path, name) for name in WEIGHT_FILES)
         folder, weight_file = path, next(filter(tf.io.gfile.exists, files))
     if not tf.io.gfile.exists(weight_file):
-        raise InputError(
-            f"{weight_file}, which is not there", "a file of weights", "check the path"
-        )
+        raise InputError(f"{weight_file}, which is not there", "weights", "check the path")
     config_file = os.path.join(folder, CONFIG)
     if not tf.io.gfile.exists(config_file):
-        raise InputError(
-            f"{weight_file} without a {CONFIG} beside it", config_file, "copy the whole folder"
-        )
+        received = f"{weight_file} without a {CONFIG} beside it"
+        raise InputError(received, config_file, "copy the whole folder")
     values = read_json(config_file)
     config = BertConfig.from_hugging_face(values, source=config_file)
     shapes, read = open_tensors(weight_file)
@@ -298,13 +274,15 @@ def open_weights(path: str) -> Weights:
         pieces=tokenizer.pieces,
         vocab_file=tokenizer.vocab_file,
         metadata=_read_metadata(
-            values, theirs, folder, config_file, tokenizer, config.max_position_embeddings
+            values, theirs, config_file, tokenizer, config.max_position_embeddings
         ),
         ignored=ignored,
     )
 
 
-def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _names(
+    shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], np.ndarray], path: str
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Original name -> name in the file; and the names that are copies of another."""
     copies = [name for name in shapes if name in TIED or _POSITIONS.match(name)]
     names: dict[str, str] = {}
@@ -313,11 +291,9 @@ def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
             continue
         ours = original_name(theirs) or theirs.replace(".", "/")
         if ours in names:
-            raise InputError(
-                f"{path} with both {names[ours]} and {theirs}",
-                "one of them: both are names of the same weight",
-                "take out the one that is not the model's",
-            )
+            received = f"{path} with both {names[ours]} and {theirs}"
+            expected = "one of them: both are names of the same weight"
+            raise InputError(received, expected, "take out the one that is not the model's")
         names[ours] = theirs
     newer_bias = "cls.predictions.decoder.bias"
     if newer_bias in copies and TIED[newer_bias] not in names:
@@ -325,11 +301,9 @@ def _names(shapes, read, path: str) -> tuple[dict[str, str], tuple[str, ...]]:
         copies.remove(newer_bias)
     for copy, ours in TIED.items():
         if copy in copies and ours in names and not np.array_equal(read(copy), read(names[ours])):
-            raise InputError(
-                f"{path}, whose {copy} differs from {names[ours]}",
-                "one table for input and output, as BERT has",
-                "give a model with tied embeddings; this one cannot be represented",
-            )
+            received = f"{path}, whose {copy} differs from {names[ours]}"
+            expected = "one table for input and output, as BERT has"
+            raise InputError(received, expected, "give a model with tied embeddings")
     return names, tuple(copies)
 
 

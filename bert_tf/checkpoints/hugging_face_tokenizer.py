@@ -58,21 +58,8 @@ class AddedToken(OtherKeys):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Special(OtherKeys):
-    """A special_tokens_map.json; a token is a text, or an object with its `content`."""
-
-    unk_token: Any = None
-    sep_token: Any = None
-    pad_token: Any = None
-    cls_token: Any = None
-    mask_token: Any = None
-    additional_special_tokens: Any = None
-    extra_special_tokens: Any = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Special):
-    """A tokenizer_config.json."""
+class Settings(OtherKeys):
+    """A tokenizer_config.json, without its special tokens."""
 
     tokenizer_class: str | None = None
     do_lower_case: bool | None = None
@@ -117,7 +104,7 @@ class Fast(OtherKeys):
 
 
 class Tokenizer(NamedTuple):
-    """What is read from the files."""
+    """What is read of all files."""
 
     pieces: tuple[str, ...] | None  # the vocabulary in the order of its ids
     vocab_file: str | None  # where that is
@@ -136,17 +123,18 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     Raises:
       InputError: the tokenizer does something else than BERT's, or its files contradict each other.
     """
-    source, settings = _read(Settings, folder, SETTINGS)
-    settings = settings or Settings()
-    special_source, special = _read(Special, folder, SPECIAL)
-    fast_source, fast = _read(Fast, folder, FAST)
+    source, special_source, fast_source, bare_source = (
+        os.path.join(folder, name) for name in (SETTINGS, SPECIAL, FAST, ADDED)
+    )
+    settings = read_object(Settings, source) or Settings()
+    fast = read_object(Fast, fast_source)
     added = [
-        *_special_tokens(special_source, special or Special()),
-        *_special_tokens(source, settings),
+        *_special_tokens(special_source),
+        *_special_tokens(source),
         *((source, token) for token in (settings.added_tokens_decoder or {}).values()),
         *((fast_source, token) for token in (fast and fast.added_tokens) or ()),
     ]
-    kept = _never_split(added, os.path.join(folder, ADDED))
+    kept = _never_split(added, bare_source)
     own_class = settings.tokenizer_class or model_class or _BERTS[0]
     if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
         raise refused_model(source, f"tokenizer_class {own_class!r:.80}", f"a {_BERTS[0]}")
@@ -166,20 +154,16 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     if chinese is False:
         raise refused_model(source, "tokenize_chinese_chars false", _CHINESE)
     if strip not in (None, lower):
-        raise refused_model(
-            source,
-            f"strip_accents {strip} and do_lower_case {lower}",
-            "both true or both false, as BERT's tokenizer has them",
-        )
+        received = f"strip_accents {strip} and do_lower_case {lower}"
+        raise refused_model(source, received, "both true or both false, as BERT has them")
     never_split = tuple(dict.fromkeys((*own, *kept)))
     pieces, vocab_file = _read_pieces(folder, settings, fast)
     return Tokenizer(pieces, vocab_file, lower, never_split, settings.model_max_length)
 
 
-def _read(cls: type[Files], folder: str, name: str) -> tuple[str, Files | None]:
-    """A file's path, and what it says; None if it is not there."""
-    path = os.path.join(folder, name)
-    return path, typed(cls, read_json(path), source=path) if tf.io.gfile.exists(path) else None
+def read_object(cls: type[Files], path: str) -> Files | None:
+    """What a JSON file says; None if it is not there."""
+    return typed(cls, read_json(path), source=path) if tf.io.gfile.exists(path) else None
 
 
 def _check_fast(source: str, fast: Fast) -> None:
@@ -199,30 +183,31 @@ def _check_fast(source: str, fast: Fast) -> None:
         raise refused_model(source, "clean_text false", "control characters taken out")
     longest = model.max_input_chars_per_word
     if longest is not None and longest < LEAST_LONGEST_WORD:
-        raise refused_model(
-            source, f"max_input_chars_per_word {longest}", f"{LEAST_LONGEST_WORD} or more"
-        )
+        received = f"max_input_chars_per_word {longest}"
+        raise refused_model(source, received, f"{LEAST_LONGEST_WORD} or more")
 
 
-def _special_tokens(source: str, special: Special) -> Iterator[tuple[str, AddedToken]]:
+def _special_tokens(source: str) -> Iterator[tuple[str, AddedToken]]:
     """The special tokens beside BERT's own, each with the file; `InputError` if BERT's differ."""
+    values = read_object(dict[str, Any], source) or {}
     for name, only in SPECIAL_TOKENS.items():
-        if (token := getattr(special, name)) is not None and _content(token) != only:
+        token = values.get(name)
+        if token is not None and _values_of(token).get("content") != only:
             raise refused_model(source, f"{name} {token!r:.80}", only)
     for name in ("additional_special_tokens", "extra_special_tokens"):
-        tokens = getattr(special, name) or ()
+        tokens = values.get(name) or ()
         if isinstance(tokens, Mapping):
             tokens = tokens.values()
         if not isinstance(tokens, Iterable) or isinstance(tokens, str):
             raise InputError(f"{source} with {name} {tokens!r:.80}", "a list", f"correct {name}")
         for token in tokens:
-            values = token if isinstance(token, Mapping) else {"content": token}
-            where = f"{source}, {name}"
-            yield source, typed(AddedToken, {"special": True, **values}, source=where)
+            given = {"special": True, **_values_of(token)}
+            yield source, typed(AddedToken, given, source=f"{source}, {name}")
 
 
-def _content(token: Any) -> Any:
-    return token.get("content") if isinstance(token, Mapping) else token
+def _values_of(token: Any) -> Mapping[str, Any]:
+    """A token is an object with its `content`, or that alone."""
+    return token if isinstance(token, Mapping) else {"content": token}
 
 
 def _never_split(added: Iterable[tuple[str, AddedToken]], bare_file: str) -> tuple[str, ...]:
@@ -249,8 +234,7 @@ def _never_split(added: Iterable[tuple[str, AddedToken]], bare_file: str) -> tup
                 f"{source} with the added token {token.content!r:.80}",
                 "tokens that are found anywhere in a text, before it is lower-cased: special, "
                 "without normalized, lstrip, rstrip and single_word",
-                "if the model needs no such token, take it out of the tokenizer's files; else "
-                "make it such a token",
+                "make it such a token, or take it out of the tokenizer's files",
             )
         kept[token.content] = None
     return tuple(kept)
@@ -277,11 +261,8 @@ def _read_pieces(
         _add_tokens(pieces, numbered, os.path.join(folder, SETTINGS))
     if in_text and in_fast and in_text != in_fast[: len(in_text)]:
         other = next(i for i, piece in enumerate(in_text) if in_fast[i : i + 1] != [piece])
-        raise InputError(
-            f"{text} and {path}, which differ at id {other}",
-            "one vocabulary",
-            "remove the file that does not belong to the model",
-        )
+        received = f"{text} and {path}, which differ at id {other}"
+        raise InputError(received, "one vocabulary", "remove the file that is not the model's")
     if len(in_fast) > len(in_text):
         return tuple(in_fast), path
     return (tuple(in_text), text) if in_text else (None, None)
@@ -309,11 +290,9 @@ def _add_tokens(pieces: list[str], added: Iterable[tuple[str, Any]], path: str) 
         if token not in pieces and number == len(pieces):
             pieces.append(token)
         elif not isinstance(number, int) or pieces[number : number + 1] != [token]:
-            raise InputError(
-                f"{path} with the token {token} as number {number!r:.80}",
-                f"its number in the vocabulary of {len(pieces)} word pieces",
-                "copy the tokenizer's files again",
-            )
+            received = f"{path} with the token {token} as number {number!r:.80}"
+            expected = f"its number in the vocabulary of {len(pieces)} word pieces"
+            raise InputError(received, expected, "copy the tokenizer's files again")
 
 
 def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:

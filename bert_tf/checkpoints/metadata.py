@@ -2,21 +2,18 @@
 
 import contextlib
 import dataclasses
-import functools
-import importlib
 import json
-import math
 import os
 import re
-import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.config import HEADS, BertConfig, check_fields, declared, size, typed
+from bert_tf.config import BertConfig, check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
+from bert_tf.heads import NAMES, OUTPUT, head_named
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -25,8 +22,8 @@ CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
-HEAD = r"output_(weights|bias)"  # of every kind of fine-tuned model
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
+ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
 
@@ -44,7 +41,7 @@ class ModelMetadata:
     architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
-    task: str | None = declared(None, choices=tuple(HEADS))  # where the architecture has several
+    task: str | None = declared(None, choices=NAMES)  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
@@ -59,12 +56,9 @@ class ModelMetadata:
         if None not in (self.max_query_length, self.max_seq_length) and (
             self.max_query_length >= self.max_seq_length
         ):
-            raise InputError(
-                f"max_query_length {self.max_query_length} with max_seq_length "
-                f"{self.max_seq_length}",
-                "questions that leave room for a text",
-                "correct one of the two",
-            )
+            both = f"max_query_length {self.max_query_length} with max_seq_length "
+            expected = "questions that leave room for a text"
+            raise InputError(both + str(self.max_seq_length), expected, "correct one of the two")
 
     def known(self) -> dict[str, Any]:
         """What is known, by name."""
@@ -114,24 +108,19 @@ class Weights:
 
     @property
     def head(self) -> str | None:
-        """The head that architecture and names of the weights show: one of `HEADS`.
+        """The name of the head that architecture and names of the weights show.
 
         None: the head is of another architecture. Heads for one label, a score and any number
         of labels look alike; which it is may be in the metadata's `task`.
         """
-        architecture, shapes = self.metadata.architecture, self.shapes
-        heads = [name for name, known in HEADS.items() if known == architecture]
-        if len(heads) == 1:
-            return heads[0]
-        if not heads and architecture and any(re.match(f"{HEAD}|cls/", name) for name in shapes):
+        architecture = self.metadata.architecture
+        named = [name for name in NAMES if head_named(name).architecture == architecture]
+        if len(named) == 1:
+            return named[0]
+        if not named and architecture and any(re.match(f"{OUTPUT}|cls/", n) for n in self.shapes):
             return None
-        if heads or "output_weights" in shapes:
-            return "regression" if self.num_classes == 1 else "classification"
-        if "cls/squad/output_weights" in shapes:
-            return "question_answering"
-        if "cls/predictions/output_bias" in shapes:
-            return "pretraining" if "cls/seq_relationship/output_weights" in shapes else "fill_mask"
-        return "embeddings"
+        found = "classification" if named else head_of(self.shapes)
+        return "regression" if found == "classification" and self.num_classes == 1 else found
 
     @property
     def names(self) -> list[str]:
@@ -142,6 +131,17 @@ class Weights:
     def slots(self) -> list[str]:
         """Names of everything else: Adam's moments, the step, the settings of a run."""
         return sorted(name for name in self.shapes if _SLOTS.search(name))
+
+
+def head_of(names: Container[str]) -> str:
+    """The name of the head among original names of weights; of any with classes: classification."""
+    if "output_weights" in names:
+        return "classification"
+    if "cls/squad/output_weights" in names:
+        return "question_answering"
+    if "cls/predictions/output_bias" in names:
+        return "pretraining" if "cls/seq_relationship/output_weights" in names else "fill_mask"
+    return "embeddings"
 
 
 def read_model_files(folder: str) -> dict[str, Any]:
@@ -167,11 +167,9 @@ def vocabulary_text(pieces: Iterable[str]) -> str:
     pieces = list(pieces)
     for number, piece in enumerate(pieces):
         if piece != piece.strip() or "\n" in piece:
-            raise InputError(
-                f"a vocabulary whose piece {number} is {piece!r}",
-                f"word pieces without white space around them, each a line of {VOCAB_FILE}",
-                "take the piece out of the model's tokenizer; BERT's never gives it",
-            )
+            received = f"a vocabulary whose piece {number} is {piece!r}"
+            expected = f"word pieces without white space around them, each a line of {VOCAB_FILE}"
+            raise InputError(received, expected, "take it out of the tokenizer; no text has it")
     return "".join(f"{piece}\n" for piece in pieces)
 
 
@@ -194,115 +192,32 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
 
 def refused_model(source: str, received: str, expected: str) -> InputError:
     """The error for a model that is no BERT; `source` names the file that says so."""
-    return InputError(
-        f"{source} with {received}", expected, "give a BERT; others compute something else"
-    )
+    remedy = "give a BERT; others compute something else"
+    return InputError(f"{source} with {received}", expected, remedy)
+
+
+def model_texts(
+    config: BertConfig, pieces: Iterable[str] | None, metadata: ModelMetadata
+) -> dict[str, str]:
+    """The files beside a TF1 checkpoint, text by name.
+
+    Raises:
+      InputError: a word piece cannot stand on a line of its own.
+    """
+    values = config.to_dict()
+    if config.layer_norm_eps == ORIGINAL_EPS:
+        del values["layer_norm_eps"]  # the original does not know the key
+    texts = {CONFIG_FILE: json_text(values)}
+    if pieces is not None:
+        texts[VOCAB_FILE] = vocabulary_text(pieces)
+    if metadata != ModelMetadata():
+        texts[METADATA_FILE] = json_text(metadata.known())
+    return texts
 
 
 def write_model_files(
     folder: str, config: BertConfig, tokenizer: "FullTokenizer", metadata: ModelMetadata
 ) -> None:
     """Writes what makes a run's folder a whole model, beside its checkpoints."""
-    texts = {
-        CONFIG_FILE: config.to_json_string(),
-        VOCAB_FILE: vocabulary_text(tokenizer.pieces),
-        METADATA_FILE: metadata.to_json_string(),
-    }
-    for name, text in texts.items():
+    for name, text in model_texts(config, tokenizer.pieces, metadata).items():
         write_text(os.path.join(folder, name), text)
-
-
-# ---------------------------------------------------------------------------- the index of TF1
-
-_FOOTER_BYTES = 48  # at its end, of which 8 are a mark
-_MOST_DIMENSIONS = 64  # of an array in NumPy
-_RESTART_INTERVAL = 16  # LevelDB writes the first of so many keys whole
-
-
-def read_index(prefix: str) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """The dtype and shape of every tensor of a TF1 checkpoint, from its .index file.
-
-    TensorFlow's own reader of it takes the entries as it finds them: a wrong type or size, or an
-    error of the disk, ends the process, without an error to catch, or takes any amount of memory.
-
-    Raises:
-      Exception: of any kind; the file is damaged or cannot be read.
-    """
-    import tensorflow as tf  # not at the top: takes seconds
-
-    with gfile().GFile(f"{prefix}.index", "rb") as file:
-        content = file.read()
-    bundle = importlib.import_module("tensorflow.core.protobuf.tensor_bundle_pb2")
-    entries = dict(_read_table(content))
-    header = bundle.BundleHeaderProto.FromString(entries.pop(b""))
-    names = (f"{prefix}.data-{n:05}-of-{header.num_shards:05}" for n in range(header.num_shards))
-    lengths = [gfile().stat(name).length for name in names]
-    found = {}
-    for key, value in entries.items():
-        entry = bundle.BundleEntryProto.FromString(value)
-        dtype = tf.dtypes.as_dtype(entry.dtype)
-        _check_entry(entry, dtype, lengths)
-        if not key.startswith(b"\0"):  # a part of a tensor that has several
-            found[key.decode()] = dtype, tuple(dim.size for dim in entry.shape.dim)
-    return found
-
-
-def _check_entry(entry: Any, dtype: Any, lengths: Sequence[int]) -> None:
-    """Checks the type, shape and place of a tensor against the lengths of the files."""
-    shape = [dim.size for dim in entry.shape.dim]
-    elements, least = math.prod(shape), max(dtype.size, 1)  # a text has a byte for its length
-    extents = [one for part in entry.slices for one in part.extent]
-    if (
-        not dtype.is_numpy_compatible
-        or entry.dtype != dtype.base_dtype.as_datatype_enum  # a reference
-        or entry.shape.unknown_rank
-        or len(shape) > _MOST_DIMENSIONS
-        or min(shape, default=0) < 0
-        or not 0 <= entry.shard_id < len(lengths)
-        or min(entry.offset, entry.size) < 0
-        or entry.offset + entry.size > lengths[entry.shard_id]
-        or elements * least > (sum(lengths) if entry.slices else entry.size)
-        or min((n for one in extents for n in (one.start, one.length)), default=0) < 0
-    ):
-        raise ValueError(f"an entry of {dtype.name} {shape} with {entry.size} bytes")
-
-
-def _read_table(content: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a sorted table of LevelDB's: blocks, one that lists them, its place."""
-    places = _varints(content, len(content) - _FOOTER_BYTES, 4)  # of two blocks, and the end
-    handles = [_varints(handle, 0, 2)[:2] for _, handle in _read_block(content, *places[2:4])]
-    if sum(size for _, size in handles) > len(content):
-        raise ValueError("blocks that overlap")
-    return [pair for handle in handles for pair in _read_block(content, *handle)]
-
-
-def _read_block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
-    """A block: entries, whose keys leave out what they share with the key before; restarts."""
-    block, is_compressed = content[offset : offset + size], content[offset + size]
-    (num_restarts,) = struct.unpack("<I", block[-4:])
-    end = len(block) - 4 - 4 * num_restarts
-    restarts = set(struct.unpack(f"<{num_restarts}I", block[end:-4]))
-    at, key, found, key_bytes = 0, b"", [], 0
-    while at < end and key_bytes <= _RESTART_INTERVAL * len(block):
-        start = at
-        shared, rest, length, at = _varints(block, at, 3)
-        key = key[:shared] + block[at : at + rest]
-        key_bytes += len(key)
-        found.append((key, block[at + rest : at + rest + length]))
-        at += rest + length
-        if not shared:
-            restarts.discard(start)
-    if is_compressed or at != end or restarts - {0}:  # TensorFlow has never compressed one
-        raise ValueError("a block that is damaged or compressed")
-    return found
-
-
-def _varints(content: bytes, at: int, count: int) -> tuple[int, ...]:
-    """That many numbers of 7 bits a byte from a place on, and the place behind them."""
-    numbers = []
-    for _ in range(count):
-        size = next(n for n in range(1, 11) if content[at + n - 1] < 128)
-        sevens = (byte & 127 for byte in reversed(content[at : at + size]))
-        numbers.append(functools.reduce(lambda high, low: high << 7 | low, sevens))
-        at += size
-    return (*numbers, at)

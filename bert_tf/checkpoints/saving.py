@@ -11,24 +11,14 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.companions import config_of
-from bert_tf.checkpoints.metadata import (
-    CONFIG_FILE,
-    METADATA_FILE,
-    SAFETENSORS,
-    VOCAB_FILE,
-    ModelMetadata,
-    Weights,
-    json_text,
-    vocabulary_text,
-)
-from bert_tf.checkpoints.model_weights import weights_of
+from bert_tf.checkpoints.loading import weights_of
+from bert_tf.checkpoints.metadata import ORIGINAL_EPS, SAFETENSORS, Weights, model_texts
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, locked, path_errors, temporary
 from bert_tf.locks import synced
 
 CHECKPOINT_NAME = "bert_model.ckpt"
-ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 # The formats: the module whose `texts_of` and `write_tensors` write one, imported only then, and
 # the file without which a folder is no model.
 WRITERS = {
@@ -59,11 +49,9 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
         weights = weights_of(weights)
     path = str(path).rstrip("/")
     with path_errors(path):
-        taken = tf.io.gfile.exists(path)
-    if taken:
-        raise InputError(
-            f"{path}, which already exists", "a new folder", "choose another path, or remove it"
-        )
+        if tf.io.gfile.exists(path):
+            remedy = "choose another path, or remove it"
+            raise InputError(f"{path}, which already exists", "a new folder", remedy)
     config = config_of(weights)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
@@ -120,20 +108,8 @@ def _copy_folder(source: str, target: str, *, last: str) -> None:
 
 
 def texts_of(weights: Weights) -> dict[str, str]:
-    """The files beside a TF1 checkpoint, text by name.
-
-    Raises:
-      InputError: a word piece cannot stand on a line of its own.
-    """
-    config = weights.config.to_dict()
-    if config["layer_norm_eps"] == ORIGINAL_EPS:
-        del config["layer_norm_eps"]  # the original does not know the key
-    texts = {CONFIG_FILE: json_text(config)}
-    if weights.pieces is not None:
-        texts[VOCAB_FILE] = vocabulary_text(weights.pieces)
-    if weights.metadata != ModelMetadata():
-        texts[METADATA_FILE] = weights.metadata.to_json_string()
-    return texts
+    """The files beside a TF1 checkpoint, text by name; raises as `model_texts`."""
+    return model_texts(weights.config, weights.pieces, weights.metadata)
 
 
 def _check_original_can_compute(config: BertConfig, path: str) -> None:

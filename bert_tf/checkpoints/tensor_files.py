@@ -56,11 +56,9 @@ def _open_parts(path: str) -> Tensors:
     parts = {n: open_tensors(os.path.join(folder, n)) for n in sorted(set(weight_map.values()))}
     for tensor, part in weight_map.items():
         if tensor not in parts[part][0]:
-            raise InputError(
-                f"{path}, which says that {part} has {tensor}",
-                "every tensor in the file that the index names",
-                "copy the index and all its files again",
-            )
+            received = f"{path}, which says that {part} has {tensor}"
+            expected = "every tensor in the file that the index names"
+            raise InputError(received, expected, "copy the index and all its files again")
     shapes = {tensor: parts[part][0][tensor] for tensor, part in weight_map.items()}
     return shapes, lambda name: parts[weight_map[name]][1](name)
 
@@ -110,11 +108,8 @@ def _open_pickle(path: str) -> Tensors:
             "do not load it elsewhere; get the model's safetensors file",
         ) from None
     if not isinstance(tensors, dict) or not all(torch.is_tensor(t) for t in tensors.values()):
-        raise InputError(
-            f"{path}, which holds something else than tensors by name",
-            "the state_dict of a model",
-            "save model.state_dict(), not the model",
-        )
+        received = f"{path}, which holds something else than tensors by name"
+        raise InputError(received, "the state_dict of a model", "save model.state_dict() alone")
 
     def read(name: str) -> np.ndarray:
         tensor = tensors[name]

@@ -18,7 +18,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
-from bert_tf.checkpoints.metadata import Weights, damage_errors, read_index, read_model_files
+from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
+from bert_tf.checkpoints.tensor_index import read_index
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.files import BEST, check_regular, make_folder, path_errors, temporary, write_text
 from bert_tf.locks import check_lock, synced
@@ -66,32 +67,21 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         if named and tf.io.gfile.exists(named[-1] + INDEX):
             return named[-1]
     found = [p.removesuffix(INDEX) for p in tf.io.gfile.glob(os.path.join(path, f"*{INDEX}"))]
+    if len(found) == 1:
+        return found[0]
     if not found:
         raise _no_checkpoint(path)
-    if len(found) > 1:
-        raise InputError(
-            f"{path}, a folder with {len(found)} checkpoints",
-            "one, or a `checkpoint` file that names the latest",
-            "give the checkpoint's own path, such as bert_model.ckpt in that folder",
-        )
-    return found[0]
+    received = f"{path}, a folder with {len(found)} checkpoints"
+    expected = "one, or a `checkpoint` file that names the latest"
+    raise InputError(received, expected, "give the path of one, such as bert_model.ckpt in it")
 
 
 def _no_checkpoint(path: str) -> InputError:
-    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
-        check_regular(path)
-        with tf.io.gfile.GFile(path, "rb") as file:
-            start = file.read(2)
-        if start in (b"PK", b"\x1f\x8b"):
-            return InputError(
-                f"{path}, an archive",
-                "the folder or checkpoint that is in it",
-                "unpack it, and give the path of what was in it",
-            )
     return InputError(
         f"{path}, where there is no checkpoint",
         "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files",
-        "check the path; models are not downloaded by name: download one, and give its folder",
+        "check the path, and unpack archives; models are not downloaded by name: download one, "
+        "and give its folder",
     )
 
 
@@ -114,15 +104,13 @@ def _read_state(folder: str) -> list[str]:
     with contextlib.suppress(ValueError):  # it names no checkpoint
         if state := tf.train.get_checkpoint_state(folder):  # None: it cannot be parsed
             named = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
-            here = {path: os.path.join(folder, os.path.basename(path)) for path in named}
-            found = [here[path] if tf.io.gfile.exists(here[path] + INDEX) else path
-                     for path in named]  # fmt: skip
+            both = [(os.path.join(folder, os.path.basename(path)), path) for path in named]
+            found = [here if tf.io.gfile.exists(here + INDEX) else path for here, path in both]
             return [path for path in found[:-1] if path != found[-1]] + found[-1:]
     raise InputError(
         f"{path}, which cannot be read",
-        "a text that names the latest checkpoint of its folder",
-        "remove the file if the folder holds one checkpoint; else write into it "
-        'model_checkpoint_path: "model.ckpt-<step>"',
+        "a text that names the latest checkpoint",
+        'write into it model_checkpoint_path: "model.ckpt-<step>", or remove it beside one',
     )
 
 
@@ -171,7 +159,7 @@ class CheckpointReader:
         return damage_errors(self.prefix, "a complete checkpoint, its .index and all .data files")
 
 
-def open_weights(path: str | os.PathLike) -> Weights:
+def open_tf1(path: str | os.PathLike) -> Weights:
     """Opens a checkpoint given as `find_checkpoint` takes it."""
     reader = CheckpointReader(path)
     return Weights(
@@ -251,16 +239,11 @@ class CheckpointFolder:
         return self._latest()
 
     def _latest(self) -> str | None:
-        named = _read_state(self.path)
-        if not named:
-            return None
-        prefix = named[-1]
-        if not tf.io.gfile.exists(prefix + INDEX):
-            raise InputError(
-                f"{self.path}/checkpoint, which names the missing {prefix}",
-                "the checkpoint that it names",
-                "put the checkpoint back, or remove the folder to start again",
-            )
+        prefix = (_read_state(self.path) or [None])[-1]
+        if prefix and not tf.io.gfile.exists(prefix + INDEX):
+            received = f"{self.path}/checkpoint, which names the missing {prefix}"
+            remedy = "put the checkpoint back, or remove the folder to start again"
+            raise InputError(received, "the checkpoint that it names", remedy)
         return prefix
 
     def clear(self) -> None:
@@ -296,11 +279,7 @@ class CheckpointFolder:
         The tensors must keep their values until then.
         """
         self.wait()
-        if cluster.is_chief():
-            self._saving = self._thread.submit(self._write, step, tensors)
-        else:
-            self._saving = futures.Future()
-            self._saving.set_result(None)
+        self._saving = self._thread.submit(self._write, step, tensors)
 
     def wait(self) -> None:
         """Returns when the checkpoint of `start_saving` is whole, in every process.
@@ -341,6 +320,8 @@ class CheckpointFolder:
 
     def _write(self, step: int, tensors: Mapping[str, Any]) -> None:
         """Writes a checkpoint, or nothing at all."""
+        if not cluster.is_chief():
+            return
         try:
             with temporary(self._prefix(step), folder=True) as folder:
                 write_checkpoint(self._prefix(step), tensors, temporary=folder)
@@ -349,12 +330,9 @@ class CheckpointFolder:
             if not is_system_error(error):
                 raise
             expected, remedy = remedy_of(error)
-            raise InputError(
-                f"{self.path}, where the checkpoint of step {step} cannot be written "
-                f"({first_line(error)})",
-                expected,
-                f"{remedy}: it resumes from {self._latest() or 'the beginning'}",
-            ) from None
+            says = f"the checkpoint of step {step} cannot be written ({first_line(error)})"
+            remedy += f": it resumes from {self._latest() or 'the beginning'}"
+            raise InputError(f"{self.path}, where {says}", expected, remedy) from None
 
     def _name_latest(self, prefix: str) -> None:
         """Names a whole checkpoint as the latest; removes the oldest."""

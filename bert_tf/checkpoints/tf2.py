@@ -61,7 +61,7 @@ _NAMES = (
 _TRANSPOSED = frozenset({"cls/seq_relationship/output_weights"})
 
 
-def open_weights(path: str) -> Weights:
+def open_tf2(path: str) -> Weights:
     """Opens a TF2 checkpoint of tensorflow/models.
 
     Raises:
@@ -72,12 +72,11 @@ def open_weights(path: str) -> Weights:
     places = [key.removesuffix(_VALUE) for key in reader.shapes if key != GRAPH]
     names = original_names(places)
     if "bert/embeddings/word_embeddings" not in names.values():
+        such = ", ".join(sorted(places)[:3])
         raise InputError(
-            f"{reader.prefix}, a TF2 checkpoint with {len(places)} objects, such as "
-            f"{', '.join(sorted(places)[:3])}",
+            f"{reader.prefix}, a TF2 checkpoint with {len(places)} objects, such as {such}",
             "the encoder of a BERT of tensorflow/models",
-            "convert the checkpoint with the library that wrote it to TF1 names or to Hugging "
-            "Face's format, and give that",
+            "convert it with the library that wrote it to TF1 names or to Hugging Face's format",
         )
     found = read_model_files(os.path.dirname(reader.prefix))
     keys = {name: f"{place}{_VALUE}" for place, name in names.items()}

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from absl import flags
+from absl import flags, logging
 
 from bert_tf.checkpoints.metadata import FORMATS, Weights
 from bert_tf.cli import flags as shared_flags
@@ -69,24 +69,17 @@ def check_flags(words: Sequence[str]) -> None:
     """Raises `InputError` unless the words outside the flags are one verb or none."""
     verb = words[0] if words else "convert"
     if verb not in VERBS or len(words) > 1:
-        raise InputError(
-            f"{' '.join(words)!r} outside any flag",
-            f"one of {', '.join(VERBS)}, and flags",
-            "write --flag=value with an equals sign and no space",
-        )
+        received, expected = f"{' '.join(words)!r} outside any flag", f"one of {', '.join(VERBS)}"
+        raise InputError(received, expected, "write --flag=value with an equals sign and no space")
     if verb != "inspect" and not FLAGS.to:
         raise InputError(f"{verb} without --to", "the folder to make", "add --to=FOLDER")
     if ending := FILE_ENDING.search(FLAGS.to or ""):
-        raise InputError(
-            f"--to={FLAGS.to}, the name of a file",
-            "the folder to make; --to_format says what kind of files it gets",
-            f"--to={re.sub('/(bert_)?model$', '', FLAGS.to.removesuffix(ending[0]))}",
-        )
-    num_sources = FLAGS["from"].value.count(",") + 1
-    if num_sources > 1 and verb not in ("average", "inspect"):
-        raise InputError(
-            f"{num_sources} checkpoints in --from", "one; average takes several", "run it for each"
-        )
+        expected = "the folder to make; --to_format says what kind of files it gets"
+        remedy = f"--to={re.sub('/(bert_)?model$', '', FLAGS.to.removesuffix(ending[0]))}"
+        raise InputError(f"--to={FLAGS.to}, the name of a file", expected, remedy)
+    if "," in FLAGS["from"].value and verb not in ("average", "inspect"):
+        received = f"several checkpoints, {FLAGS['from'].value}, in --from"
+        raise InputError(received, "one; average takes several", "run it for each")
 
 
 if __name__ == "__main__":
@@ -136,8 +129,11 @@ def convert(verb: str) -> None:
     with Progress(f"write {FLAGS.to}"):
         saved = save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
-    if to_format == "hugging_face":
-        report_left_out(changed)
+    if to_format == "hugging_face":  # which has no place for the rest
+        for name in filter(lambda name: not hugging_face_name(name), changed.names):
+            print(f"  left out: {name}")
+        if slots := changed.slots:
+            print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
     with Progress("compute with what was written"):
         after = editing.outputs_of(open_weights(saved), inputs)
     report_difference(editing.difference_of_outputs(before, after, rows=rows))
@@ -171,10 +167,19 @@ def edited(source: Weights) -> Weights:
         changed = dataclasses.replace(changed, metadata=metadata)
     if FLAGS.extra_tokens:
         changed = editing.add_pieces(changed, FLAGS.extra_tokens, seed=FLAGS.seed)
-    editing.check_never_split(changed)
     changed = editing.pad_vocabulary(changed, FLAGS.pad_vocab_to)
     if FLAGS.max_position_embeddings:
         changed = editing.extend_positions(changed, FLAGS.max_position_embeddings)
+    if changed.config and changed.pieces:
+        tokenizer = tokenizer_of(changed, changed.config)  # refuses what is not in the vocabulary
+        for piece in FLAGS.extra_tokens:
+            found = tokenizer.tokenize(piece)  # text is split at punctuation and lower-cased
+            if not piece.startswith("##") and found != [piece]:
+                logging.warning(
+                    "The tokenizer cuts %r into %s, so text never gives this token: its vector is "
+                    "for ids from elsewhere. --never_split keeps it whole.",
+                    *(piece, " ".join(found)),
+                )
     return changed
 
 
@@ -206,15 +211,6 @@ def listed(values: Mapping[str, object] | None) -> str:
     return ", ".join(f"{name} {value}" for name, value in (values or {}).items()) or "none"
 
 
-def report_left_out(changed: Weights) -> None:
-    """Prints what Hugging Face's format has no place for."""
-    for name in changed.names:
-        if not hugging_face_name(name):
-            print(f"  left out: {name}")
-    if slots := changed.slots:
-        print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
-
-
 def report_difference(differences: Mapping[str, float]) -> None:
     """Prints the greatest difference of each output between what was read and what was written.
 
@@ -225,11 +221,8 @@ def report_difference(differences: Mapping[str, float]) -> None:
         print(f"  {name}: greatest difference {difference:.3g}")
     wrong = [name for name, difference in differences.items() if not difference <= ROUNDING]
     if wrong:
-        raise InputError(
-            f"{', '.join(wrong)} that differ after the conversion",
-            f"differences up to {ROUNDING}",
-            f"do not use {FLAGS.to}, and report this",
-        )
+        received, expected = f"{', '.join(wrong)} that differ", f"differences up to {ROUNDING}"
+        raise InputError(received, expected, f"do not use {FLAGS.to}, and report this")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
             "leave out --na_prob_file",
         )
     na_probs = files.read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
-    scores = evaluation.evaluate(
+    scores = evaluation.official_scores(
         questions, answers, na_probs=na_probs, na_prob_thresh=FLAGS.na_prob_thresh
     )
     if FLAGS.report_file:

@@ -10,6 +10,7 @@ command writes /serving/mrpc/1, then /serving/mrpc/2 and so on. --format=litert 
 file for these runtimes, which takes ids in place of text.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from absl import flags
@@ -89,10 +90,7 @@ def main(_: Sequence[str]) -> None:
     check_options(source, options, ids_only=FLAGS.format != SAVED_MODEL)
     model = from_flags.complete_model(source)
     path = export_checkpoint(
-        source,
-        model.config,
-        model.tokenizer,
-        FLAGS.export_dir,
+        *(source, model.config, model.tokenizer, FLAGS.export_dir),
         options=options,
         commands=[command_line()],
         file_format=FLAGS.format,
@@ -107,11 +105,8 @@ def main(_: Sequence[str]) -> None:
 
 def serving_options() -> ServingOptions:
     """The options of the flags."""
-    names = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "max_query_length",
-             "n_best_size", "max_answer_length", "version_2_with_negative",
-             "null_score_diff_threshold", "top_k")  # fmt: skip
-    given = {name: FLAGS[name].value for name in names}
-    return ServingOptions(**given, labels=tuple(FLAGS.labels) or None)
+    given = {field.name: FLAGS[field.name].value for field in dataclasses.fields(ServingOptions)}
+    return ServingOptions(**given | {"labels": tuple(FLAGS.labels) or None})
 
 
 if __name__ == "__main__":

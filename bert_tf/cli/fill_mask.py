@@ -25,20 +25,34 @@ def define_flags() -> None:
 if __name__ == "__main__":
     cli.parse(define_flags)
 
-from bert_tf.cli import from_flags
-from bert_tf.serving.fill_mask import fill_mask
+from bert_tf.errors import InputError
+from bert_tf.serving.options import MASK
+from bert_tf.serving.predictor import Predictor
 
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> model -> weights -> guesses."""
-    texts = argv[1:] or [line.strip() for line in sys.stdin if line.strip()]
-    model, tokenizer, length = from_flags.open_masked_lm()
-    for text in texts:
+    predictor = Predictor(
+        FLAGS.init_checkpoint,
+        task="fill_mask",
+        top_k=FLAGS.top_k,
+        bert_config_file=FLAGS.bert_config_file,
+        vocab_file=FLAGS.vocab_file,
+        do_lower_case=shared_flags.given_case(),
+    )
+    for text in argv[1:] or filter(None, map(str.strip, sys.stdin)):
         print(text)
-        guesses = fill_mask(model, tokenizer, text, max_seq_length=length, top_k=FLAGS.top_k)
-        for number, row in enumerate(guesses, 1):
-            listed = "  ".join(f"{guess.piece} {percent(guess.probability)}" for guess in row)
-            print(f"  [MASK] {number}: {listed}")
+        (found,) = predictor.predict([text])
+        if not found["num_masks"] == text.count(MASK) > 0:
+            raise InputError(
+                f"{text!r}, of whose {text.count(MASK)} {MASK} {found['num_masks']} fit",
+                f"at least one {MASK} among the tokens that the model reads",
+                f"write {MASK} in place of the word to guess, or shorten the text",
+            )
+        guesses = zip(found["pieces"], found["probabilities"], strict=True)
+        for number, (pieces, shares) in enumerate(guesses, 1):
+            listed = (f"{p} {percent(share)}" for p, share in zip(pieces, shares, strict=True))
+            print(f"  [MASK] {number}: {'  '.join(listed)}")
 
 
 def percent(probability: float) -> str:

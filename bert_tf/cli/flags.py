@@ -38,7 +38,7 @@ def recorded_in_checkpoints() -> contextlib.AbstractContextManager:
     """Flags defined in this context affect the result of a run: its checkpoints record them.
 
     A resumed run is compared with them, and a finished one is not taken for one with others; which
-    of them may change when a run is made longer is listed in training/fine_tuning.py.
+    of them may change when a run is made longer is listed in tasks/run.py.
     """
     return _marked("is_recorded", True)
 

@@ -1,4 +1,4 @@
-"""Builds objects from the flags of `cli/flags.py`: devices, the first model, batches, steps."""
+"""Builds objects from the flags of `cli/flags.py`: devices, a model and its files, steps."""
 
 import dataclasses
 import importlib
@@ -8,30 +8,20 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import runtime
-from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.companions import PretrainedModel, config_of, length_of, tokenizer_of
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import MULTIPLE
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.heads import ENCODER, make_model
 from bert_tf.terminal.messages import log_end
 from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 
 FLAGS = flags.FLAGS
-LARGEST_DEVICE = 1 << 40  # bytes; of a GPU or TPU, whose memory TensorFlow does not tell
-_BATCHES = {  # the flag of a batch: that of its purpose
-    "train_batch_size": "do_train",
-    "eval_batch_size": "do_eval",
-    "predict_batch_size": "do_predict",
-    "batch_size": None,
-}
 # What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
@@ -120,74 +110,12 @@ def complete_model(source: Weights) -> PretrainedModel:
 def open_masked_lm() -> tuple[keras.Model, FullTokenizer, int]:
     """The model of --init_checkpoint with its masked-LM head, its tokenizer, its maximum length."""
     given = complete_model(open_weights(FLAGS.init_checkpoint))
-    model = models.pretraining_model(given.config, next_sentence=False)
+    model = make_model("fill_mask", given.config)
     load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
     return model, given.tokenizer, length_of(given.source, given.config)
 
 
-def open_pretrained(strategy: tf.distribute.Strategy) -> PretrainedModel:
-    """The model that a fine-tuning run begins with; refuses batches too large for it.
-
-    Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
-    model of --output_dir if there is one.
-    """
-    own, given = FLAGS.output_dir, FLAGS.init_checkpoint
-    if given and not FLAGS.do_train and tf1.has_checkpoints(own):
-        logging.warning(
-            "Using the model in %s, not --init_checkpoint=%s; for that one give another "
-            "--output_dir.",
-            *(own, given),
-        )
-        given = None
-    model = complete_model(open_weights(given or own))
-    model.config.check_sequence_length(FLAGS.max_seq_length)
-    length = min(MULTIPLE, FLAGS.max_seq_length) if FLAGS.bucket_by_length else FLAGS.max_seq_length
-    check_memory(model.config, length=length, num_replicas=strategy.num_replicas_in_sync)
-    return model
-
-
-def check_memory(config: BertConfig, *, length: int, num_replicas: int = 1) -> None:
-    """Refuses batches whose token ids, or what one layer computes, alone exceed the memory.
-
-    A step needs much more, as `bert-tf plan` shows: what this refuses cannot work.
-
-    Args:
-      config: D and F of the model.
-      length: the least S of a batch.
-      num_replicas: devices that share a batch.
-
-    Raises:
-      InputError: a batch is that large.
-    """
-    memory = runtime.memory_bytes()
-    if memory is None:
-        return
-    is_cpu = {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
-    device_memory = memory if is_cpu else max(memory, LARGEST_DEVICE)
-    for name, purpose in _BATCHES.items():
-        if name not in FLAGS or not (purpose is None or FLAGS[purpose].value):
-            continue
-        parts = FLAGS.gradient_accumulation_steps if purpose == "do_train" else 1
-        of_ids = 3 * 4 * FLAGS.max_seq_length
-        bytes_each = 4 if "precision" not in FLAGS or FLAGS.precision == "float32" else 2
-        of_layer = bytes_each * length * (config.hidden_size + config.intermediate_size)
-        most = num_replicas * min(memory // of_ids, parts * (device_memory // of_layer))
-        if FLAGS[name].value > most:
-            raise InputError(
-                f"--{name}={FLAGS[name].value} with a memory of {memory / 1e9:.3g} GB",
-                f"at most {most}, so that the results of one layer fit",
-                "use a much smaller batch; bert-tf plan shows what a step needs. In training "
-                "--gradient_accumulation_steps computes a batch in parts",
-            )
-
-
-# ---------------------------------------------------------------------------- batches and steps
-
-
-def schedule() -> FineTuningSchedule:
-    """How long, how fast and with which optimizer a model is fine-tuned."""
-    rate = shared_flags.learning_rates()[0]  # of a grid each trial puts in its own
-    return of_flags(FineTuningSchedule, learning_rate=rate)
+# ---------------------------------------------------------------------------- steps, settings
 
 
 def step_config() -> StepConfig:
@@ -243,11 +171,6 @@ def export(model: PretrainedModel, **options: Any) -> None:
 
 
 # ---------------------------------------------------------------------------- the last line
-
-
-def newest_model(model: PretrainedModel) -> str:
-    """The path of the model that a run leaves: its export, its own, or the one it began with."""
-    return FLAGS.export_dir or (FLAGS.output_dir if FLAGS.do_train else model.source.path)
 
 
 def log_results(verb: str, *words: str, predictions: str = "", **flags: Any) -> None:

@@ -8,8 +8,8 @@ The model is an export of bert-tf export, or the folder of a checkpoint. A file 
 the same memory. Typed into a terminal, each line is answered at once.
 """
 
-import collections
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,8 +77,7 @@ def main(_: Sequence[str]) -> None:
 
 def read_input(predictor: Predictor) -> Iterator[Any]:
     """What is asked, an item for each line."""
-    metadata = predictor.model.metadata
-    path = FLAGS.input_file
+    metadata, path = predictor.model.metadata, FLAGS.input_file
     return rows.read_items(
         files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN),
         metadata,
@@ -89,23 +88,17 @@ def read_input(predictor: Predictor) -> Iterator[Any]:
 
 def answer(predictor: Predictor, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """The answer to each item, with its `id` if it has one."""
-    ids = collections.deque()  # of the items that are not answered yet
-
-    def remember_ids() -> Iterator[Any]:
-        for item in items:
-            has_id = isinstance(item, Mapping) and "id" in item
-            ids.append({"id": item["id"]} if has_id else {})
-            yield item
-
     interactive = FLAGS.interactive
     if interactive is None:
         interactive = not FLAGS.input_file and sys.stdin.isatty()
     name = FLAGS.input_file or STDIN
+    asked, again = itertools.tee(items)
     found = predictor.stream(
-        remember_ids(), window=1 if interactive else None, place=lambda n: rows.place(name, n)
+        asked, window=1 if interactive else None, place=lambda number: rows.place(name, number)
     )
-    for one in found:
-        yield ids.popleft() | one
+    for one, item in zip(found, again, strict=False):  # the answer first: it reads the item
+        has_id = isinstance(item, Mapping) and "id" in item
+        yield ({"id": item["id"]} if has_id else {}) | one
 
 
 @contextlib.contextmanager

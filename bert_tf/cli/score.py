@@ -6,11 +6,13 @@
 Each token is masked in turn and predicted from the others (Salazar et al., 2020). A line of JSON
 for each line of text: `score`, the sum of the natural logarithms of the probabilities, higher for
 the likelier; `tokens`, how many were predicted; `perplexity`, exp(-score / tokens), lower for the
-likelier, to compare texts of different lengths.
+likelier, to compare texts of different lengths. A token of a text that is longer than the model's
+maximum is predicted from the tokens around it.
 
 The folder of a run holds all that is needed; otherwise give --bert_config_file and --vocab_file.
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -64,35 +66,25 @@ def main(argv: Sequence[str]) -> None:
 
         def answers() -> Iterator[dict[str, Any]]:
             nonlocal total
-            for place, text in read_texts(argv[1:]):
+            for text in read_texts(argv[1:]):
                 found = scorer.score(text)
                 total += found
-                if found.tokens > scorer.most_tokens:
-                    logging.info(
-                        "%s: %d tokens; each is predicted from the %d around it.",
-                        *(place, found.tokens, scorer.most_tokens),
-                    )
-                yield describe(found)
+                yield dataclasses.asdict(found) | {"perplexity": found.perplexity}
 
         count = write_lines(file, answers())
     counts = f"{number_of(count, 'texts')}, {number_of(total.tokens, 'tokens')}"
-    logging.info("%s, pseudo-perplexity %.6g", counts, total.perplexity)
+    perplexity = total.perplexity and f"{total.perplexity:.6g}"
+    logging.info("%s, pseudo-perplexity %s", counts, perplexity or "unknown")
 
 
-def read_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each text, with its place for messages."""
-    if words:
-        yield from ((f"text {number}", text) for number, text in enumerate(words, 1))
-        return
-    name = FLAGS.input_file or STDIN
-    lines = files.read_lines(name) if FLAGS.input_file else rows.lines_of(sys.stdin.buffer, STDIN)
-    for number, line in enumerate(lines, 1):
-        yield rows.place(name, number), files.decoded(line, name, number)
-
-
-def describe(score: Score) -> dict[str, Any]:
-    """The score as a line of JSON."""
-    return {"score": score.score, "tokens": score.tokens, "perplexity": score.perplexity}
+def read_texts(words: Sequence[str]) -> Iterator[str]:
+    """The texts of the command, else the lines of a file."""
+    yield from words
+    if not words:
+        name = FLAGS.input_file or STDIN
+        stream = sys.stdin.buffer
+        lines = files.read_lines(name) if FLAGS.input_file else rows.lines_of(stream, STDIN)
+        yield from (files.decoded(line, name, number) for number, line in enumerate(lines, 1))
 
 
 if __name__ == "__main__":

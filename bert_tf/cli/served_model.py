@@ -34,10 +34,8 @@ def define_flags() -> None:
 
 def make_predictor(path: str, **arguments: Any) -> Any:
     """The `Predictor` of the model at a path, by these flags and further arguments."""
-    given = {name: FLAGS[name].value for name in _OF_WEIGHTS}
-    given["do_lower_case"] = shared_flags.given_case()
-    given["labels"] = tuple(FLAGS.labels) or None
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: FLAGS[name].value for name in _OF_WEIGHTS}
+    options |= {"do_lower_case": shared_flags.given_case(), "labels": tuple(FLAGS.labels) or None}
     predictor = importlib.import_module("bert_tf.serving.predictor").Predictor
     with Progress(f"load {path}"):
         return predictor(path, version=FLAGS.version, **arguments, **options)

@@ -15,36 +15,28 @@ from typing import Any
 from absl import logging
 
 from bert_tf.checkpoints.companions import (
-    WITH_NAMES,
     classes_of,
     config_of,
     in_order_of,
     length_of,
     tokenizer_of,
 )
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
-from bert_tf.checkpoints.metadata import HEAD, Weights
-from bert_tf.config import HEADS
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import BertModel, make_model
+from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
+from bert_tf.heads.head import Head
+from bert_tf.heads.pretraining import Pretraining
+from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
-# The weights of each head. Those of the first two are not trained anew for a task.
-_WEIGHTS_OF_HEAD = {
-    "pretraining": "bert/pooler/|cls/",
-    "fill_mask": "cls/",
-    "question_answering": "cls/squad/",
-    "embeddings": ENCODER,
-}
 # Metadata that the model's own parts say, or that are of the weights before they are trained.
 _OF_OTHERS = (
     *("labels", "architecture", "do_lower_case", "never_split", "max_seq_length"),
     "null_score_diff_threshold",
     *("doc_stride", "document_context"),  # of commands that read texts otherwise
 )
-_ALIKE = ("classification", "multi_label", "regression")  # heads of the same weights
-_MUST_HAVE = ("pretraining", "fill_mask")
 
 
 def load(
@@ -60,7 +52,7 @@ def load(
 
     Args:
       path: of a checkpoint, a folder of Hugging Face's, or a .keras file.
-      head: a name in `bert_tf.config.HEADS`; None: the one that is found. A task's head that is
+      head: a name in `bert_tf.heads.NAMES`; None: the one that is found. A task's head that is
         not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
         kept, its classes in this order; for others a new one is initialised. None: its own.
@@ -83,22 +75,22 @@ def load(
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or weights.head
     head = head or found
-    if head not in HEADS:
+    if head is None:
         raise InputError(
-            f"the head {head!r}, for {path}" if head else f"{path}, with a head of another kind",
-            f"one of {', '.join(HEADS)}",
+            f"{path}, with a head of another kind",
+            f"one of {', '.join(NAMES)}",
             "choose one with head=",
         )
-    weights, labels, is_kept = _match_labels(weights, head, found, labels)
-    model = make_model(
-        head,
+    own = head_named(head)
+    weights, labels, is_kept = _match_labels(weights, own, found, labels)
+    model = own.model(
         config,
         num_classes=len(labels) if labels else weights.num_classes,
         num_choices=weights.metadata.num_choices or DEFAULT_CHOICES,
     )
-    _put_weights(model, weights, head, is_kept)
+    _put_weights(model, weights, own, is_kept)
     model.labels, model.tokenizer = labels, tokenizer
-    model.metadata = _metadata(weights, head, same=head == found)
+    model.metadata = _metadata(weights, own, same=head == found)
     return model, tokenizer
 
 
@@ -124,27 +116,31 @@ def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any
     return model
 
 
-def _metadata(weights: Weights, head: str, *, same: bool) -> dict[str, Any]:
+def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
     """What belongs to the model besides labels and tokenizer; `same`: with the head it had."""
     metadata = weights.metadata
-    if head != "question_answering" and (metadata.doc_stride or metadata.document_context):
+    if not head.reads_windows and (metadata.doc_stride or metadata.document_context):
         logging.warning(
             "%s was trained with windows of long texts (--doc_stride) or sentences in their "
             "document (--document_context); here a text is cut, and stands by itself.",
             weights.path,
         )
     known = {n: v for n, v in metadata.known().items() if n not in _OF_OTHERS} if same else {}
-    return known | ({"task": head} if head in _ALIKE else {})
+    return known | ({"task": head.name} if _is_ambiguous(head) else {})
 
 
-def _put_weights(model: BertModel, weights: Weights, head: str, is_kept: bool) -> None:
+def _is_ambiguous(head: Head) -> bool:
+    """Whether neither architecture nor weights show which head it is."""
+    return head.architecture == Head.architecture
+
+
+def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> None:
     """Loads the encoder, and the head if that is kept; logs what is new."""
-    own = _WEIGHTS_OF_HEAD.get(head, HEAD)
     report = load_checkpoint(
         model,
         weights,
-        required=f"{ENCODER}|{own}" if is_kept or head in _MUST_HAVE else ENCODER,
-        skip=None if is_kept else HEAD,
+        required=head.required if is_kept or isinstance(head, Pretraining) else ENCODER,
+        skip=None if is_kept else OUTPUT,
     )
     if report.missing:
         logging.warning(
@@ -154,22 +150,20 @@ def _put_weights(model: BertModel, weights: Weights, head: str, is_kept: bool) -
 
 
 def _match_labels(
-    weights: Weights, head: str, found: str | None, labels: Sequence[str] | None
+    weights: Weights, head: Head, found: str | None, labels: Sequence[str] | None
 ) -> tuple[Weights, tuple[str, ...] | None, bool]:
     """The weights with their classes in the order of the labels, the labels, is the head kept."""
-    theirs = weights.metadata.labels if head in WITH_NAMES else None
     # Without a `task` the files do not say which of the heads that look alike it is.
-    is_same = head == found or (
-        weights.metadata.task is None and HEADS[head] == HEADS.get(found) and head != "regression"
-    )
+    are_alike = found is not None and _is_ambiguous(head) and _is_ambiguous(head_named(found))
+    is_same = head.name == found or (are_alike and head.has_names and weights.metadata.task is None)
     if labels is None:
-        if head in WITH_NAMES and not is_same:
+        if head.has_names and not is_same:
             raise InputError(
-                f"{weights.path} with head={head!r}, of which it has none",
+                f"{weights.path} with head={head.name!r}, of which it has none",
                 "the names of the classes",
                 "add labels=[...]",
             )
-        return weights, theirs, is_same
+        return weights, weights.metadata.labels if head.has_names else None, is_same
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
@@ -181,20 +175,14 @@ def _match_labels(
     return kept or weights, labels, kept is not None
 
 
-def _checked(labels: Sequence[str], head: str) -> tuple[str, ...]:
-    if head not in WITH_NAMES:
+def _checked(labels: Sequence[str], head: Head) -> tuple[str, ...]:
+    least = head.least_names if head.has_names else 0
+    names = () if isinstance(labels, str) or not hasattr(labels, "__iter__") else tuple(labels)
+    are_names = all(isinstance(name, str) for name in names) and len({*names}) == len(names)
+    if not least or not are_names or len(names) < least:
         raise InputError(
-            f"labels for the head {head!r}, which has no classes",
-            f"labels with the heads {', '.join(WITH_NAMES)}",
-            "leave out one of the two",
-        )
-    is_list = hasattr(labels, "__iter__") and not isinstance(labels, str)
-    names = tuple(labels) if is_list else ()
-    least = 1 if head == "multi_label" else 2
-    if not all(isinstance(n, str) for n in names) or len(set(names)) < max(len(names), least):
-        raise InputError(
-            f"labels={labels!r:.200}",
-            f"{least} or more different names, as a list of strings",
-            "correct labels",
+            f"labels={labels!r:.200} for the head {head.name!r}",
+            f"{least} or more different names, as a list of strings" if least else "no labels",
+            "correct labels" if least else "leave out one of the two: this head has no classes",
         )
     return names

@@ -12,7 +12,7 @@ from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.layers import BertLayer, activation
+from bert_tf.modeling.base import BertLayer, activation
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -41,8 +41,8 @@ class MaskedLmHead(BertLayer):
     The vocabulary projection is the word-embedding table; only masked positions are projected.
     """
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
-        super().__init__(config, **kwargs)
+    def __init__(self, config: BertConfig | dict[str, Any], name: str = "predictions", **kwargs):
+        super().__init__(config, name=name, **kwargs)
         self.transform = Transform(self.config, dtype=self.dtype_policy, name="transform")
 
     def build(
@@ -163,7 +163,6 @@ class SequenceClassifier(BertLayer):
 
     In float32 by default: it is little work, and close logits stay apart.
 
-    Next-sentence prediction uses it with 2 classes, 0 = is next (`get_next_sentence_output`).
     `initializer_range` is by default that of the original's run_classifier.py and run_squad.py,
     whatever the configuration has.
     """
@@ -204,6 +203,24 @@ class SequenceClassifier(BertLayer):
         """The constructor's arguments."""
         own = {"num_classes": self.num_classes, "initializer_range": self.initializer_range}
         return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class NextSentenceHead(SequenceClassifier):
+    """Whether the second text follows the first: 2 classes, 0 = is next, 1 = random.
+
+    Original: `get_next_sentence_output`.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig | dict[str, Any],
+        name: str = "seq_relationship",
+        num_classes: int = 2,
+        **kwargs,
+    ):
+        super().__init__(config, num_classes=num_classes, name=name, **kwargs)
+        self.initializer_range = self.config.initializer_range
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -10,24 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError, first_line
-from bert_tf.modeling import losses, models
+from bert_tf.heads import head_named, make_model
 from bert_tf.planning.workload import Workload
 from bert_tf.training import optimization
 from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
-OBJECTIVES = {  # by the name of a head
-    "pretraining": losses.PretrainingObjective,
-    "classification": losses.ClassifierObjective,
-    "token_labels": losses.TokenObjective,
-    "question_answering": losses.SpanObjective,
-}
-PREDICTED = {  # outputs by the name of a head
-    "pretraining": ("masked_lm_logits", "next_sentence_logits"),
-    "classification": ("logits",),
-    "token_labels": ("logits",),
-    "question_answering": ("start_logits", "end_logits"),
-}
 NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
 
 
@@ -39,14 +27,14 @@ class Programs:
 
         def model_fn():
             if work.head == "pretraining":
-                return models.pretraining_model(work.config, with_losses=True)
-            return models.make_model(work.head, work.config, num_classes=work.num_classes)
+                return make_model("pretraining", work.config, with_losses=True)
+            return make_model(work.head, work.config, num_classes=work.num_classes)
 
         schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
         self.work = work
         self._trainer = Trainer(
             model_fn,
-            OBJECTIVES[work.head](),
+            head_named(work.head),
             optimization.make_optimizer(work.optimizer, schedule),
             strategy=tf.distribute.get_strategy(),
             seed=1,
@@ -76,7 +64,7 @@ class Programs:
             function, args = {
                 "train": (trainer.training_step._replica_fn, (batch, tf.constant(0))),
                 "evaluate": (trainer._eval_part, (batch,)),
-                "predict": (trainer._predict_part(PREDICTED[work.head]), (batch,)),
+                "predict": (trainer._predict_part(head_named(work.head).outputs), (batch,)),
             }[step]
             try:
                 hlo = function.experimental_get_compiler_ir(*args)("hlo_serialized")

@@ -7,7 +7,7 @@ import math
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 
-HEADS = ("pretraining", "classification", "token_labels", "question_answering")  # of config.HEADS
+HEADS = ("pretraining", "classification", "token_labels", "question_answering")  # of heads.NAMES
 FLOAT32 = INT32 = 4  # bytes of an element
 
 Shapes = dict[str, tuple[int, ...]]

@@ -70,7 +70,7 @@ class Playground:
         start = time.perf_counter()
         outputs = self._model.run(arrays_of([row]))
         seconds = time.perf_counter() - start
-        (answer,) = answers_of(outputs, self._metadata["task"])
+        (answer,) = answers_of(outputs)
         return {
             "answer": answer,
             "milliseconds": round(seconds * 1000, 1),

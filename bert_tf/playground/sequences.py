@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.graph_answers import Contexts, Windows, make_windows, read_contexts
 from bert_tf.serving.graph_text import Features, Sequences, runs_of
-from bert_tf.serving.graph_words import PointFlags, words_of_texts
 from bert_tf.serving.loading import ServedModel
+from bert_tf.serving.options import MASK
 from bert_tf.serving.rows import Row
+from bert_tf.serving.token_labels import words_of_texts
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tasks.features import word_windows
 
@@ -50,7 +50,6 @@ class InputSequences:
         length = self._options["max_seq_length"]
         self._sequences = Sequences(model.tokenizer, model.config, max_seq_length=length)
         self.piece_names = self._sequences.piece_names()
-        self._flags = PointFlags()
         self._windows_of = functools.lru_cache(maxsize=1)(self._make_windows)
         self._of_task = {
             "multiple_choice": self._of_choices,
@@ -117,7 +116,7 @@ class InputSequences:
     def _of_words(self, row: Row) -> tuple[Features, Sequence[str]]:
         tokenizer, room = self._sequences.tokenizer, self._sequences.max_seq_length - 2
         text = tf.constant([row["text"]])
-        words = words_of_texts(text, self._flags, tokenizer.splitter).strings
+        words = words_of_texts(text, tokenizer.splitter).strings
         unknown = tokenizer.vocab["[UNK]"]
         pieces = tokenizer.tokenize_ids(words).to_list()
         pieces = [(ids or [unknown])[:room] for ids in pieces]  # as tasks.features makes them

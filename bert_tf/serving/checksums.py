@@ -23,9 +23,8 @@ def write_checksums(folder: str) -> None:
     Raises:
       InputError: a file cannot be read, or the list not written.
     """
-    lines = [f"{_digest(folder, name)}  {name}\n" for name in sorted(_names(folder))]
-    with files.path_errors(folder, "written"):
-        files.write_text(tf.io.gfile.join(folder, CHECKSUMS), "".join(lines))
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(_digests(folder).items())]
+    files.write_text(tf.io.gfile.join(folder, CHECKSUMS), "".join(lines))
 
 
 def check_files(folder: str) -> None:
@@ -38,31 +37,29 @@ def check_files(folder: str) -> None:
     """
     path = tf.io.gfile.join(folder, CHECKSUMS)
     with files.path_errors(folder):
-        has_list = tf.io.gfile.exists(path)
-    if not has_list:
-        logging.info("%s has no %s, so its files are not checked for damage", folder, CHECKSUMS)
-        return
-    listed, found = _read(path), _names(folder)
-    for name in sorted((listed.keys() | found) - {MODEL_CARD}):
-        problem = ""
+        if not tf.io.gfile.exists(path):
+            logging.info("%s has no %s, so its files are not checked for damage", folder, CHECKSUMS)
+            return
+    listed, found = _listed(path), _digests(folder)
+    for name in sorted((listed.keys() | found.keys()) - {MODEL_CARD}):
+        is_hidden = "/." in f"/{name}"
+        if listed.get(name) == found.get(name) or (is_hidden and name not in listed):
+            continue
+        problem = f"whose checksum is not the one in {CHECKSUMS}"
         if name not in found:
             problem = "which is missing"
-        elif name in listed and _digest(folder, name) != listed[name]:
-            problem = f"whose checksum is not the one in {CHECKSUMS}"
-        elif name not in listed and "/." not in f"/{name}":
+        elif name not in listed:
             problem = f"which {CHECKSUMS} does not list"
-        if problem:
-            raise InputError(
-                f"{folder.rstrip('/')}/{name}, {problem}",
-                "the files of an export as they were written",
-                "copy the folder again, or export the model again; if you changed it on purpose, "
-                f"remove {CHECKSUMS}",
-            )
+        raise InputError(
+            f"{folder.rstrip('/')}/{name}, {problem}",
+            "the files of an export as they were written",
+            "copy the folder again, or export the model again; if you changed it on purpose, "
+            f"remove {CHECKSUMS}",
+        )
 
 
-def _read(path: str) -> dict[str, str]:
-    """The checksums by the names of the files."""
-    files.check_regular(path)
+def _listed(path: str) -> dict[str, str]:
+    """The checksums in a list by the names of the files."""
     checksums = {}
     for number, line in enumerate([*files.read_text_lines(path)] or [""], 1):
         line = line.removesuffix("\n")
@@ -76,18 +73,20 @@ def _read(path: str) -> dict[str, str]:
     return checksums
 
 
-def _names(folder: str) -> set[str]:
-    """The files in a folder and its folders, relative to it.
+def _digests(folder: str) -> dict[str, str]:
+    """The checksums of the files in a folder and its folders by their names in it.
 
     Without the list itself and the model card, which people may edit.
     """
     with files.path_errors(folder):
-        return {
-            tf.io.gfile.join(inside, name).removeprefix(folder).lstrip("/")
+        paths = [
+            tf.io.gfile.join(inside, name)
             for inside, _, found in tf.io.gfile.walk(folder)
             for name in found
-        } - {CHECKSUMS, MODEL_CARD}
-
-
-def _digest(folder: str, name: str) -> str:
-    return files.digest_of(tf.io.gfile.join(folder, name), sha256=True)
+        ]
+    named = {path.removeprefix(folder).lstrip("/"): path for path in paths}
+    return {
+        name: files.digest_of(path, sha256=True)
+        for name, path in named.items()
+        if name not in (CHECKSUMS, MODEL_CARD)
+    }

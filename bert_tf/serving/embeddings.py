@@ -1,11 +1,7 @@
 """Texts -> vectors: of the whole text, and of each token."""
 
-from types import MappingProxyType
-from typing import Any
-
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.serving.classification import TextTask
 from bert_tf.serving.graph_text import Features
 from bert_tf.serving.signatures import TEXT, Answers, Signature
@@ -14,19 +10,14 @@ from bert_tf.serving.signatures import TEXT, Answers, Signature
 class EmbeddingTask(TextTask):
     """The encoder's vectors. Many models have no pooler, and then no pooled vector."""
 
-    name = "embeddings"
-    title = "Gives each text vectors."
-    required = ENCODER
-    outputs = MappingProxyType(
-        {"mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"}
-    )
-
     def __init__(self, *args):
         """See `ServingTask`."""
         super().__init__(*args)
-        if self.model.has_pooler:
-            pooled = {"pooled": "float [B, D], the pooled vector of [CLS]"}
-            self.outputs = {**self.outputs, **pooled}
+        self.outputs = {
+            "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
+        }
+        if "pooled_output" in self.model.outputs:
+            self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""
@@ -35,19 +26,18 @@ class EmbeddingTask(TextTask):
         mask = tf.cast(features["input_mask"], vectors.dtype)[:, :, tf.newaxis]  # [B, S, 1]
         count = tf.maximum(tf.reduce_sum(mask, 1), 1.0)  # [B, 1]
         answers = {"mean": tf.reduce_sum(vectors * mask, 1) / count}
-        return answers | ({"pooled": outputs["pooled_output"]} if self.model.has_pooler else {})
+        return answers | ({"pooled": outputs["pooled_output"]} if "pooled" in self.outputs else {})
 
     def further_signatures(self) -> dict[str, Signature]:
         """tokens: a vector for each token, which is too much for the default."""
 
         def tokens(text: tf.Tensor) -> Answers:
             features = self.sequences.of_texts(text)
-            names = tf.constant(self.sequences.piece_names())
-            mask = features["input_mask"]
+            names, mask = tf.constant(self.sequences.piece_names()), features["input_mask"]
+            vectors = self.outputs_of(features)["sequence_output"]  # [B, S, D]
             return {
                 "pieces": tf.where(mask != 0, tf.gather(names, features["input_ids"]), ""),
-                "vectors": self.outputs_of(features)["sequence_output"]
-                * tf.cast(mask, tf.float32)[:, :, tf.newaxis],
+                "vectors": vectors * tf.cast(mask, tf.float32)[:, :, tf.newaxis],
                 "num_pieces": tf.reduce_sum(mask, 1),
             }
 
@@ -57,7 +47,3 @@ class EmbeddingTask(TextTask):
             "num_pieces": "int32 [B]",
         }
         return {"tokens": Signature({"text": TEXT}, tokens, outputs)}
-
-    def listed_options(self) -> dict[str, Any]:
-        """The options, and the size of the vectors."""
-        return {**super().listed_options(), "hidden_size": self.sequences.config.hidden_size}

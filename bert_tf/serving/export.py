@@ -7,16 +7,15 @@
                  README.md, export.json                      for people and for programs
                  SHA256SUMS                                  checksums of the files but README.md
 
-EXPORT_DIR/<number> appears only when it is complete: TF Serving loads what it finds. (Remote file
-systems move folders file by file: there saved_model.pb comes last, and only one process may
-export into a folder at a time.) Files for LiteRT and ONNX Runtime are laid out in the same way.
+EXPORT_DIR/<number> appears only when it is complete: TF Serving loads what it finds. One process
+at a time exports into a folder. (Remote file systems have no locks and move folders file by file:
+there saved_model.pb comes last.) Files for LiteRT and ONNX Runtime are laid out in the same way.
 """
 
 import contextlib
-import re
-import secrets
+import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,18 +35,17 @@ from bert_tf.serving.checksums import MODEL_CARD, write_checksums
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.registry import make_task
-from bert_tf.serving.signatures import ServingTask, refuse_not_finite
+from bert_tf.serving.signatures import ServingTask, Signature, refuse_not_finite
 from bert_tf.terminal.progress import Progress
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
+WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 METADATA_FILE = "export.json"
-_WRITTEN = re.compile(r"\.(version-[0-9a-f]{8})\..+")  # lock and folder of an unfinished export
 # The file that makes a folder a model of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
 }
-_TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class _Exported(tf.Module):
@@ -125,7 +123,8 @@ def export_checkpoint(
 
     Raises:
       InputError: the checkpoint is of no such task, cannot be converted or written, its answers
-        are NaN or infinite, or the folder has versions of another format.
+        are NaN or infinite, the folder has versions of another format, or another process is
+        exporting into it.
     """
     if int8 and file_format == SAVED_MODEL:
         raise InputError(
@@ -136,43 +135,41 @@ def export_checkpoint(
     activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     task = make_task(source, config, tokenizer, options, activations)
     export_dir = export_dir.rstrip("/")
-    with files.path_errors(export_dir, "written"):
-        tf.io.gfile.makedirs(export_dir)
-        _check_folder(export_dir, file_format)
-    # A name of its own: other processes may export into the same folder.
-    own = tf.io.gfile.join(export_dir, f"version-{secrets.token_hex(4)}")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(files.locked(export_dir, folder=True))
         with files.path_errors(export_dir, "written"):
-            folder = stack.enter_context(files.temporary(own, folder=True))
-        converted = _write_model(task, folder, export_dir, file_format, int8=int8)
-        metadata = model_card.metadata_of(task, source.path, commands=commands, converted=converted)
-        card = model_card.model_card(metadata, task.title)
-        text = model_card.metadata_text(metadata)
+            tf.io.gfile.makedirs(export_dir)
+            final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
+            folder = stack.enter_context(files.temporary(final, folder=True))
+        if file_format == SAVED_MODEL:
+            signatures, converted = task.signatures(), {}
+            name = export_dir.rpartition("/")[2] or task.head.name
+            _write_saved_model(task, signatures, folder, model_name=name)
+        else:
+            _write_vocabulary(task, folder)
+            with Progress(f"convert to {file_format}"), without_chatter():
+                signatures, converted = portable.write_portable(
+                    task, folder, name=file_format, int8=int8
+                )
+        metadata = model_card.metadata_of(
+            task, source.path, signatures, commands=commands, **converted
+        )
+        texts = {
+            METADATA_FILE: json.dumps(metadata, indent=1, ensure_ascii=False) + "\n",
+            MODEL_CARD: model_card.model_card(metadata, task.head.title),
+        }
         with files.path_errors(export_dir, "written"):
-            files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
-            files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+            for name, text in texts.items():
+                files.write_text(tf.io.gfile.join(folder, name), text)
             write_checksums(folder)
-            return _publish(folder, export_dir, last=MODEL_FILES[file_format])
+            publish_folder(folder, final, last=MODEL_FILES[file_format])
+    return final
 
 
-def _write_model(
-    task: ServingTask, folder: str, export_dir: str, file_format: str, *, int8: bool
-) -> dict[str, Any] | None:
-    """Writes model and vocabulary; returns what `portable.write_portable` says of a conversion."""
-    if file_format == SAVED_MODEL:
-        _write_saved_model(task, folder, export_dir.rpartition("/")[2] or task.name)
-        return None
-    _write_vocabulary(task, folder)
-    with Progress(f"convert to {file_format}"), without_chatter():
-        return portable.write_portable(task, folder, name=file_format, int8=int8)
-
-
-def _check_folder(export_dir: str, file_format: str) -> None:
-    """Refuses versions of another format: TF Serving loads the greatest, whatever it is.
-
-    Removes what killed exports have left.
-    """
-    for version, folder in versions(export_dir).items():
+def _next_version(export_dir: str, file_format: str) -> int:
+    """The next number; refuses versions of another format: TF Serving loads the greatest."""
+    found = versions(export_dir)
+    for version, folder in found.items():
         for name, file in MODEL_FILES.items():
             if name != file_format and tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
                 raise InputError(
@@ -181,31 +178,7 @@ def _check_folder(export_dir: str, file_format: str) -> None:
                     "a folder with versions of one format",
                     "choose another --export_dir",
                 )
-    for name in sorted(tf.io.gfile.listdir(export_dir)):
-        if not (found := _WRITTEN.fullmatch(name.rstrip("/"))):
-            continue
-        path, own = (tf.io.gfile.join(export_dir, found[group]) for group in (0, 1))
-        # Taking the lock of a killed process removes what it has left.
-        with contextlib.suppress(InputError), files.locked(own):  # else it is being written
-            if tf.io.gfile.isdir(path):
-                logging.warning("%s is of an export that was killed, or is still running; "
-                                "remove it if none is.", path)  # fmt: skip
-
-
-def _publish(temporary: str, export_dir: str, *, last: str) -> str:
-    """Makes a complete folder the next version; returns its path."""
-    while True:
-        final = tf.io.gfile.join(export_dir, str(_next_version(export_dir)))
-        try:
-            publish_folder(temporary, final, last=last)
-            return final
-        except _TAKEN:
-            if not tf.io.gfile.exists(final):  # else another process has just made this version
-                raise
-
-
-def _next_version(export_dir: str) -> int:
-    return max(versions(export_dir), default=0) + 1
+    return max(found, default=0) + 1
 
 
 def versions(export_dir: str) -> dict[int, str]:
@@ -214,14 +187,15 @@ def versions(export_dir: str) -> dict[int, str]:
     return {int(name): tf.io.gfile.join(export_dir, name) for name in names if name.isdecimal()}
 
 
-def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
+def _write_saved_model(
+    task: ServingTask, signatures: Mapping[str, Signature], folder: str, *, model_name: str
+) -> None:
     with Progress("trace the signatures"), without_chatter():
-        functions = concrete_functions(task)
+        functions = {name: signature.traced() for name, signature in signatures.items()}
     requests = warm_up_requests(task)
-    for signature, arrays in requests[: len(task.samples())]:
-        answers = functions[signature](**{n: tf.constant(value) for n, value in arrays.items()})
+    for arrays in requests[: len(task.samples())]:
+        answers = functions[DEFAULT](**{n: tf.constant(value) for n, value in arrays.items()})
         refuse_not_finite({name: value.numpy() for name, value in answers.items()})
-    records = model_card.warm_up_records(requests, model_name=model_name)
     # Errors up to here are the model's, not the folder's.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
         vocab_file = _write_vocabulary(task, local)
@@ -232,18 +206,16 @@ def _write_saved_model(task: ServingTask, folder: str, model_name: str) -> None:
             if "fingerprint" not in str(error):
                 raise
             raise OSError(str(error).splitlines()[-1]) from None
-        extra = tf.io.gfile.join(folder, "assets.extra")
-        tf.io.gfile.makedirs(extra)
-        path = tf.io.gfile.join(extra, model_card.WARM_UP_FILE)
+        path = tf.io.gfile.join(folder, WARM_UP_FILE)
+        tf.io.gfile.makedirs(path.rpartition("/")[0])
         with tf.io.TFRecordWriter(path) as writer:
-            for record in records:
-                writer.write(record)
+            for arrays in requests:
+                writer.write(warm_up_record(arrays, model_name=model_name))
 
 
 def _write_vocabulary(task: ServingTask, folder: str) -> str:
     """Writes assets/vocab.txt; returns its path."""
-    tokenizer = task.sequences.tokenizer
-    text = vocabulary_text(tokenizer.pieces)
+    text = vocabulary_text(task.sequences.tokenizer.pieces)
     assets = tf.io.gfile.join(folder, "assets")
     with files.path_errors(folder, "written"):
         tf.io.gfile.makedirs(assets)
@@ -262,18 +234,12 @@ def without_chatter(level: int = logging.WARNING) -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def concrete_functions(task: ServingTask) -> dict[str, Any]:
-    """Each signature of a task, traced for any batch size and length."""
-    return {name: signature.traced() for name, signature in task.signatures().items()}
+# ---------------------------------------------------------------------------- warm-up requests
 
 
-def warm_up_requests(task: ServingTask) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Requests of all sample texts, of one row and of several."""
-    return [
-        (DEFAULT, batch_of([sample] * batch))
-        for batch in WARM_UP_BATCHES
-        for sample in task.samples()
-    ]
+def warm_up_requests(task: ServingTask) -> list[dict[str, np.ndarray]]:
+    """The default signature's inputs for all sample texts, of one row and of several."""
+    return [batch_of([row] * count) for count in WARM_UP_BATCHES for row in task.samples()]
 
 
 def batch_of(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -283,3 +249,33 @@ def batch_of(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
         return value.encode() if isinstance(value, str) else [encoded(one) for one in value]
 
     return {name: np.array([encoded(row[name]) for row in rows], object) for name in rows[0]}
+
+
+def warm_up_record(inputs: Mapping[str, np.ndarray], *, model_name: str) -> bytes:
+    """A serialized `PredictionLog` message, which TF Serving runs when it loads a model.
+
+    Written in the wire format, so that an export needs no tensorflow-serving-api (field numbers as
+    in tensorflow_serving/apis; a test reads them with that package):
+
+        PredictionLog.predict_log = 6 > PredictLog.request = 1 > PredictRequest
+        PredictRequest: model_spec = 1 {name = 1, signature_name = 3},
+                        inputs = 2 {key = 1, value = 2}
+
+    Args:
+      inputs: of the default signature.
+      model_name: TF Serving's name of the model.
+    """
+    request = _field(1, _field(1, model_name.encode()) + _field(3, DEFAULT.encode()))
+    for name, value in sorted(inputs.items()):
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+    return _field(6, _field(1, request))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes: its number and type, its length as a varint, its content."""
+    length, size = bytearray(), len(content)
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content

@@ -11,7 +11,6 @@ Source: the original's extract_features.py.
 Shapes: B examples of a batch, S its length, T tokens of a line, L chosen layers, N lines.
 """
 
-import dataclasses
 import io
 import itertools
 import json
@@ -27,7 +26,7 @@ from bert_tf import files
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS
 from bert_tf.terminal.progress import announced
 from bert_tf.tokenization.packing import Packer, padded
@@ -41,8 +40,7 @@ DECIMALS = 6  # of the original's JSON
 # ---------------------------------------------------------------------------- input
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A text or a pair of texts."""
 
     text_a: str
@@ -69,20 +67,16 @@ def _parse(raw: bytes, jsonl: bool, place: str) -> Line:
         text = raw.decode("utf-8").strip()
         if not jsonl:
             pair = re.match(r"^(.*) \|\|\| (.*)$", text)
-            return Line(pair[1], pair[2]) if pair else Line(text)
+            return Line(*pair.groups()) if pair else Line(text)
         values = json.loads(text.removeprefix("\ufeff"), object_pairs_hook=files.each_key_once)
-        text_a = values["text_a"] if "text_a" in values else values["text"]
-        text_b = values.get("text_b")
-        if not isinstance(text_a, str) or not isinstance(text_b, str | None):
-            raise TypeError("a text is not a string")
-        return Line(text_a, text_b)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        line = Line(values.get("text_a", values.get("text")), values.get("text_b"))
+        if not isinstance(line.text_a, str) or not isinstance(line.text_b, str | None):
+            raise TypeError("a text is missing or not a string")
+        return line
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         kind = 'JSON such as {"text_a": "...", "text_b": "..."}' if jsonl else "text in UTF-8"
-        raise InputError(
-            f"{place}: {raw[:80]!r} ({type(error).__name__}: {error})",
-            kind,
-            "correct the line" + ("" if jsonl else ", or save the file as UTF-8"),
-        ) from None
+        received = f"{place}: {raw[:80]!r} ({type(error).__name__}: {error})"
+        raise InputError(received, kind, "correct the line, or save the file as UTF-8") from None
 
 
 # ---------------------------------------------------------------------------- examples
@@ -109,8 +103,7 @@ def make_examples(
 # ---------------------------------------------------------------------------- vectors
 
 
-@dataclasses.dataclass(frozen=True)
-class Vectors:
+class Vectors(NamedTuple):
     """The vectors of a line.
 
     Attributes:
@@ -130,18 +123,12 @@ def parse_layers(text: str, config: BertConfig) -> list[int | str]:
     """
     most = config.num_hidden_layers
     layers: list[int | str] = []
-    for word in text.split(","):
-        word = word.strip()
-        if word == EMBEDDINGS:
-            layers.append(word)
-        elif re.fullmatch(r"-?[0-9]{1,9}", word) and -most <= int(word) < most:
-            layers.append(int(word))
-        else:
-            raise InputError(
-                f"--layers with {word!r}",
-                f"{-most} to {most - 1} or {EMBEDDINGS}, with commas between",
-                "correct --layers",
-            )
+    for word in map(str.strip, text.split(",")):
+        is_number = re.fullmatch(r"-?[0-9]{1,9}", word) and -most <= int(word) < most
+        if not is_number and word != EMBEDDINGS:
+            expected = f"{-most} to {most - 1} or {EMBEDDINGS}, with commas between"
+            raise InputError(f"--layers with {word!r}", expected, "correct --layers")
+        layers.append(int(word) if is_number else word)
     return layers
 
 
@@ -181,14 +168,11 @@ class Extractor:
         tokenizer.require_special_tokens("[CLS]", "[SEP]")
         config.check_sequence_length(max_seq_length)
         if max_seq_length < 3 or batch_size < 1:
-            raise InputError(
-                f"--max_seq_length={max_seq_length} --batch_size={batch_size}",
-                "3 or more pieces, 1 or more examples",
-                "correct the flags",
-            )
+            received = f"--max_seq_length={max_seq_length} --batch_size={batch_size}"
+            raise InputError(received, "3 or more pieces, 1 or more examples", "correct the flags")
         self._tokenizer, self._pooling = tokenizer, pooling
         self._max_seq_length, self._batch_size = max_seq_length, batch_size
-        model = models.bert_encoder(config, all_layers=True)
+        model = BertModel(config, all_layers=True)
         self.load_report = load_checkpoint(model, weights)
         pieces = max_seq_length if pooling == "none" else 1
         batch_bytes = 4 * batch_size * len(layers) * pieces * config.hidden_size
@@ -314,28 +298,25 @@ def write_tfrecord(path: str, vectors: Iterable[Vectors], layers: Sequence[int |
     linex_index int64; tokens bytes [T]; layers bytes [L]; embeddings float, flat; shape int64: that
     of embeddings, [L, T, D], or [L, D] if pooled.
     """
+    kinds = {int: "int64_list", bytes: "bytes_list", float: "float_list"}
+    lists = {int: tf.train.Int64List, bytes: tf.train.BytesList, float: tf.train.FloatList}
+
+    def feature(kind: type, values: Iterable) -> tf.train.Feature:
+        return tf.train.Feature(**{kinds[kind]: lists[kind](value=values)})
+
     count = 0
     with files.whole_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
         for count, line in enumerate(vectors, 1):
-            numbers = tf.train.FloatList(value=line.layers.ravel())
             features = {
-                "linex_index": _ints([count - 1]),
-                "tokens": _bytes(line.tokens),
-                "layers": _bytes(map(str, layers)),
-                "embeddings": tf.train.Feature(float_list=numbers),
-                "shape": _ints(line.layers.shape),
+                "linex_index": feature(int, [count - 1]),
+                "tokens": feature(bytes, map(str.encode, line.tokens)),
+                "layers": feature(bytes, (str(layer).encode() for layer in layers)),
+                "embeddings": feature(float, line.layers.ravel()),
+                "shape": feature(int, line.layers.shape),
             }
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())
     return count
-
-
-def _ints(values: Iterable[int]) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-
-def _bytes(values: Iterable[str]) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[v.encode() for v in values]))
 
 
 WRITERS = dict(zip(FEATURE_FORMATS, (write_jsonl, write_npz, write_tfrecord), strict=True))

@@ -52,7 +52,7 @@ def runs_of(ragged: tf.RaggedTensor) -> Runs:
     return Runs(ragged.values, splits[:-1], splits[1:] - splits[:-1])
 
 
-def cut_pair(a: Runs, b: Runs, most: int) -> tuple[Runs, Runs]:
+def cut_pair(a: Runs, b: Runs, most: int | tf.Tensor) -> tuple[Runs, Runs]:
     """Cuts pairs to `most` pieces, from the longer's end, from b's if equal.
 
     The closed form of the original's loop `_truncate_seq_pair`.
@@ -114,9 +114,8 @@ class Sequences:
         tokenizer.require_special_tokens("[CLS]", "[SEP]")
         config.check_sequence_length(max_seq_length)
         if max_seq_length < LEAST_LENGTH:
-            raise InputError(
-                f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
-            )
+            received = f"--max_seq_length={max_seq_length}"
+            raise InputError(received, f"{LEAST_LENGTH} or more", "use a greater one")
         self.tokenizer, self.config = tokenizer, config
         self.max_seq_length = max_seq_length
         self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
@@ -135,10 +134,8 @@ class Sequences:
         # One call for both: tokenization has many small operations.
         both = runs_of(self.tokenizer.tokenize_ids(tf.concat([texts_a, texts_b], 0)))
         a, b = both.rows(None, count), both.rows(count, None)
-        short_a, short_b = cut_pair(a, b, self.max_seq_length - SPECIAL_PIECES)
-        alone = a.cut(self.max_seq_length - 2)
-        lengths = tf.where(b.lengths > 0, short_a.lengths, alone.lengths)
-        return self.join(a._replace(lengths=lengths), short_b)
+        special = tf.where(b.lengths > 0, SPECIAL_PIECES, SPECIAL_PIECES - 1)  # [N]
+        return self.join(*cut_pair(a, b, self.max_seq_length - special))
 
     def of_runs(self, runs: Runs) -> Features:
         """Runs of ids, each cut to length, as sequences."""
@@ -165,16 +162,11 @@ def parse_records(
     parsed = tf.io.parse_example(serialized, spec)
     lengths = tf.stack([parsed[name].row_lengths() for name in FEATURE_NAMES])  # [3, N]
     values = tf.concat([parsed[name].values for name in names], 0)
-    parsed = checked(
-        parsed,
-        tf.reduce_all((values >= tf.int32.min) & (values <= tf.int32.max)),
-        "a tf.Example must have numbers of 32 bits",
-    )
-    return checked(
-        parsed,
-        tf.reduce_all((lengths == lengths[:1]) & (lengths > 0)),
-        f"a tf.Example must have {', '.join(FEATURE_NAMES)}, equally many and at least one",
-    )
+    fits = tf.reduce_all((values >= tf.int32.min) & (values <= tf.int32.max))
+    alike = tf.reduce_all((lengths == lengths[:1]) & (lengths > 0))
+    wanted = f"{', '.join(FEATURE_NAMES)}, equally many and at least one"
+    parsed = checked(parsed, fits, "a tf.Example must have numbers of 32 bits")
+    return checked(parsed, alike, f"a tf.Example must have {wanted}")
 
 
 def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES) -> Features:
@@ -195,21 +187,13 @@ def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1
       InvalidArgumentError: the shapes differ, or a row is longer than `most`.
     """
     shapes = [tf.shape(features[name]) for name in FEATURE_NAMES]
-    features = checked(
-        features,
-        tf.reduce_all(tf.equal(shapes[0], tf.stack(shapes))),
-        "input_ids, input_mask and segment_ids must have the same shape",
-    )
-    positions = tf.range(1, shapes[0][-1] + 1)
-    ends = tf.where(features["input_mask"] != 0, positions, 1)
+    alike = tf.reduce_all(tf.equal(shapes[0], tf.stack(shapes)))
+    features = checked(features, alike, f"{', '.join(FEATURE_NAMES)} must have the same shape")
+    ends = tf.where(features["input_mask"] != 0, tf.range(1, shapes[0][-1] + 1), 1)
     longest = tf.reduce_max(tf.concat([tf.reshape(ends, [-1]), [least]], 0))
-    features = checked(
-        features, longest <= most, f"a row has more than {most} pieces, the most of this model"
-    )
-    return {
-        name: value[..., :longest] if name in FEATURE_NAMES else value
-        for name, value in features.items()
-    }
+    fits = longest <= most
+    features = checked(features, fits, f"a row has more than {most} pieces, the most of this model")
+    return {n: v[..., :longest] if n in FEATURE_NAMES else v for n, v in features.items()}
 
 
 def in_range(features: Features, name: str, size: int) -> Features:

@@ -8,25 +8,25 @@ MiniLM, and 11 to 14 % with BERT-Base: `python benchmarks/exported_layers.py`, T
 - everything between two attentions works on a matrix with a row for each token;
 - what a task does not need is left out, such as the pooler of a model for questions.
 
-There is nothing of Keras in it: TensorFlow variables, and functions of them. The functions also
-run on the variables of a loaded SavedModel, which have the same names.
+On top of it stand the Keras layers of the head, whichever it is. The encoder is TensorFlow
+variables and functions of them. The functions also run on the variables of a loaded SavedModel,
+which have the same names.
 
-Dimensions as in `modeling.layers`: B, S, D, N, H, P, V; T tokens of a batch, B * S; L classes.
+Dimensions as in `modeling.layers`: B, S, D, N, H, P, V; T tokens of a batch, B * S.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.model_weights import named_variables
+from bert_tf.checkpoints.loading import named_variables
 from bert_tf.config import BertConfig
 from bert_tf.modeling.layers import MASKED_SCORE
 
-SEQUENCE_HEADS = ("classification", "multi_label", "regression", "multiple_choice")
 _SQRT_HALF, _SQRT_2_OF_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 
 Tensors = Mapping[str, np.ndarray]
@@ -56,11 +56,6 @@ PORTABLE_ACTIVATIONS: Activations = {
     **ACTIVATIONS,
     "gelu_erf": lambda x: (x * 0.5) * (tf.math.erf(x * _SQRT_HALF) + 1.0),
 }
-
-
-def tensors_of(model: keras.Model) -> dict[str, np.ndarray]:
-    """The weights of a model of `modeling.models` by the original's names."""
-    return {name: np.asarray(v.value) for name, v in named_variables(model).items()}
 
 
 # ---------------------------------------------------------------------------- weights
@@ -175,92 +170,63 @@ def _attend(
 
 
 class InferenceModel(tf.Module):
-    """A BERT with what one head needs of it."""
+    """A BERT with what one head needs of it.
+
+    Attributes:
+      outputs: their names.
+    """
 
     def __init__(
         self,
-        tensors: Tensors,
+        model: keras.Model,
         config: BertConfig,
-        *,
-        head: str,
+        outputs: Sequence[str],
         activations: Activations = ACTIVATIONS,
     ):
-        """Copies the weights.
+        """Copies the weights of the encoder, and takes the layers on top of it.
 
         Args:
-          tensors: by the original's names; of embeddings without those of a pooler if it has none.
+          model: of a head, with its weights.
           config: of the model.
-          head: a key of `bert_tf.config.HEADS`, but not pretraining.
+          outputs: those of the model that are wanted.
           activations: by name; how they are written decides what a converter makes of them.
         """
         super().__init__()
-        self._config, self._head, self._activations = config, head, activations
-        scope = "bert/embeddings"
+        self._config, self._activations, self.outputs = config, activations, tuple(outputs)
+        tensors = {name: np.asarray(v.value) for name, v in named_variables(model).items()}
+        scope, depth = "bert/embeddings", config.num_hidden_layers
         self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"])
         self.token_type_embeddings = _variable(tensors[f"{scope}/token_type_embeddings"])
         self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
         self.embedding_norm = _norm(tensors, scope)
-        self.blocks = [
-            _block(tensors, config, f"bert/encoder/layer_{i}")
-            for i in range(config.num_hidden_layers)
-        ]
-        self.pooler = self.classifier = None
-        scope = "bert/pooler/dense"
-        if head in SEQUENCE_HEADS or (head == "embeddings" and f"{scope}/kernel" in tensors):
-            self.pooler = _dense(tensors, scope)
-        if head == "fill_mask":
-            scope = "cls/predictions"
-            self.transform = _dense(tensors, f"{scope}/transform/dense")
-            self.transform_norm = _norm(tensors, f"{scope}/transform")
-            self.output_bias = _variable(tensors[f"{scope}/output_bias"])
-        elif head != "embeddings":
-            name = "cls/squad/output" if head == "question_answering" else "output"
-            kernel, bias = tensors[f"{name}_weights"].T, tensors[f"{name}_bias"]
-            self.classifier = _Part(kernel=kernel, bias=bias)
-
-    @property
-    def num_classes(self) -> int:
-        """L, of a head with classes."""
-        return self.classifier.bias.shape[0]
-
-    @property
-    def has_pooler(self) -> bool:
-        """Whether there is a pooled_output."""
-        return self.pooler is not None
+        self.blocks = [_block(tensors, config, f"bert/encoder/layer_{i}") for i in range(depth)]
+        inputs = [model.get_layer(f"layer_{depth - 1}").output]
+        if "masked_lm_positions" in model.input:
+            inputs += [model.input["masked_lm_positions"], model.get_layer("embeddings").output[1]]
+        on_top = {name: model.output[name] for name in outputs if name != "sequence_output"}
+        self._taken: list[str] = []  # inputs of the model that the head takes, too
+        try:
+            head = keras.Model(inputs, on_top) if on_top else None
+        except ValueError:  # it is not connected to the encoder alone
+            self._taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
+            head = keras.Model(inputs + [model.input[name] for name in self._taken], on_top)
+        # Not tracked: TF Serving's loader does not find the variables of a Keras model.
+        self.__dict__["_head"] = head
+        self.head_weights = [v.value for v in self._head.weights] if on_top else []
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """input_ids, input_mask, segment_ids int32 [B, S] -> the outputs of the head.
+        """input_ids, input_mask, segment_ids int32 [B, S] -> `outputs`, as of the Keras model.
 
-        Heads of sequences: logits [B, L]. token_labels: logits [B, S, L]. question_answering:
-        start_logits, end_logits [B, S]. fill_mask, with masked_lm_positions [B, P]:
-        masked_lm_logits [B, P, V]. embeddings: sequence_output [B, S, D], and pooled_output [B, D]
-        if there is a pooler.
+        A model of masked tokens takes masked_lm_positions int32 [B, P] too.
         """
         batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
         x, _ = encode(self, self._config, features, self._activations)  # [T, D]
-        if self._head in ("token_labels", "question_answering"):
-            logits = tf.reshape(_project(x, self.classifier), [*batch_shape, self.num_classes])
-            if self._head == "token_labels":
-                return {"logits": logits}
-            return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
         sequence = tf.reshape(x, [*batch_shape, self._config.hidden_size])  # [B, S, D]
-        if self._head == "fill_mask":
-            return {"masked_lm_logits": self._guess(sequence, features["masked_lm_positions"])}
-        outputs = {"sequence_output": sequence}
-        if self.has_pooler:
-            outputs["pooled_output"] = tf.tanh(_project(sequence[:, 0], self.pooler))  # [B, D]
-        if self._head in SEQUENCE_HEADS:
-            return {"logits": _project(outputs["pooled_output"], self.classifier)}
-        return outputs
-
-    def _guess(self, sequence: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """sequence [B, S, D], positions [B, P] -> logits of word pieces [B, P, V]."""
-        config = self._config
-        # `batch_dims`: a position beyond its row is refused, and never one of another row.
-        x = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
-        x = tf.reshape(x, [-1, config.hidden_size])  # [B * P, D]
-        x = self._activations[config.hidden_act](_project(x, self.transform))
-        x = _normalize(x, self.transform_norm, config.layer_norm_eps)
-        logits = tf.matmul(x, self.word_embeddings, transpose_b=True)
-        logits = tf.nn.bias_add(logits, self.output_bias)
-        return tf.reshape(logits, [*tf.unstack(tf.shape(positions)), config.vocab_size])
+        given = [sequence, *(features[name] for name in self._taken)]
+        if (positions := features.get("masked_lm_positions")) is not None:
+            # `batch_dims`: a position beyond its row is refused, and never one of another row.
+            chosen = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
+            places = tf.broadcast_to(tf.range(tf.shape(positions)[1]), tf.shape(positions))
+            given = [chosen, places, tf.convert_to_tensor(self.word_embeddings)]
+        found = self._head(given, training=False) if self._head else {}
+        return {name: found.get(name, sequence) for name in self.outputs}

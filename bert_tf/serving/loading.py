@@ -6,10 +6,11 @@ a folder with weights    the functions that an export of it would have, without 
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from bert_tf.serving import export, model_card
 from bert_tf.serving.checksums import check_files
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
-from bert_tf.serving.registry import SERVING_TASKS, check_options, make_task
+from bert_tf.serving.registry import check_options, make_task
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
     FullTokenizer,
@@ -36,6 +37,7 @@ from bert_tf.tokenization.wordpiece import (  # also registers operations of exp
 Arrays = Mapping[str, np.ndarray]
 
 
+@dataclasses.dataclass(eq=False)
 class ServedModel:
     """A model that answers texts. It may be used by several threads.
 
@@ -43,29 +45,19 @@ class ServedModel:
       path: the folder it was loaded from.
       metadata: as in export.json.
       model: holds the weights under the names of `inference.InferenceModel`.
+      function: returns the function of a signature.
+      make_tokenizer: returns the model's tokenizer.
+      keep: an object that must live as long as this one.
     """
 
-    def __init__(
-        self,
-        path: str,
-        metadata: Mapping[str, Any],
-        model: Any,
-        *,
-        function: Callable[[str], Callable[..., dict[str, tf.Tensor]]],
-        tokenizer: Callable[[], FullTokenizer],
-        keep: Any = None,
-    ):
-        """Sets the attributes.
-
-        Args:
-          path, metadata, model: the attributes.
-          function: returns the function of a signature.
-          tokenizer: returns the model's tokenizer.
-          keep: an object that must live as long as this one.
-        """
-        self.path, self.metadata, self.model = path, metadata, model
-        self._function, self._tokenizer, self._keep = function, tokenizer, keep
-        self._lock = threading.Lock()  # one thread traces a function or reads a vocabulary
+    path: str
+    metadata: Mapping[str, Any]
+    model: Any
+    function: Callable[[str], Callable[..., dict[str, tf.Tensor]]]
+    make_tokenizer: Callable[[], FullTokenizer]
+    keep: Any = None
+    # One thread traces a function or reads a vocabulary.
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
     def run(self, arrays: Arrays, signature: str = DEFAULT) -> dict[str, np.ndarray]:
         """Runs a signature; arrays of objects hold bytes. The answers come in the order of names.
@@ -79,7 +71,7 @@ class ServedModel:
             known = ", ".join(self.metadata["signatures"])
             raise ValueError(f"received the signature {signature!r}, expected one of {known}")
         with self._lock:
-            function = self._function(signature)
+            function = self.function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
         answers = {name: value.numpy() for name, value in sorted(function(**tensors).items())}
         refuse_not_finite(answers)
@@ -94,95 +86,74 @@ class ServedModel:
     def tokenizer(self) -> FullTokenizer:
         """The tokenizer that the model was trained with."""
         with self._lock:
-            return self._tokenizer()
+            return self.make_tokenizer()
 
 
 def open_model(
-    path: str | os.PathLike,
-    *,
-    version: int | None = None,
-    options: ServingOptions | None = None,
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
+    path: str | os.PathLike, *, version: int | None = None, **options: Any
 ) -> ServedModel:
     """Loads an export or a checkpoint.
 
     Args:
       path: of an export, of the folder of its versions, or of weights; local or remote.
       version: of the export; None: the greatest.
-      options: what the files of a checkpoint do not say.
-      bert_config_file, vocab_file, do_lower_case: likewise; None: as its files say.
+      **options: what the files of a checkpoint do not say: bert_config_file, vocab_file,
+        do_lower_case, and fields of `ServingOptions`. None counts as not given.
 
     Raises:
       InputError: there is no model, or something does not fit.
     """
     path = os.fspath(path).rstrip("/")
+    given = {name: value for name, value in options.items() if value is not None}
     with files.path_errors(path):
-        versions = _versions(path, MODEL_FILES[SAVED_MODEL])
-        if not versions:
-            _refuse_other_formats(path)
-    if versions:
-        given = {
-            **vars(options or ServingOptions()),
-            "bert_config_file": bert_config_file,
-            "vocab_file": vocab_file,
-            "do_lower_case": do_lower_case,
-        }
-        own = vars(ServingOptions())
-        named = [name for name, value in given.items() if value != own.get(name)]
-        if options is not None or named:
-            raise InputError(
-                f"{', '.join(named) or 'options'} for the export {path}",
-                "no such options: they were chosen when it was made",
-                "leave them out, or give the folder of the checkpoint in place of the export",
-            )
-        return open_export(versions[_chosen(path, versions, version)])
-    if version is not None:
-        _chosen(path, versions, version)
-    source = open_weights(path)
-    options = options or ServingOptions()
-    check_options(source, options)
-    config = config_of(source, bert_config_file)
-    tokenizer = tokenizer_of(source, config, vocab_file, do_lower_case)
-    return of_weights(source, config, tokenizer, options)
-
-
-def _versions(path: str, file: str) -> dict[int | None, str]:
-    """The folders that hold `file`, by version; None is the version of `path` itself."""
-    if tf.io.gfile.exists(tf.io.gfile.join(path, file)):
-        return {None: path}
-    if not tf.io.gfile.isdir(path):
-        return {}
-    return {
-        version: folder
-        for version, folder in export.versions(path).items()
-        if tf.io.gfile.exists(tf.io.gfile.join(folder, file))
-    }
-
-
-def _refuse_other_formats(path: str) -> None:
-    for file in MODEL_FILES.values():
-        for folder in _versions(path, file).values():
-            raise InputError(
-                tf.io.gfile.join(folder, file),
-                "a SavedModel or a checkpoint; this file needs its own runtime, and takes ids",
-                "export the model with --format=saved_model",
-            )
-
-
-def _chosen(path: str, versions: Mapping[int | None, str], version: int | None) -> int | None:
-    """The key of the version to load, the greatest if None."""
-    if version is None:
-        return max(versions, key=lambda one: one or 0)
-    if version not in versions:
-        numbers = ", ".join(str(one) for one in sorted(versions, key=lambda one: one or 0) if one)
+        versions = _versions(path)
+    if version is not None and version not in versions:
+        numbers = ", ".join(str(number) for number in sorted(filter(None, versions)))
         raise InputError(
             f"version {version} of {path}",
             f"one of its versions: {numbers}" if numbers else "a folder with versions",
             "name an existing version, or none for the greatest",
         )
-    return version
+    if versions:
+        if given:
+            raise InputError(
+                f"{', '.join(given)} for the export {path}",
+                "no such options: they were chosen when it was made",
+                "leave them out, or give the folder of the checkpoint in place of the export",
+            )
+        return open_export(versions[max(versions) if version is None else version])
+    source = open_weights(path)
+    config_file, vocab_file, lower = (
+        given.pop(name, None) for name in ("bert_config_file", "vocab_file", "do_lower_case")
+    )
+    chosen = ServingOptions(**given)
+    check_options(source, chosen)
+    config = config_of(source, config_file)
+    return of_weights(source, config, tokenizer_of(source, config, vocab_file, lower), chosen)
+
+
+def _versions(path: str) -> dict[int, str]:
+    """The folders of SavedModels by version; an export itself is version 0 of its folder.
+
+    Raises:
+      InputError: there are only files of another format.
+    """
+    if not tf.io.gfile.isdir(path):
+        return {}
+    folders = {0: path} | export.versions(path)
+    found: dict[str, dict[int, str]] = {
+        file: {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
+        for file in MODEL_FILES.values()
+    }
+    saved_models = found.pop(MODEL_FILES[SAVED_MODEL])
+    others = [tf.io.gfile.join(f, file) for file, one in found.items() for f in one.values()]
+    if others and not saved_models:
+        raise InputError(
+            others[0],
+            "a SavedModel or a checkpoint; this file needs its own runtime, and takes ids",
+            "export the model with --format=saved_model",
+        )
+    return saved_models
 
 
 def open_export(folder: str) -> ServedModel:
@@ -204,10 +175,20 @@ def open_export(folder: str) -> ServedModel:
             tf.saved_model.experimental.read_fingerprint(folder)
         with export.without_chatter(logging.FATAL):  # which includes tracebacks
             loaded = tf.saved_model.load(folder)
-        model, signatures = loaded.model, loaded.signatures
+        signatures = loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
-        answers = {name: one.structured_outputs.keys() for name, one in signatures.items()}
-    _check_description(path, metadata, inputs, answers)
+        answers = {name: {*one.structured_outputs} for name, one in signatures.items()}
+    for key, said, there in (
+        ("signatures", metadata.get("signatures"), model_card.specs_of(inputs)),
+        ("texts", described.texts.keys(), inputs.get(DEFAULT, {}).keys()),
+        ("outputs", described.outputs.keys(), answers.get(DEFAULT)),
+    ):
+        if said != there:
+            raise InputError(
+                f"{path}, whose {key} do not fit the model beside it",
+                "the file that was written with the model",
+                "copy the folder again, or export the model again",
+            )
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     num_pieces = len(read_vocabulary(vocab_file))
     described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
@@ -217,37 +198,8 @@ def open_export(folder: str) -> ServedModel:
         lower, kept = described.do_lower_case, described.never_split
         return FullTokenizer(vocab_file, lower, never_split=kept)
 
-    return ServedModel(
-        folder, metadata, model, function=signatures.__getitem__, tokenizer=tokenizer, keep=loaded
-    )
-
-
-def _check_description(
-    path: str,
-    metadata: Mapping[str, Any],
-    inputs: Mapping[str, Mapping[str, tf.TensorSpec]],
-    answers: Mapping[str, Collection[str]],
-) -> None:
-    """Raises `InputError` where an export.json is not that of the model beside it."""
-    task, outputs = SERVING_TASKS[metadata["task"]], metadata["outputs"].keys()
-    specs = {
-        name: {key: model_card.spec_of(spec) for key, spec in one.items()}
-        for name, one in inputs.items()
-    }
-    fits = {
-        "signatures": metadata["signatures"] == specs,
-        "answers": {name: one.keys() for name, one in metadata["answers"].items()} == answers,
-        "outputs": outputs == answers.get(DEFAULT),
-        "task": task.outputs.keys() <= outputs,
-        "texts": metadata["texts"].keys() == inputs.get(DEFAULT, {}).keys(),
-        "options": all(metadata["options"].get(name) is not None for name in task.own_options),
-    }
-    if wrong := [name for name, fit in fits.items() if not fit]:
-        raise InputError(
-            f"{path}, whose {' and '.join(wrong)} do not fit the model beside it",
-            "the file that was written with the model",
-            "copy the folder again, or export the model again",
-        )
+    function = signatures.__getitem__
+    return ServedModel(folder, metadata, loaded.model, function, tokenizer, keep=loaded)
 
 
 def of_weights(
@@ -271,11 +223,5 @@ def of_weights(
     def function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
         return signatures[name].traced()
 
-    return ServedModel(
-        source.path,
-        model_card.metadata_of(task, source.path),
-        task.model,
-        function=function,
-        tokenizer=lambda: tokenizer,
-        keep=task,
-    )
+    metadata = model_card.metadata_of(task, source.path, signatures)
+    return ServedModel(source.path, metadata, task.model, function, lambda: tokenizer, keep=task)

@@ -5,19 +5,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
-from bert_tf.serving.fill_mask import MASK
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, runs_of
+from bert_tf.serving.options import MASK
 from bert_tf.serving.signatures import Answers, ServingTask
 
 
 class MaskedLmTask(ServingTask):
     """The masked-LM head of a pre-trained model. Shapes: M [MASK]s, k guesses, P positions."""
 
-    name = "fill_mask"
-    title = f"Guesses the pieces that {MASK} stands for."
-    required = f"{ENCODER}|cls/predictions/"
     own_options = ("top_k",)
     texts = MappingProxyType({"text": f"a text with {MASK} in it, once or more often"})
     outputs = MappingProxyType(
@@ -39,11 +35,8 @@ class MaskedLmTask(ServingTask):
         self.sequences.tokenizer.require_special_tokens(MASK)
         rows = self.sequences.config.vocab_size
         if not 1 <= self.options.top_k <= rows:
-            raise InputError(
-                f"--top_k={self.options.top_k}",
-                f"1 to {rows}, the size of the vocabulary",
-                "correct --top_k",
-            )
+            expected = f"1 to {rows}, the size of the vocabulary"
+            raise InputError(f"--top_k={self.options.top_k}", expected, "correct --top_k")
         self._mask_id = self.sequences.tokenizer.vocab[MASK]
 
     def answer(self, **texts: tf.Tensor) -> Answers:
@@ -82,21 +75,16 @@ class MaskedLmTask(ServingTask):
         }
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S], masked_lm_positions [B, P] -> pieces, piece_ids, probabilities.
-
-        Each is [B, P, k].
-        """
+        """Features [B, S], masked_lm_positions [B, P] -> the guesses, [B, P, k] each."""
         logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
         probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self.options.top_k)  # [B, P, k]
-        return {
-            "pieces": tf.gather(tf.constant(self.sequences.piece_names()), ids),
-            "piece_ids": ids,
-            "probabilities": probabilities,
-        }
+        pieces = tf.gather(tf.constant(self.sequences.piece_names()), ids)
+        return {"pieces": pieces, "piece_ids": ids, "probabilities": probabilities}
 
     def samples(self) -> list[dict[str, Any]]:
         """One [MASK], and many."""
-        return [
-            {"text": f"Bread is made from {MASK} and water."},
-            {"text": f"{MASK} is the capital of {MASK}, " * 20},
-        ]
+        few, many = (
+            f"Bread is made from {MASK} and water.",
+            f"{MASK} is the capital of {MASK}, " * 20,
+        )
+        return [{"text": few}, {"text": many}]

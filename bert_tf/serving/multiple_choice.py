@@ -18,8 +18,6 @@ class MultipleChoiceTask(ServingTask):
     Records, unlike texts, need their C at export: the option num_choices.
     """
 
-    name = "multiple_choice"
-    title = "Chooses the ending that goes on best."
     own_options = ("num_choices",)
     texts = MappingProxyType(
         {
@@ -59,10 +57,8 @@ class MultipleChoiceTask(ServingTask):
     def _choose(self, features: Features, *, num_choices: tf.Tensor) -> Answers:
         scores = self.outputs_of(features)["logits"]  # [B * C, 1]
         probabilities = tf.nn.softmax(_in_rows(scores, num_choices))  # [B, C]
-        return {
-            "choice": tf.argmax(probabilities, axis=-1, output_type=tf.int32),
-            "probabilities": probabilities,
-        }
+        choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        return {"choice": choice, "probabilities": probabilities}
 
     def parse(self, serialized: tf.Tensor) -> Features:
         """Serialized tf.Examples [B] -> features [B, C, S].
@@ -94,9 +90,10 @@ class MultipleChoiceTask(ServingTask):
     def samples(self) -> list[dict[str, Any]]:
         """Endings of different lengths."""
         endings = ["he slept.", "they ate bread until it was dark.", "", "it rained."]
+        contexts = ("In the evening", "In the evening of a long day " * 8)
+        counts = (self.options.num_choices, 2)
         return [
-            {"context": "In the evening", "endings": endings[: self.options.num_choices]},
-            {"context": "In the evening of a long day " * 8, "endings": endings[:2]},
+            {"context": c, "endings": endings[:n]} for c, n in zip(contexts, counts, strict=True)
         ]
 
 

@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from bert_tf.config import HEADS, size
+from bert_tf.config import size
+from bert_tf.heads import NAMES
 
-TASKS = tuple(sorted(set(HEADS) - {"pretraining"}))  # --task
+TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
 SAVED_MODEL, LITERT, ONNX = FORMATS = ("saved_model", "litert", "onnx")  # of exports
 INPUT_FORMATS = ("text", "tsv", "jsonl")  # of questions to a model
@@ -12,6 +13,7 @@ POOLINGS = ("none", "cls", "mean")  # of feature extraction
 EMBEDDINGS = "embeddings"  # as a layer: the input of the first encoder block
 FEATURE_FORMATS = ("jsonl", "npz", "tfrecord")  # of extracted features
 DEFAULT_CHOICES = 4  # sequences in a record of multiple choice, as in SWAG
+MASK = "[MASK]"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,7 @@ class ServingOptions:
     the files are refused.
 
     Attributes:
-      task: one of TASKS; default: what the weights show.
+      task: one of TASKS, or a head of your own; default: what the weights show.
       labels: class names, in the order of the classes unless the checkpoint names them; default:
         numbers.
       pairs: the model was trained on pairs of texts; default: it was not.

@@ -15,8 +15,8 @@ any number of rows of any length.
 Shapes: B rows, S sequence, P masked positions.
 """
 
-import dataclasses
 import os
+import pathlib
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -28,12 +28,12 @@ from absl import logging
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
-from bert_tf.serving.model_card import spec_of
-from bert_tf.serving.options import LITERT, ONNX
-from bert_tf.serving.signatures import Answers, ServingTask, refuse_not_finite
+from bert_tf.serving.options import FROM_IDS, LITERT, ONNX
+from bert_tf.serving.signatures import Answers, ServingTask, Signature, refuse_not_finite
 
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[Arrays], Arrays]
+Shapes = Mapping[str, tuple[int | None, ...]]
 ONNX_OPSET = 18
 MASKED_POSITIONS = 20  # P of a LiteRT file
 THREADS = 2  # for the comparison
@@ -41,8 +41,7 @@ TOLERANCE = 1e-4  # between a file of float32 and the model
 SAMPLE_LENGTHS = (1.0, 0.4, 0.05)  # lengths of the compared rows, as fractions of S
 
 
-@dataclasses.dataclass(frozen=True)
-class PortableFormat:
+class PortableFormat(NamedTuple):
     """A file format.
 
     Attributes:
@@ -60,7 +59,9 @@ class PortableFormat:
     load: Callable[[str, int], Answer]
 
 
-def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> dict[str, Any]:
+def write_portable(
+    task: ServingTask, folder: str, *, name: str, int8: bool
+) -> tuple[dict[str, Signature], dict[str, Any]]:
     """Converts a task, compares the file with the model, and writes it.
 
     Args:
@@ -70,8 +71,8 @@ def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> 
       int8: weights as int8 with a scale for each channel.
 
     Returns:
-      Its part of export.json: file, inputs, answers, the greatest difference from the model in
-      float32, and how many choices differ.
+      The signature, and its part of export.json: the file, the greatest difference from the model
+      in float32, and how many choices differ.
 
     Raises:
       InputError: the extra is not installed, the file's answers differ from the model's, or it
@@ -81,34 +82,26 @@ def write_portable(task: ServingTask, folder: str, *, name: str, int8: bool) -> 
     for module, package in file_format.modules.items():
         import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
     shapes = input_shapes(task, fixed=file_format.fixed)
-    signature = _traced(task, shapes)
+    signature = _signature(task, shapes)
+    traced = signature.traced()
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, file_format.file_name)
-        content = file_format.convert(task.model, signature, int8)
         with files.path_errors(path, "written"), open(path, "wb") as file:
-            file.write(content)
-        found = compare(file_format.load(path, THREADS), signature, task, shapes)
+            file.write(file_format.convert(task.model, traced, int8))
+        difference, choices = compare(file_format.load(path, THREADS), traced, task, shapes)
         logging.info(
             "%s: %.1f MB, greatest difference from the model %.1e, %d of %d choices differ",
-            file_format.file_name, os.path.getsize(path) / 1e6, *found,
-        )  # fmt: skip
-        if not int8 and not found.greatest_difference <= TOLERANCE:
-            raise _refused(
-                f"that differ by {found.greatest_difference:.1e}", f"at most {TOLERANCE:.0e}"
-            )
+            *(file_format.file_name, os.path.getsize(path) / 1e6, difference, *choices.values()),
+        )
+        if not int8 and not difference <= TOLERANCE:
+            raise _refused(f"that differ by {difference:.1e}", f"at most {TOLERANCE:.0e}")
         with files.path_errors(folder, "written"):
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, file_format.file_name))
-    return {
-        "file": file_format.file_name,
-        "int8_weights": int8,
-        "inputs": {key: {"dtype": "int32", "shape": list(shape)} for key, shape in shapes.items()},
-        "answers": {key: spec_of(v) for key, v in signature.structured_outputs.items()},
-        "greatest_difference": found.greatest_difference,
-        "choices": {"different": found.different_choices, "compared": found.choices},
-    }
+    facts = {"file": file_format.file_name, "int8_weights": int8, "choices": choices}
+    return {FROM_IDS: signature}, facts | {"greatest_difference": difference}
 
 
-def input_shapes(task: ServingTask, *, fixed: bool) -> dict[str, tuple[int | None, ...]]:
+def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
     """Shapes of the features; None where any size fits."""
     shapes = {name: tuple(spec.shape) for name, spec in task.id_specs().items()}
     if not fixed:
@@ -116,48 +109,38 @@ def input_shapes(task: ServingTask, *, fixed: bool) -> dict[str, tuple[int | Non
     length = task.sequences.max_seq_length
     sizes = {}
     for name, shape in shapes.items():
-        choices = () if len(shape) == 2 else (task.options.num_choices,)
-        sizes[name] = (1, *choices, length)
-    if "masked_lm_positions" in sizes:
-        sizes["masked_lm_positions"] = (1, min(MASKED_POSITIONS, length))
+        last = min(MASKED_POSITIONS, length) if name == "masked_lm_positions" else length
+        sizes[name] = (1, last) if len(shape) == 2 else (1, task.options.num_choices, last)
     return sizes
 
 
-def _traced(
-    task: ServingTask, shapes: Mapping[str, tuple[int | None, ...]]
-) -> tf.types.experimental.ConcreteFunction:
-    """The ids signature as a graph, without answers that are strings."""
+def _signature(task: ServingTask, shapes: Shapes) -> Signature:
+    """The ids signature for these shapes, without answers that are strings."""
+    outputs = {k: v for k, v in task.id_outputs().items() if not v.startswith("string")}
 
-    def numbers(*features: tf.Tensor) -> Answers:
-        answers = task.answer_ids(dict(zip(shapes, features, strict=True)))
-        return {name: value for name, value in answers.items() if value.dtype != tf.string}
+    def numbers(**features: tf.Tensor) -> Answers:
+        answers = task.answer_ids(features)
+        return {name: answers[name] for name in outputs}
 
-    specs = [tf.TensorSpec(shape, tf.int32, name) for name, shape in shapes.items()]
-    return tf.function(numbers, autograph=False).get_concrete_function(*specs)
-
-
-class Comparison(NamedTuple):
-    """A file compared with its model.
-
-    Attributes:
-      greatest_difference: of floating-point answers.
-      different_choices, choices: how many of the other answers differ, and their number.
-    """
-
-    greatest_difference: float
-    different_choices: int
-    choices: int
+    specs = {name: tf.TensorSpec(shape, tf.int32) for name, shape in shapes.items()}
+    return Signature(specs, numbers, outputs)
 
 
-def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Comparison:
+def compare(
+    answer: Answer, signature: Any, task: ServingTask, shapes: Shapes
+) -> tuple[float, dict[str, int]]:
     """Compares a file's answers with its model's, on rows of several lengths, one at a time.
+
+    Returns:
+      The greatest difference of floating-point answers; how many of the other answers are
+      different, and how many were compared.
 
     Raises:
       InputError: shapes differ, or answers are NaN or infinite.
     """
-    greatest, different, choices = 0.0, 0, 0
+    greatest, different, compared = 0.0, 0, 0
     for features in sample_features(task, shapes):
-        wanted = signature(*(tf.constant(features[name]) for name in shapes))
+        wanted = signature(**{name: tf.constant(value) for name, value in features.items()})
         answers = answer(features)
         for name, value in wanted.items():
             found, value = np.asarray(answers[name]), value.numpy()
@@ -165,14 +148,14 @@ def compare(answer: Answer, signature, task: ServingTask, shapes: Mapping) -> Co
                 raise _refused(f"whose {name} has the shape {found.shape}", f"{value.shape}")
             if value.dtype.kind != "f":
                 different += int(np.count_nonzero(found != value))
-                choices += value.size
+                compared += value.size
                 continue
             refuse_not_finite({name: value})
             if not np.isfinite(found).all():
                 raise _refused(f"whose {name} are NaN or infinite", "those of the model")
-            both = found.astype(np.float64), value.astype(np.float64)
-            greatest = max(greatest, float(np.abs(np.subtract(*both)).max()))
-    return Comparison(greatest, different, choices)
+            difference = np.abs(np.subtract(found, value, dtype=np.float64)).max()
+            greatest = max(greatest, float(difference))
+    return greatest, {"different": different, "compared": compared}
 
 
 def _refused(received: str, expected: str) -> InputError:
@@ -184,24 +167,26 @@ def _refused(received: str, expected: str) -> InputError:
     )
 
 
-def sample_features(task: ServingTask, shapes: Mapping) -> list[Arrays]:
+def sample_features(task: ServingTask, shapes: Shapes) -> list[Arrays]:
     """A row of random ids for each of SAMPLE_LENGTHS, padded to the maximum length."""
     rng = np.random.default_rng(0)
     config, length = task.sequences.config, task.sequences.max_seq_length
-    fixed = input_shapes(task, fixed=True)
+    sizes = input_shapes(task, fixed=True)
     rows = []
     for share in SAMPLE_LENGTHS:
         count = max(2, round(share * length))
         real = (np.arange(length) < count).astype(np.int32)  # [S]
-        one = fixed["input_ids"]
-        features = {
-            "input_ids": rng.integers(0, config.vocab_size, one) * real,
-            "input_mask": np.broadcast_to(real, one),
-            "segment_ids": rng.integers(0, 2, one) * real,
+        drawn = {
+            "input_ids": (config.vocab_size, real),
+            "input_mask": (1, 0),
+            "segment_ids": (2, real),
+            "masked_lm_positions": (count, 1),
         }
-        if "masked_lm_positions" in shapes:
-            features["masked_lm_positions"] = rng.integers(0, count, fixed["masked_lm_positions"])
-        rows.append({name: features[name].astype(np.int32) for name in shapes})
+        row = {
+            name: rng.integers(0, drawn[name][0], sizes[name]) * drawn[name][1] for name in shapes
+        }
+        row["input_mask"] += real
+        rows.append({name: value.astype(np.int32) for name, value in row.items()})
     return rows
 
 
@@ -229,10 +214,14 @@ def _to_onnx(model: tf.Module, signature, int8: bool) -> bytes:
     del model  # the weights are frozen into the signature's graph
     import tf2onnx
 
-    function = tf.function(lambda *features: signature(*features), autograph=False)
-    specs = [tf.TensorSpec(t.shape, t.dtype, t.name.split(":")[0]) for t in signature.inputs
-             if t.dtype != tf.resource]  # fmt: skip
-    proto, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=ONNX_OPSET)
+    specs = signature.structured_input_signature[1]
+
+    @tf.function(autograph=False)
+    def positional(*features):
+        return signature(**dict(zip(specs, features, strict=True)))
+
+    inputs = list(specs.values())
+    proto, _ = tf2onnx.convert.from_function(positional, input_signature=inputs, opset=ONNX_OPSET)
     return _with_int8_weights(proto) if int8 else proto.SerializeToString()
 
 
@@ -242,8 +231,7 @@ def _with_int8_weights(proto) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
         quantize_dynamic(proto, path, per_channel=True, weight_type=QuantType.QInt8)
-        with open(path, "rb") as file:
-            return file.read()
+        return pathlib.Path(path).read_bytes()
 
 
 def _load_onnx(path: str, num_threads: int) -> Answer:

@@ -14,7 +14,6 @@ from typing import Any
 
 from bert_tf.errors import InputError
 from bert_tf.serving.loading import ServedModel, open_model
-from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, arrays_of, shape_of, size_of
 
 BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
@@ -36,9 +35,6 @@ class Predictor:
         *,
         version: int | None = None,
         batch_size: int = 32,
-        bert_config_file: str | None = None,
-        vocab_file: str | None = None,
-        do_lower_case: bool | None = None,
         **options: Any,
     ):
         """Loads a model.
@@ -48,42 +44,30 @@ class Predictor:
             loaded model.
           version: of the export; None: the greatest.
           batch_size: maximum number of rows in a batch.
-          bert_config_file, vocab_file, do_lower_case: for a checkpoint whose files do not say
-            them; None: as its files say.
-          **options: fields of `bert_tf.serving.options.ServingOptions`, for a checkpoint whose
-            files do not say them: task, labels, pairs, max_seq_length and so on.
+          **options: for a checkpoint, what its files do not say: bert_config_file, vocab_file,
+            do_lower_case, and fields of `bert_tf.serving.options.ServingOptions`: task, labels,
+            pairs, max_seq_length and so on.
 
         Raises:
           InputError: there is no such model, or something does not fit.
         """
         if batch_size < 1:
+            raise InputError(f"a batch_size of {batch_size}", "1 or more", "correct it")
+        if not isinstance(path, ServedModel):
+            path = open_model(path, version=version, **options)
+        elif options or version is not None:
             raise InputError(
-                f"a batch_size of {batch_size}", "1 or more", "correct it; 32 suits most models"
+                f"options for the model {path.path}, which is loaded",
+                "none: they were chosen when it was loaded",
+                "leave them out, or give the path",
             )
-        if isinstance(path, ServedModel):
-            given = (version, bert_config_file, vocab_file, do_lower_case)
-            if options or any(one is not None for one in given):
-                raise InputError(
-                    f"options for the model {path.path}, which is loaded",
-                    "none: they were chosen when it was loaded",
-                    "leave them out, or give the path",
-                )
-            self.model = path
-        else:
-            self.model = open_model(
-                path,
-                version=version,
-                options=ServingOptions(**options) if options else None,
-                bert_config_file=bert_config_file,
-                vocab_file=vocab_file,
-                do_lower_case=do_lower_case,
-            )
+        self.model = path
         self.batch_size = batch_size
         self._reader = RowReader(self.model.metadata)
 
     @property
     def task(self) -> str:
-        """The task, a key of `bert_tf.config.HEADS`."""
+        """The task: the name of a head."""
         return self.model.metadata["task"]
 
     @property
@@ -149,7 +133,7 @@ class Predictor:
         found: dict[int, dict[str, Any]] = {}
         for batch in batches(rows, batch_size=self.batch_size):
             outputs = self.model.run(arrays_of([rows[i] for i in batch]))
-            found.update(zip(batch, answers_of(outputs, self.task), strict=True))
+            found.update(zip(batch, answers_of(outputs), strict=True))
         return [found[i] for i in range(len(rows))]
 
 

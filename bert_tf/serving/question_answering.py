@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
 from bert_tf.errors import InputError
 from bert_tf.serving import graph_answers
 from bert_tf.serving.graph_text import Features, in_chunks
@@ -15,16 +14,13 @@ from bert_tf.squad.windows import WindowSizes
 
 
 class QuestionAnsweringTask(ServingTask):
-    """A `span_model` with windows, n-best answers and the no-answer decision, all in the graph.
+    """Windows, the model, n-best answers and the no-answer decision, all in the graph.
 
     Answers are those of run_squad.py --nolegacy_alignment: cut from the context by token offsets.
     Where no span is possible, the answer is empty (run_squad.py writes the original's "empty").
     Shapes: k listed answers.
     """
 
-    name = "question_answering"
-    title = "Finds the answer to a question in a text."
-    required = f"{ENCODER}|cls/squad/"
     own_options = text_options = (
         *("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
         *("version_2_with_negative", "null_score_diff_threshold", "top_k"),
@@ -53,9 +49,8 @@ class QuestionAnsweringTask(ServingTask):
         """
         super().__init__(*args)
         chosen = self.options
-        self._window_sizes = WindowSizes(
-            chosen.max_seq_length, chosen.doc_stride, chosen.max_query_length
-        )
+        sizes = chosen.max_seq_length, chosen.doc_stride, chosen.max_query_length
+        self._window_sizes = WindowSizes(*sizes)
         self._answer_sizes = AnswerSizes(chosen.n_best_size, chosen.max_answer_length)
         most = chosen.n_best_size + int(chosen.version_2_with_negative)
         if not 1 <= chosen.top_k <= most:
@@ -91,23 +86,27 @@ class QuestionAnsweringTask(ServingTask):
         return [outputs["start_logits"], outputs["end_logits"]]  # [n, S] each
 
     def _named(self, nbest: graph_answers.Nbest, decision: graph_answers.Decision) -> Answers:
-        def chosen(values: tf.Tensor) -> tf.Tensor:
-            return tf.gather(values, decision.place, batch_dims=1)
+        def chosen(values: tf.Tensor, otherwise: Any = None) -> tf.Tensor:
+            found = tf.gather(values, decision.place, batch_dims=1)
+            if otherwise is None:
+                return tf.cast(found, tf.float32)
+            return tf.where(decision.has_answer, found, otherwise)
 
-        has_answer, listed = decision.has_answer, slice(self.options.top_k)
-        odds = {"null_odds": tf.cast(decision.null_odds, tf.float32)}
-        return {
-            "answer": tf.where(has_answer, chosen(nbest.text), ""),
-            "has_answer": has_answer,
-            "score": tf.cast(chosen(nbest.score), tf.float32),
-            "probability": tf.cast(chosen(nbest.probability), tf.float32),
-            "start": tf.where(has_answer, chosen(nbest.start), graph_answers.NOWHERE),
-            "end": tf.where(has_answer, chosen(nbest.end), graph_answers.NOWHERE),
+        listed = slice(self.options.top_k)
+        answers = {
+            "answer": chosen(nbest.text, ""),
+            "has_answer": decision.has_answer,
+            "score": chosen(nbest.score),
+            "probability": chosen(nbest.probability),
+            "start": chosen(nbest.start, graph_answers.NOWHERE),
+            "end": chosen(nbest.end, graph_answers.NOWHERE),
             "nbest_answers": nbest.text[:, listed],
             "nbest_probabilities": tf.cast(nbest.probability[:, listed], tf.float32),
             "nbest_starts": nbest.start[:, listed],
             "nbest_ends": nbest.end[:, listed],
-        } | (odds if self.options.version_2_with_negative else {})
+            "null_odds": tf.cast(decision.null_odds, tf.float32),
+        }
+        return {name: answers[name] for name in self.outputs}
 
     def id_outputs(self) -> dict[str, str]:
         """Logits of every token of a window."""

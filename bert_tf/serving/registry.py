@@ -5,40 +5,22 @@ what neither does.
 """
 
 import dataclasses
+import importlib
 
 from absl import logging
 
 from bert_tf.checkpoints.companions import refuse_other_task, with_labels
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
-from bert_tf.config import HEADS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import make_model
-from bert_tf.serving import inference
-from bert_tf.serving.classification import ClassifierTask, MultiLabelTask, RegressionTask
-from bert_tf.serving.embeddings import EmbeddingTask
-from bert_tf.serving.masked_lm import MaskedLmTask
-from bert_tf.serving.multiple_choice import MultipleChoiceTask
-from bert_tf.serving.options import DEFAULT_CHOICES, TASKS, ServingOptions
-from bert_tf.serving.question_answering import QuestionAnsweringTask
+from bert_tf.heads import NAMES, head_named
+from bert_tf.heads.head import Head
+from bert_tf.serving.inference import ACTIVATIONS, Activations, InferenceModel
+from bert_tf.serving.options import DEFAULT_CHOICES, ServingOptions
 from bert_tf.serving.signatures import ServingTask
-from bert_tf.serving.token_labels import TokenLabelsTask
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
-
-SERVING_TASKS: dict[str, type[ServingTask]] = {
-    task.name: task
-    for task in (
-        ClassifierTask,
-        MultiLabelTask,
-        RegressionTask,
-        MultipleChoiceTask,
-        TokenLabelsTask,
-        QuestionAnsweringTask,
-        EmbeddingTask,
-        MaskedLmTask,
-    )
-}
 
 
 def make_task(
@@ -46,7 +28,7 @@ def make_task(
     config: BertConfig,
     tokenizer: FullTokenizer,
     options: ServingOptions,
-    activations: inference.Activations = inference.ACTIVATIONS,
+    activations: Activations = ACTIVATIONS,
 ) -> ServingTask:
     """Builds the task of a checkpoint and loads its weights.
 
@@ -60,18 +42,12 @@ def make_task(
     Raises:
       InputError: the checkpoint is of no such task, or something does not fit.
     """
-    options = _completed(source, config, options)
-    task, num_classes = SERVING_TASKS[options.task], source.num_classes
-    refuse_other_task(source, task.name, options.pairs)
-    if "labels" in task.own_options:
+    head = _head_of(source, options)
+    kind, options = _class_of(head), _completed(source, config, options, head)
+    refuse_other_task(source, head.name, options.pairs)
+    if head.has_names:
         source = with_labels(source, options.labels)
-    if task in (RegressionTask, MultipleChoiceTask) and num_classes != 1:
-        raise InputError(
-            f"{source.path}, a model of {num_classes} classes, as {task.name}",
-            "a model with one score",
-            "give another --task, or the checkpoint of such a task",
-        )
-    if task is not QuestionAnsweringTask and source.metadata.doc_stride:
+    if source.metadata.doc_stride and "doc_stride" not in kind.own_options:
         logging.warning(
             "%s reads long texts in windows in run_classifier.py (--doc_stride=%d). A served model "
             "cuts them to %d tokens: its answers to longer texts are others.",
@@ -83,11 +59,13 @@ def make_task(
             "give it the text around a sentence, too, for answers as good.",
             source.path,
         )
-    model = make_model(task.name, config, num_classes=num_classes)
-    load_checkpoint(model, source, required=task.required)
-    tensors = {n: v for n, v in inference.tensors_of(model).items() if n in source.shapes}
-    model = inference.InferenceModel(tensors, config, head=task.name, activations=activations)
-    return task(model, tokenizer, config, options)
+    model = head.model(config, num_classes=source.num_classes)
+    load_checkpoint(model, source, required=head.required)
+    has_pooler = "bert/pooler/dense/kernel" in source.shapes  # else it is a new one
+    outputs = [name for name in head.outputs if has_pooler or name != "pooled_output"]
+    return kind(
+        head, InferenceModel(model, config, outputs, activations), tokenizer, config, options
+    )
 
 
 def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = False) -> None:
@@ -101,14 +79,14 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
     Raises:
       InputError: naming the flag.
     """
-    name = _task_name(source, options)
-    task = SERVING_TASKS[name]
-    without = task.text_options if ids_only else ()
-    known = ("task", "max_seq_length", *(o for o in task.own_options if o not in without))
+    head = _head_of(source, options)
+    kind = _class_of(head)
+    without = kind.text_options if ids_only else ()
+    known = ["task", *(name for name in kind.option_names(head) if name not in without)]
     for field in dataclasses.fields(options):
         if getattr(options, field.name) != field.default and field.name not in known:
             raise InputError(
-                f"--{field.name} for {source.path} as {name}",
+                f"--{field.name} for {source.path} as {head.name}",
                 f"what has an effect there: {', '.join(f'--{one}' for one in known)}",
                 f"leave out --{field.name}, or say with --task what the model is for",
             )
@@ -121,28 +99,42 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
         )
 
 
-def _task_name(source: Weights, options: ServingOptions) -> str:
-    """The task of a checkpoint: as chosen, else as its files say, else as it looks."""
-    for name, place in (
-        (options.task, "--task"),
-        (source.metadata.task, f"task in {METADATA_FILE}"),
-    ):
-        if name is not None and name not in TASKS:
-            raise InputError(
-                f"{name!r} as {place}, for {source.path}",
-                f"one of {', '.join(TASKS)}",
-                "correct it, or leave it out",
-            )
-    return options.task or source.metadata.task or task_of(source)
+def _head_of(source: Weights, options: ServingOptions) -> Head:
+    """The head of a checkpoint: as chosen, else as its files say, else as it looks.
+
+    Raises:
+      InputError: there is no such head, or the checkpoint has one of another architecture.
+    """
+    stored = source.metadata.task
+    name = options.task or stored or looks_like(source)
+    if name == "pretraining" or name not in NAMES:
+        place = "--task" if options.task else f"task in {METADATA_FILE}"
+        raise InputError(
+            f"{name!r} as {place}, for {source.path}"
+            if name
+            else f"{source.path}, a {source.metadata.architecture}, with a head",
+            f"one of {', '.join(name for name in NAMES if name != 'pretraining')}",
+            "say with --task what the model is for",
+        )
+    return head_named(name)
 
 
-def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> ServingOptions:
+def _class_of(head: Head) -> type[ServingTask]:
+    module, name = head.serving.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _completed(
+    source: Weights, config: BertConfig, options: ServingOptions, head: Head
+) -> ServingOptions:
     """The options with a value in every field: as chosen, else as the files say, else a default."""
-    name, stored = _task_name(source, options), source.metadata
-    trained = stored if name == (stored.task or _looks_like(source)) else ModelMetadata()
+    stored = source.metadata
+    is_trained_task = head.name == (stored.task or looks_like(source))
+    trained = stored if is_trained_task else ModelMetadata()
     length = config.max_position_embeddings
-    if name == QuestionAnsweringTask.name:
+    if "doc_stride" in _class_of(head).own_options:
         length = min(WindowSizes.max_seq_length, length)
+    threshold = options.null_score_diff_threshold  # one that is chosen says that it is used
     defaults = {
         "pairs": (trained.pairs, False),
         "num_choices": (trained.num_choices, DEFAULT_CHOICES),
@@ -150,38 +142,19 @@ def _completed(source: Weights, config: BertConfig, options: ServingOptions) -> 
         "doc_stride": (trained.doc_stride, WindowSizes.doc_stride),
         "max_query_length": (trained.max_query_length, WindowSizes.max_query_length),
         "labels": (stored.labels or None, tuple(map(str, range(source.num_classes)))),
-        "version_2_with_negative": _may_have_no_answer(stored, options),
+        "version_2_with_negative": (
+            stored.version_2_with_negative if threshold is None else True,
+            stored.null_score_diff_threshold is not None,
+        ),
         "null_score_diff_threshold": (stored.null_score_diff_threshold, 0.0),
     }
     chosen = {
         key: next(v for v in (getattr(options, key), *values) if v is not None)
         for key, values in defaults.items()
     }
-    return dataclasses.replace(options, task=name, **chosen)
+    return dataclasses.replace(options, task=head.name, **chosen)
 
 
-def _may_have_no_answer(stored: ModelMetadata, options: ServingOptions) -> tuple[bool | None, bool]:
-    """A chosen threshold says it, else how the model was trained, else a stored threshold."""
-    if options.null_score_diff_threshold is not None:
-        return None, True
-    return stored.version_2_with_negative, stored.null_score_diff_threshold is not None
-
-
-def task_of(source: Weights) -> str:
-    """The task that a checkpoint looks like, by its architecture and its weights.
-
-    Raises:
-      InputError: it has a head of another architecture.
-    """
-    if name := _looks_like(source):
-        return name
-    raise InputError(
-        f"{source.path}, a {source.metadata.architecture}, with a head",
-        f"one of {', '.join(dict.fromkeys(HEADS.values()))}",
-        "choose a task with --task",
-    )
-
-
-def _looks_like(source: Weights) -> str | None:
-    name = source.head
-    return MaskedLmTask.name if name == "pretraining" else name
+def looks_like(source: Weights) -> str | None:
+    """The task that the architecture and the weights of a checkpoint show; None: an unknown one."""
+    return "fill_mask" if source.head == "pretraining" else source.head

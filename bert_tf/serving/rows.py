@@ -30,14 +30,14 @@ from bert_tf.terminal.messages import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
 Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
-# task: the output that counts a row's real columns, and the outputs with such columns
+# The output that counts a row's real columns: the outputs with such columns.
 _COUNTED = {
-    "token_labels": ("num_words", ("words", "labels", "probabilities", "starts", "ends")),
-    "fill_mask": ("num_masks", ("pieces", "probabilities")),
+    "num_words": ("words", "labels", "probabilities", "starts", "ends"),
+    "num_masks": ("pieces", "probabilities"),
 }
+_NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 # Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
 _TEXT_KEY = re.compile(rf"{TEXT_NAME}|text_pair|context|endings")
-_NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 
 
 def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
@@ -86,28 +86,33 @@ class RowReader:
             values = item
         else:
             raise self._error(f"{place}: {_shown(item)}")
-        pairs = zip(self._is_list, values, strict=True)
-        return {name: self._value(name, value, place) for name, value in pairs}
-
-    def _value(self, name: str, value: Any, place: str) -> bytes | list[bytes]:
-        if not self._is_list[name] and isinstance(value, str | bytes):
-            return utf8(value)
-        if self._is_list[name] and isinstance(value, list | tuple) and value:
-            wrong = [one for one in value if not isinstance(one, str | bytes)]
-            if not wrong:
-                return [utf8(one) for one in value]
-            raise self._error(f"{place}, {name} with {_shown(wrong[0])}")
-        raise self._error(f"{place}, {name}: {_shown(value)}")
+        row = {}
+        for (name, is_list), value in zip(self._is_list.items(), values, strict=True):
+            texts = value if is_list and isinstance(value, list | tuple) else [value]
+            if isinstance(value, str | bytes) == is_list or not _are_texts(texts):
+                raise self._error(f"{place}, {name}: {_shown(value)}")
+            row[name] = [utf8(text) for text in texts] if is_list else utf8(value)
+        return row
 
     def _error(self, received: str) -> InputError:
-        forms = [('["...", "..."]' if is_list else '"..."') for is_list in self._is_list.values()]
-        named = [f'"{name}": {form}' for name, form in zip(self._is_list, forms, strict=True)]
-        short = f"({', '.join(forms)})" if len(forms) > 1 else forms[0]
+        forms = {name: _LIST if is_list else _TEXT for name, is_list in self._is_list.items()}
+        short = f"({', '.join(forms.values())})" if len(forms) > 1 else "".join(forms.values())
         return InputError(
             received,
-            f"{short} or {{{', '.join(named)}}}",
+            f"{short} or {_object(forms)}",
             "give the model's texts and no others, as strings, under these names or in this order",
         )
+
+
+_TEXT, _LIST = '"..."', '["...", "..."]'  # in messages
+
+
+def _object(forms: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {form}' for name, form in forms.items()) + "}"
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, str | bytes) for value in values)
 
 
 def _is_text(key: Any) -> bool:
@@ -137,7 +142,7 @@ def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
 # ---------------------------------------------------------------------------- answers
 
 
-def answers_of(outputs: Mapping[str, np.ndarray], task: str) -> list[dict[str, Any]]:
+def answers_of(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Arrays [B, ...] -> the answer to each row: plain values without padding.
 
     A float32 becomes the shortest number that is the same float32.
@@ -145,7 +150,14 @@ def answers_of(outputs: Mapping[str, np.ndarray], task: str) -> list[dict[str, A
     columns = zip(*map(_plain, outputs.values()), strict=True)
     rows = [dict(zip(outputs, values, strict=True)) for values in columns]
     for row in rows:
-        _cut(row, task)
+        for counter, names in _COUNTED.items():
+            if counter in row:
+                row |= {name: row[name][: row[counter]] for name in names}
+        if _NBEST[0] in row:
+            # A probability of 0 may be a real answer's: only the end of the row is padding.
+            both = zip(row[_NBEST[0]], row[_NBEST[1]], strict=True)
+            used = [number for number, (text, share) in enumerate(both, 1) if text or share]
+            row |= {name: row[name][: max(used, default=0)] for name in _NBEST}
     return rows
 
 
@@ -159,21 +171,6 @@ def _plain(array: np.ndarray) -> list:
 
 def _decoded(value: bytes | list) -> Any:
     return value.decode() if isinstance(value, bytes) else [_decoded(one) for one in value]
-
-
-def _cut(row: dict[str, Any], task: str) -> None:
-    """Removes the padding of a row."""
-    count, names = 0, ()
-    if task in _COUNTED:
-        count, names = row[_COUNTED[task][0]], _COUNTED[task][1]
-    elif task == "question_answering":
-        names = _NBEST
-        # A probability of 0 may be a real answer's: only the end of the row is padding.
-        both = zip(row["nbest_answers"], row["nbest_probabilities"], strict=True)
-        used = [number for number, (text, share) in enumerate(both, 1) if text or share]
-        count = max(used, default=0)
-    for name in names:
-        row[name] = row[name][:count]
 
 
 # ---------------------------------------------------------------------------- lines
@@ -221,7 +218,8 @@ def read_items(
     Raises:
       InputError: a line cannot be parsed; the message names it.
     """
-    parse = {"text": str, "tsv": _tsv(metadata), "jsonl": _json}[input_format]
+    inputs = text_inputs(metadata)
+    parse = {"text": str, "tsv": _tsv(inputs), "jsonl": _json}[input_format]
     for number, raw in enumerate(lines, 1):
         if number == 1:
             raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -231,22 +229,20 @@ def read_items(
             yield parse(text)
         except (ValueError, RecursionError) as error:
             shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''}"
+            columns = [f"each of the {one}" if inputs[one] else one for one in inputs]
+            example = _object({one: _LIST if inputs[one] else _TEXT for one in inputs})
             raise InputError(
                 f"{place(name, number)}: {shown} ({error})",
-                _expected(input_format, metadata),
+                f"JSON with each key once, such as {example}"
+                if input_format == "jsonl"
+                else f"with tabs between: {', '.join(columns)}",
                 "correct the line, or give another --input_format",
             ) from None
 
 
 def num_lines(path: str) -> int | None:
     """How many lines a local file has; None for a pipe, which is read once, or a remote file."""
-    if not os.path.isfile(path):
-        return None
-    count, last = 0, b"\n"
-    with files.path_errors(path), open(path, "rb") as file:
-        while block := file.read(files.READ_BYTES):
-            count, last = count + block.count(b"\n"), block[-1:]
-    return count + (last != b"\n")
+    return sum(1 for _ in files.read_lines(path)) if os.path.isfile(path) else None
 
 
 def place(name: str, number: int) -> str:
@@ -258,32 +254,16 @@ def _json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=files.each_key_once)
 
 
-def _tsv(metadata: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
-    names, rest = _columns(metadata)
+def _tsv(inputs: Mapping[str, bool]) -> Callable[[str], dict[str, Any]]:
+    """Parses a line of columns: the single texts, then the list of texts if there is one."""
+    names = [name for name, is_list in inputs.items() if not is_list]
+    lists = [name for name, is_list in inputs.items() if is_list]
 
     def parse(text: str) -> dict[str, Any]:
         values = text.split("\t")
-        if len(values) < len(names) + bool(rest) or (not rest and len(values) > len(names)):
+        rest = values[len(names) :]
+        if len(values) < len(names) or bool(rest) != bool(lists):
             raise ValueError(number_of(len(values), "columns"))
-        item = dict(zip(names, values, strict=False))
-        return item | ({rest: values[len(names) :]} if rest else {})
+        return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
 
     return parse
-
-
-def _columns(metadata: Mapping[str, Any]) -> tuple[list[str], str | None]:
-    """The names of the single texts, and that of the list of texts, which comes last."""
-    inputs = text_inputs(metadata)
-    lists = [name for name, is_list in inputs.items() if is_list]
-    return [name for name in inputs if name not in lists], lists[0] if lists else None
-
-
-def _expected(input_format: str, metadata: Mapping[str, Any]) -> str:
-    names, rest = _columns(metadata)
-    if input_format == "jsonl":
-        listed = [f'"{name}": "..."' for name in names] + ([f'"{rest}": [...]'] if rest else [])
-        return f"JSON with each key once, such as {{{', '.join(listed)}}}"
-    if len(names) == 1 and not rest:
-        return f"1 column, as this model takes one text ({names[0]})"
-    more = f", then each of the {rest}" if rest else ""
-    return f"{' and '.join(names)}{more}, with tabs between"

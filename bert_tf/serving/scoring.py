@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.companions import refuse_other_tokenizer
 from bert_tf.errors import InputError
-from bert_tf.serving.fill_mask import MASK
+from bert_tf.serving.options import MASK
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -57,7 +57,7 @@ class Scorer:
         """Compiles the model at its first use.
 
         Args:
-          model: a `pretraining_model`, or any with its masked_lm_logits.
+          model: of a head that has masked_lm_logits, such as "fill_mask".
           tokenizer: the one that the model was trained with.
           max_seq_length: maximum number of tokens, [CLS] and [SEP] included. Each token of a longer
             text is predicted from that many around it, nearer tokens first.
@@ -68,9 +68,8 @@ class Scorer:
             has room.
         """
         if max_seq_length < 3:
-            raise InputError(
-                f"max_seq_length {max_seq_length}", "3 or more", "leave room for [CLS] and [SEP]"
-            )
+            received = f"max_seq_length {max_seq_length}"
+            raise InputError(received, "3 or more", "leave room for [CLS] and [SEP]")
         refuse_other_tokenizer(model, tokenizer, max_seq_length=max_seq_length)
         tokenizer.require_special_tokens("[CLS]", "[SEP]", MASK)
         self.tokenizer, self.batch_size = tokenizer, batch_size
@@ -84,31 +83,24 @@ class Scorer:
           InputError: the model's logits are NaN or infinite.
         """
         (ids,) = self.tokenizer.tokenize_ids([text]).to_list()
-        losses = [
-            loss
-            for first in range(0, len(ids), self.batch_size)
-            for loss in self._of_copies(ids, range(len(ids))[first : first + self.batch_size])
-        ]
+        losses = []
+        for first in range(0, len(ids), self.batch_size):
+            labels = ids[first : first + self.batch_size]
+            copies = (self._masked(ids, first + i) for i in range(len(labels)))
+            rows, places = zip(*copies, strict=True)
+            found = self._losses(*(tf.constant(x, tf.int32) for x in (rows, places, labels)))
+            refuse_not_finite({"masked-LM logits": found.numpy()})
+            losses += found.numpy().astype(np.float64).tolist()
         return Score(0.0 - math.fsum(losses), len(ids))  # 0, not -0, of no token
 
-    def _of_copies(self, ids: list[int], places: range) -> list[float]:
-        """-log P of the tokens at these places."""
+    def _masked(self, ids: list[int], place: int) -> tuple[list[int], int]:
+        """The tokens around a masked one, and where it is among them."""
         width = min(len(ids), self.most_tokens)
         cls, sep, mask = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", MASK])
-        copies, positions = [], []
-        for place in places:
-            first = min(max(place - width // 2, 0), len(ids) - width)  # of the tokens that are seen
-            copy = [cls, *ids[first : first + width], sep]
-            positions.append(place - first + 1)
-            copy[positions[-1]] = mask
-            copies.append(copy)
-        losses = self._losses(
-            tf.constant(copies, tf.int32),
-            tf.constant(positions, tf.int32),
-            tf.constant([ids[place] for place in places], tf.int32),
-        ).numpy()
-        refuse_not_finite({"masked-LM logits": losses})
-        return losses.astype(np.float64).tolist()
+        first = min(max(place - width // 2, 0), len(ids) - width)  # of the tokens that are seen
+        copy = [cls, *ids[first : first + width], sep]
+        copy[place - first + 1] = mask
+        return copy, place - first + 1
 
 
 def _losses_of(model: keras.Model) -> Callable[..., tf.Tensor]:
@@ -127,5 +119,4 @@ def _losses_of(model: keras.Model) -> Callable[..., tf.Tensor]:
         )
 
     shapes = ([None, None], [None], [None])
-    signature = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
-    return tf.function(losses, input_signature=signature)
+    return tf.function(losses, input_signature=[tf.TensorSpec(s, tf.int32) for s in shapes])

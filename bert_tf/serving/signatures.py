@@ -1,7 +1,7 @@
 """What all served tasks share: a model, its texts and answers, and the signatures of its export.
 
-A new task is a subclass of `ServingTask` in a file of its own, listed in `registry.py`; it says
-what its texts are called and how they become answers.
+A head names the class of its signatures. `classification.TextTask` serves any head that defines
+`answers`; a task that makes something else of texts is a subclass in a file of its own.
 """
 
 import dataclasses
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.metadata import HEAD
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads.head import Head
 from bert_tf.serving import graph_text
 from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences, checked
 from bert_tf.serving.inference import InferenceModel
@@ -41,10 +41,7 @@ class Signature:
 
     def traced(self) -> tf.types.experimental.ConcreteFunction:
         """Traces the function for any batch size and length."""
-        specs = {
-            name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
-            for name, spec in self.inputs.items()
-        }
+        specs = {k: tf.TensorSpec(v.shape, v.dtype, name=k) for k, v in self.inputs.items()}
         # `autograph=False`: nothing here is Python control flow over tensors.
         return tf.function(self.function, autograph=False).get_concrete_function(**specs)
 
@@ -64,19 +61,15 @@ class ServingTask:
     """A model with the texts it takes and the answers it gives.
 
     Attributes:
-      name: a key of `bert_tf.config.HEADS`, as in --task.
-      title: one line for the model card.
-      required: a pattern of the weights that a checkpoint must have.
+      head: of the model.
       texts: the text inputs: what each is.
       outputs: the answers: each one's type, shape and meaning.
       feature_names: the model's inputs.
-      own_options: fields of `ServingOptions` that affect this task, beside task and max_seq_length.
+      own_options: fields of `ServingOptions` that affect this task, beside task, max_seq_length
+        and the labels of a head whose classes have names.
       text_options: those of them that an export of ids alone cannot have.
     """
 
-    name: str
-    title: str
-    required = f"bert/|{HEAD}"
     texts: Mapping[str, str]
     outputs: Mapping[str, str]
     feature_names: Sequence[str] = FEATURE_NAMES
@@ -85,6 +78,7 @@ class ServingTask:
 
     def __init__(
         self,
+        head: Head,
         model: InferenceModel,
         tokenizer: FullTokenizer,
         config: BertConfig,
@@ -93,7 +87,8 @@ class ServingTask:
         """Connects a model with its tokenizer.
 
         Args:
-          model: with the head of this task.
+          head: whose signatures these are.
+          model: with this head.
           tokenizer: the one it was trained with.
           config: of the model.
           options: with a value in every field of `own_options`.
@@ -101,7 +96,7 @@ class ServingTask:
         Raises:
           InputError: they do not fit each other.
         """
-        self.model, self.options = model, options
+        self.head, self.model, self.options = head, model, options
         # One function for all signatures: traced once, and once in the graph.
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in self.feature_names}
         self.outputs_of = tf.function(model, input_signature=[specs], autograph=False)
@@ -125,17 +120,21 @@ class ServingTask:
         """The answers to features, as `outputs`; S is the length of the request's longest row."""
         return self.outputs
 
-    def listed_options(self) -> dict[str, Any]:
-        """The options that were chosen at export, for the model card."""
-        names = ("max_seq_length", *self.own_options)
-        values = {name: getattr(self.options, name) for name in names}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
     def further_signatures(self) -> dict[str, Signature]:
         """Signatures of this task alone."""
         return {}
 
     # ------------------------------------------------------------------------ signatures
+
+    @classmethod
+    def option_names(cls, head: Head) -> tuple[str, ...]:
+        """The options that affect the task with a head, beside `task`."""
+        return ("max_seq_length", *cls.own_options, *(["labels"] if head.has_names else []))
+
+    def listed_options(self) -> dict[str, Any]:
+        """The options that were chosen at export, for the model card."""
+        values = {name: getattr(self.options, name) for name in self.option_names(self.head)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
         """Types and shapes of the text inputs."""
@@ -149,11 +148,10 @@ class ServingTask:
         """All signatures by name."""
 
         def of_texts(**texts):
-            counts = [tf.shape(text)[0] for text in texts.values()]
-            if len(texts) > 1:
-                alike = tf.reduce_all(tf.equal(counts[0], tf.stack(counts)))
-                texts = checked(texts, alike, f"{' and '.join(texts)} must have the same length")
-            return self.answer(**texts)
+            counts = tf.stack([tf.shape(text)[0] for text in texts.values()])
+            alike = tf.reduce_all(tf.equal(counts[0], counts))
+            names = " and ".join(texts)
+            return self.answer(**checked(texts, alike, f"{names} must have the same length"))
 
         def of_ids(**features):
             return self.answer_ids(self.accepted(features))
@@ -192,10 +190,10 @@ def _checked_positions(features: Features) -> tuple[Features, tf.Tensor]:
     """Features with positions [B, P] inside the rows, and the columns that these need."""
     rows, width = tf.unstack(tf.shape(features["input_ids"]))
     positions = features["masked_lm_positions"]
-    fits = tf.reduce_all((positions >= 0) & (positions < width))
+    fits = tf.reduce_all((positions >= 0) & (positions < width)) & (tf.shape(positions)[0] == rows)
     features = checked(
         features,
-        fits & (tf.shape(positions)[0] == rows),
+        fits,
         "masked_lm_positions must have a row for each of input_ids, and be 0 or more and below "
         "their width",
     )

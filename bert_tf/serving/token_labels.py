@@ -1,27 +1,204 @@
-"""Texts -> words, each with a label and its place in the text."""
+"""Texts -> words, each with a label and its place in the text, as TensorFlow operations.
+
+    text     "Ruprecht (I.) of the U.S., 東京"
+    words     Ruprecht  (  I  .  )  of  the  U.S  .  ,  東  京
+
+White space separates chunks. Each punctuation mark at the start or end of a chunk is a word, as in
+the published data of named entities; inside a chunk it is part of the word. An ideograph is always
+a word, and so is a piece that the tokenizer never splits.
+
+The windows are those that `bert_tf.tasks.features.word_windows` makes in Python; see there for a
+drawing.
+
+Shapes: B texts, C code points of all texts, V of them that are neither space nor dropped by the
+tokenizer, W words of all texts, N the most words of a text, L labels.
+"""
 
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import ENCODER
-from bert_tf.checkpoints.metadata import HEAD
-from bert_tf.serving import graph_words
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
+from bert_tf.tokenization import unicode_table as ut
+from bert_tf.tokenization.never_split import NeverSplit
+
+# ---------------------------------------------------------------------------- words
+
+
+class TextWords(NamedTuple):
+    """Words of texts, one after the other.
+
+    Attributes:
+      strings: string [W].
+      starts, ends: int32 [W], code points in their text.
+      counts: int32 [B], words of each text.
+    """
+
+    strings: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    counts: tf.Tensor
+
+
+def words_of_texts(texts: tf.Tensor, splitter: NeverSplit | None = None) -> TextWords:
+    """The words of texts [B] of UTF-8; bytes that are not UTF-8 are skipped.
+
+    Args:
+      texts: any.
+      splitter: of pieces that are never split: each is a word. None: there are none.
+    """
+    if splitter is None:
+        return _words_between(texts)
+    parts = splitter.split(texts)
+    between = _words_between(parts.strings)
+    counts = tf.cast(between.counts, tf.int64)
+    words = tf.RaggedTensor.from_row_lengths(between.strings, counts, validate=False)
+    shift = tf.gather(parts.starts, words.value_rowids())
+    start = tf.gather(parts.starts, parts.pieces.value_rowids())
+    end = start + tf.gather(parts.lengths, parts.pieces.value_rowids())
+
+    def joined(own: tf.Tensor, other: tf.Tensor) -> tf.RaggedTensor:  # a part has either
+        return tf.concat([parts.pieces.with_values(own), words.with_values(other)], axis=1)
+
+    strings = joined(parts.pieces.values, words.values)
+    before = tf.gather(strings.row_splits, parts.text_splits)
+    return TextWords(
+        strings=strings.values,
+        starts=joined(start, between.starts + shift).values,
+        ends=joined(end, between.ends + shift).values,
+        counts=tf.cast(before[1:] - before[:-1], tf.int32),
+    )
+
+
+def _words_between(texts: tf.Tensor) -> TextWords:
+    points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
+    text = tf.cast(points.value_rowids(), tf.int32)  # [C]
+    found = _flags_of(points.values)  # [C]
+    is_solo = found & (ut.BREAK_BEFORE | ut.BREAK_AFTER) == ut.BREAK_BEFORE | ut.BREAK_AFTER
+    is_space = (found & ut.BREAK_BEFORE != 0) & ~is_solo
+    chunk = tf.cumsum(tf.cast(is_space, tf.int32)) + text  # grows at spaces and with the text
+    seen = tf.where(~is_space & (found & ut.DROPPED == 0))[:, 0]  # [V]
+    chunk, solo = tf.gather(chunk, seen), tf.gather(is_solo, seen)
+    begins = _begins(chunk, solo, solo & ut.is_ideograph(tf.gather(points.values, seen)))  # [V]
+    first = tf.where(begins)[:, 0]  # [W], in V
+    last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
+    start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
+    of_text = tf.gather(text, start)
+    before = tf.gather(points.row_starts(), of_text)
+    places = tf.ragged.range(start, end)
+    return TextWords(
+        strings=tf.strings.unicode_encode(
+            places.with_values(tf.gather(points.values, places.values)), "UTF-8"
+        ),
+        starts=tf.cast(start - before, tf.int32),
+        ends=tf.cast(end - before, tf.int32),
+        counts=tf.math.bincount(of_text, minlength=tf.shape(texts)[0], dtype=tf.int32),
+    )
+
+
+def _begins(chunk: tf.Tensor, solo: tf.Tensor, ideograph: tf.Tensor) -> tf.Tensor:
+    """Whether a word begins at each character [V]."""
+    always = tf.ones_like(chunk[:1], tf.bool)
+    is_first = tf.concat([always, chunk[1:] != chunk[:-1]], 0)
+    rank = tf.cumsum(tf.cast(is_first, tf.int32)) - 1  # of its chunk
+    core = tf.cast(~solo | ideograph, tf.int32)  # not punctuation
+    before = tf.cumsum(core, exclusive=True)
+    before -= tf.gather(tf.boolean_mask(before, is_first), rank)  # in its chunk
+    behind = tf.gather(tf.math.segment_sum(core, rank), rank) - before - core
+    alone = ideograph | (core == 0) & ((before == 0) | (behind == 0))
+    return is_first | alone | tf.concat([~always, alone[:-1]], 0)
+
+
+def _flags_of(point: tf.Tensor) -> tf.Tensor:
+    """Flags int32 [C] of code points [C], as in `unicode_table`."""
+    table = ut.load_unicode_table(do_lower_case=False)  # case makes no word boundaries
+    page = tf.gather(tf.constant(table.pages), point // ut.PAGE)
+    flags = tf.constant(table.flags[table.rows])  # [pages, PAGE]
+    return tf.gather_nd(flags, tf.stack([page, point % ut.PAGE], 1))
+
+
+# ---------------------------------------------------------------------------- windows
+
+
+class WordWindows(NamedTuple):
+    """Windows of all texts, those of a text one after the other; each field int32 [windows].
+
+    Attributes:
+      text: which text it is of.
+      start, stop: its words, start .. stop-1, numbered in their text.
+      first, last: those of them that are scored here, first .. last-1.
+    """
+
+    text: tf.Tensor
+    start: tf.Tensor
+    stop: tf.Tensor
+    first: tf.Tensor
+    last: tf.Tensor
+
+
+def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindows:
+    """Windows in which every word of every text is scored once.
+
+    Args:
+      sizes: int32 [B, N], pieces of each word, from 1 to `room`; 0 beyond a text's words.
+      counts: int32 [B], words of each text.
+      room: pieces that a window holds.
+    """
+    before = tf.pad(tf.cumsum(sizes, axis=1), [[0, 0], [1, 0]])  # [B, N + 1]
+    middles = before[:, :-1] + before[:, 1:]  # [B, N]: twice the middle of each word
+
+    def pieces_before(word: tf.Tensor) -> tf.Tensor:
+        return tf.gather(before, word, batch_dims=1)
+
+    def stop_of(start: tf.Tensor) -> tf.Tensor:
+        behind = _search(before, pieces_before(start) + room, side="right") - 1
+        return tf.minimum(behind, counts)
+
+    def next_start(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        # Half a window further, or as far as the next word needs to fit; without a gap.
+        half = pieces_before(start) + (room + 1) // 2
+        needed = pieces_before(tf.minimum(stop + 1, counts)) - room
+        return tf.minimum(_search(before, tf.maximum(half, needed), side="left"), stop)
+
+    def body(number, start, stop, first, windows):
+        following = tf.where(stop < counts, next_start(start, stop), counts)
+        # The first word with more tokens to its left there than to its right here.
+        border = _search(middles, pieces_before(stop) + pieces_before(following), side="right")
+        border = tf.minimum(tf.maximum(border, following), stop)
+        last = tf.where(stop < counts, border, counts)
+        windows = windows.write(number, tf.stack([start, stop, first, last]))
+        return number + 1, following, stop_of(following), last, windows
+
+    zero = tf.zeros_like(counts)
+    windows = tf.TensorArray(tf.int32, size=0, dynamic_size=True, element_shape=[4, None])
+    *_, windows = tf.while_loop(
+        lambda number, _start, _stop, first, _: (number == 0) | tf.reduce_any(first < counts),
+        body,
+        [0, zero, stop_of(zero), zero, windows],
+        parallel_iterations=1,
+    )
+    found = tf.transpose(windows.stack(), [2, 0, 1])  # [B, windows, 4]
+    real = tf.where(found[:, :, 2] < found[:, :, 3])  # windows that score a word
+    return WordWindows(
+        tf.cast(real[:, 0], tf.int32), *tf.unstack(tf.gather_nd(found, real), axis=1)
+    )
+
+
+def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
+    """Where in each sorted row [B, n] its value [B] belongs."""
+    # Not tf.searchsorted, which cannot infer the number of rows if they are empty.
+    bound = tf.raw_ops.LowerBound if side == "left" else tf.raw_ops.UpperBound
+    return bound(sorted_inputs=rows, values=values[:, tf.newaxis])[:, 0]
+
+
+# ---------------------------------------------------------------------------- the task
 
 
 class TokenLabelsTask(ServingTask):
-    """A `token_model` for texts of any length, in windows as in training.
+    """A label for each word of texts of any length, in windows as in training."""
 
-    Shapes: N words of the text with the most, W words of all texts, L labels.
-    """
-
-    name = "token_labels"
-    title = "Gives each word of a text a label."
-    required = f"{ENCODER}|{HEAD}"
-    own_options = ("labels",)
     texts = MappingProxyType({"text": "the text, of any length"})
     outputs = MappingProxyType(
         {
@@ -37,18 +214,17 @@ class TokenLabelsTask(ServingTask):
     def __init__(self, *args):
         """See `ServingTask`."""
         super().__init__(*args)
-        self._flags = graph_words.PointFlags()
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
         self._room = self.sequences.max_seq_length - 2  # tokens of a window
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
         splitter = self.sequences.tokenizer.splitter
-        words = graph_words.words_of_texts(texts["text"], self._flags, splitter)
+        words = words_of_texts(texts["text"], splitter)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)
-        windows = graph_words.word_windows(sizes.to_tensor(), words.counts, room=self._room)
+        windows = word_windows(sizes.to_tensor(), words.counts, room=self._room)
         start = tf.gather(first_word, windows.text) + windows.start  # [windows], word of all texts
         before = tf.concat([pieces.starts, [tf.size(pieces.ids)]], 0)  # pieces before each word
         first_piece = tf.gather(before, start)
@@ -61,7 +237,7 @@ class TokenLabelsTask(ServingTask):
         place = _places(windows, first_word, pieces.starts, first_piece)  # [W, 2]
         return self._named(words, tf.gather_nd(logits, place))
 
-    def _pieces(self, words: graph_words.TextWords) -> Runs:
+    def _pieces(self, words: TextWords) -> Runs:
         """The tokens of each word alone, at most a window of them; [UNK] for a word without any."""
         runs = runs_of(self.sequences.tokenizer.tokenize_ids(words.strings))
         ids = tf.concat([runs.ids, [self._unknown]], 0)
@@ -70,7 +246,7 @@ class TokenLabelsTask(ServingTask):
         places = tf.ragged.range(starts, starts + lengths)
         return runs_of(places.with_values(tf.gather(ids, places.values)))
 
-    def _named(self, words: graph_words.TextWords, logits: tf.Tensor) -> Answers:
+    def _named(self, words: TextWords, logits: tf.Tensor) -> Answers:
         """Words and logits [W, L] -> the answers, a row for each text."""
         probabilities = tf.nn.softmax(logits)
 
@@ -108,7 +284,7 @@ class TokenLabelsTask(ServingTask):
 
 
 def _places(
-    windows: graph_words.WordWindows,
+    windows: WordWindows,
     first_word: tf.Tensor,
     word_starts: tf.Tensor,
     first_piece: tf.Tensor,

@@ -28,7 +28,6 @@ from bert_tf.files import read_json
 WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
 TFDS_TRAIN, TFDS_PREDICT = "train", "validation"  # the splits for training and for prediction
-TFDS_FEATURES = ("id", "question", "context", "answers")
 WARNINGS_SHOWN = 10
 _OPTIONAL = type(None)
 
@@ -123,19 +122,18 @@ def parse_squad(content: Any, source: str) -> SquadFile:
                 marked = "is_impossible" in qa or (version_2 and "answers" in qa)
                 unsaid += not example.answers and not marked
                 examples.append(example)
-    if repeated := len(examples) - len({example.qas_id for example in examples}):
-        logging.warning(
-            "%s: %d of %d questions have an id that another has; the last prediction counts",
-            *(source, repeated, len(examples)),
-        )
-    if num_empty:
-        logging.warning("%s: %d empty contexts, in which nothing is found", source, num_empty)
-    if has_golds and unsaid:
-        logging.warning(
-            "%s: %d of %d questions have no answers and are not marked impossible: they are taken "
-            "as unanswerable, and the file as one of SQuAD v2.0.",
-            *(source, unsaid, len(examples)),
-        )
+    repeated = len(examples) - len({example.qas_id for example in examples})
+    for count, of_what in (
+        (repeated, "questions have an id that another has; the last prediction counts"),
+        (num_empty, "empty contexts, in which nothing is found"),
+        (
+            has_golds and unsaid,
+            "questions have no answers and are not marked impossible: they are taken as "
+            "unanswerable, and the file as one of SQuAD v2.0",
+        ),
+    ):
+        if count:
+            logging.warning("%s, with %d questions: %d %s.", source, len(examples), count, of_what)
     version_2 = version_2 or decided or not all(example.answers for example in examples)
     return SquadFile(examples, version_2, source, has_golds=has_golds or not examples)
 
@@ -150,14 +148,9 @@ def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExamp
         )
         for answer in _get(qa, "answers", place, None, kind=(list, _OPTIONAL)) or ()
     )
-    return SquadExample(
-        qas_id=qas_id,
-        question_text=_get(qa, "question", place, kind=str),
-        context=context,
-        answers=answers,
-        is_impossible=_get(qa, "is_impossible", place, not answers, kind=bool),
-        title=title,
-    )
+    is_impossible = _get(qa, "is_impossible", place, not answers, kind=bool)
+    question = _get(qa, "question", place, kind=str)
+    return SquadExample(qas_id, question, context, answers, is_impossible, title)
 
 
 _REQUIRED = object()
@@ -189,20 +182,15 @@ def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> Sq
       InputError: there is no such dataset or split, or it lacks a feature of SQuAD.
     """
     dataset = read_split(name, split, purpose="questions about contexts", data_dir=data_dir)
-    if not set(TFDS_FEATURES) <= set(dataset.features):
-        raise InputError(
-            f"{dataset.source}, with the features {', '.join(dataset.features)}",
-            f"SQuAD's: {', '.join(TFDS_FEATURES)}",
-            "give a dataset in SQuAD's form, such as --tfds_name=squad",
-        )
     articles = []
     for number, row in enumerate(dataset.rows):
         try:
             articles.append(article_of_row(row))
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{dataset.source}, example {number}: {row!r:.80} ({error})",
-                "the features of SQuAD, texts in UTF-8, as many answers as their offsets",
+                f"{dataset.source}, example {number}: {row!r:.80} ({error!r})",
+                "the features of SQuAD: id, question, context, answers; texts in UTF-8, as many "
+                "answers as their offsets",
                 "give a dataset in SQuAD's form, such as --tfds_name=squad",
             ) from None
     return parse_squad({"data": articles}, dataset.source)
@@ -333,11 +321,7 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
       InputError: a question lacks an answer that it needs, or no question is left.
     """
     if not file.has_golds:
-        raise InputError(
-            f"{file.source}, none of whose questions has an answer",
-            "answers to learn from",
-            "check that it is the training data, and that its answers are under `answers`",
-        )
+        raise _nothing_to_learn(f"{file.source}, none of whose questions has an answer")
     kept, wrong, words_of = [], [], {}
     for example in file.examples:
         if version_2_with_negative and example.is_impossible:
@@ -358,15 +342,18 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
             wrong.append(example)
         else:
             kept.append(TrainingExample(example, answer, span))
-    further_answers = sum(len(one.example.answers) > 1 for one in kept if one.answer)
-    _report(file, wrong, further_answers)
+    _report(file, wrong)
     if not kept:
-        raise InputError(
-            f"{file.source}: none of {len(file.examples)} questions can be trained on",
-            "answers that are in their context at answer_start",
-            "give another --train_file",
-        )
+        raise _nothing_to_learn(f"{file.source}: no answer is in its context at answer_start")
     return kept
+
+
+def _nothing_to_learn(received: str) -> InputError:
+    return InputError(
+        received,
+        "questions with `answers` that are in their context at answer_start",
+        "check that it is the training data, or give another --train_file",
+    )
 
 
 def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
@@ -380,7 +367,7 @@ def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]
     return shuffled
 
 
-def _report(file: SquadFile, wrong: Sequence[SquadExample], further_answers: int) -> None:
+def _report(file: SquadFile, wrong: Sequence[SquadExample]) -> None:
     for example in wrong[:WARNINGS_SHOWN]:
         text, start = example.answers[0]
         found = "" if start is None else example.context[max(0, start) :][: len(text)]
@@ -392,9 +379,4 @@ def _report(file: SquadFile, wrong: Sequence[SquadExample], further_answers: int
         logging.warning(
             "%s: %d of %d questions left out, because the answer is not where its offset says",
             *(file.source, len(wrong), len(file.examples)),
-        )
-    if further_answers:
-        logging.info(
-            "%s: %d questions have several answers; the first is used",
-            *(file.source, further_answers),
         )

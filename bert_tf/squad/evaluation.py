@@ -94,7 +94,7 @@ def score_question(example: SquadExample, prediction: str | None, *, version_2: 
 # ---------------------------------------------------------------------------- all questions
 
 
-def evaluate(
+def official_scores(
     file: SquadFile,
     predictions: Mapping[str, str],
     *,
@@ -232,7 +232,7 @@ def best_thresholds(
       examples: questions with their gold answers.
       predictions: answers by id. For the best threshold of a model give its best answers, not those
         decided by a threshold.
-      na_probs: as for `evaluate`.
+      na_probs: as for `official_scores`.
 
     Returns:
       exact, exact_thresh, f1, f1_thresh; the scores in percent.

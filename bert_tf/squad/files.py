@@ -12,14 +12,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import OtherKeys, typed
-from bert_tf.files import path_errors, read_json, write_text
+from bert_tf.files import make_folder, read_json, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.thresholds import decided
 
@@ -49,7 +48,7 @@ def prediction_files(
     """The content of each file by its name, keys in the order of the questions."""
     answers = decided(predictions, null_score_diff_threshold=null_score_diff_threshold)
     nbest = {
-        one.qas_id: [{name: getattr(entry, name) for name in ENTRY} for entry in one.nbest]
+        one.qas_id: [dict(zip(ENTRY, entry, strict=False)) for entry in one.nbest]
         for one in predictions
     }
     contents = {PREDICTIONS: answers, NBEST: nbest}
@@ -59,28 +58,24 @@ def prediction_files(
 
 
 def write_prediction_files(
-    output_dir: str,
-    predictions: Sequence[Prediction],
-    *,
-    version_2_with_negative: bool,
-    null_score_diff_threshold: float = 0.0,
+    output_dir: str, predictions: Sequence[Prediction], **options: Any
 ) -> list[str]:
     """Writes the files, each whole or not at all; returns their paths.
+
+    Args:
+      output_dir: the folder of a run.
+      predictions: of all questions.
+      **options: as for `prediction_files`.
 
     Raises:
       InputError: the folder cannot be written to.
     """
-    contents = prediction_files(
-        predictions,
-        version_2_with_negative=version_2_with_negative,
-        null_score_diff_threshold=null_score_diff_threshold,
-    )
-    paths = [tf.io.gfile.join(output_dir, name) for name in contents]
-    with path_errors(output_dir, "written"):
-        if cluster.is_chief():
-            tf.io.gfile.makedirs(output_dir)
-        for path, content in zip(paths, contents.values(), strict=True):
-            write_text(path, json.dumps(content, indent=4) + "\n")
+    if cluster.is_chief():
+        make_folder(output_dir)
+    contents = prediction_files(predictions, **options)
+    paths = [f"{output_dir}/{name}" for name in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        write_text(path, json.dumps(content, indent=4) + "\n")
     logging.info("Wrote %s", ", ".join(paths))
     return paths
 
@@ -147,7 +142,7 @@ def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
     expected = 'n-best lists by id, {"q1": [{"text": "Ruprecht", "probability": 0.9, ...}]}'
     lists = _read(path, dict[str, tuple[ListedEntry, ...]], expected)
     return {
-        qas_id: [NbestEntry(*(getattr(entry, name) for name in ENTRY)) for entry in entries]
+        qas_id: [NbestEntry(*dataclasses.astuple(entry)) for entry in entries]
         for qas_id, entries in lists.items()
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_tf.squad.answers import Prediction, best_non_null, decide
 from bert_tf.squad.data import SquadFile
-from bert_tf.squad.evaluation import best_thresholds, evaluate
+from bert_tf.squad.evaluation import best_thresholds, official_scores
 
 MAIN_SCORES = ("exact_match", "exact", "f1", "best_exact", "best_f1")  # in percent
 LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
@@ -54,7 +54,7 @@ def scores(
       InputError: there are no questions.
     """
     threshold = null_score_diff_threshold
-    result = evaluate(file, decided(predictions, null_score_diff_threshold=threshold))
+    result = official_scores(file, decided(predictions, null_score_diff_threshold=threshold))
     if any(one.null_odds is None for one in predictions):
         return result
     found = search(file, predictions)
@@ -64,7 +64,7 @@ def scores(
         **result,
         "null_score_diff_threshold": threshold,
         **found,
-        **{f"at_best_f1_{name}": value for name, value in evaluate(file, at_best).items()},
+        **{f"at_best_f1_{name}": value for name, value in official_scores(file, at_best).items()},
     }
 
 

@@ -16,14 +16,12 @@ Source: `convert_examples_to_features` of the original's run_squad.py.
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
 from bert_tf.data.records import Feature, Record, input_features
-from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
 from bert_tf.terminal.progress import counted
@@ -384,19 +382,3 @@ def record_values(
         result["start_positions"], result["end_positions"] = ([i] for i in window.answer)
         result["is_impossible"] = [int(window.is_impossible)]
     return result
-
-
-def write_windows(
-    path: str, windows: Sequence[Window], *, config: BertConfig, **kind: Any
-) -> RecordFiles:
-    """Writes a file of records, whole or not at all: train.tf_record or eval.tf_record.
-
-    `config` is of the model that reads them; `kind` holds max_seq_length and is_training.
-
-    Raises:
-      InputError: it cannot be written there.
-    """
-    sizes = {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
-    record, rows = squad_record(**kind, **sizes), (record_values(w, **kind) for w in windows)
-    write_records(path, record, rows, total=len(windows))
-    return RecordFiles(path, record)

@@ -17,7 +17,7 @@ from absl import logging
 
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
-from bert_tf.tasks.labels import Label, Labels, TagError, text_of
+from bert_tf.heads.labels import Label, Labels, TagError, text_of
 from bert_tf.tasks.tables import Column, Columns, Row, pick, read_conll, read_rows, refuse_header
 
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
@@ -101,7 +101,7 @@ class Layout:
 
         Numbers are labels by their number in `label_names`; -1 stands for no label there.
         """
-        if label_names and not labels.are_fixed and labels.head != "token_labels":
+        if label_names and not labels.are_fixed and not labels.head.is_per_word:
             labels = dataclasses.replace(labels, names=tuple(label_names))  # refuses others
         rows = _rows_of(
             source, dicts, self._columns(labelled), self._optional(labelled), label_names or ()
@@ -119,8 +119,8 @@ class Layout:
 
     def _optional(self, labelled: str) -> set[str]:
         """The parts that the file may lack."""
-        optional = set() if self.id_required else {"id"}
-        return optional | {"label"} if labelled == OPTIONAL else optional
+        may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
+        return {part for part, may in may_lack.items() if may}
 
     def _rows(self, path: str, _: Labels, labelled: str) -> Iterator[Row]:
         columns, optional = self._columns(labelled), self._optional(labelled)
@@ -136,8 +136,7 @@ class Layout:
                 if guid in places:
                     raise InputError(
                         f"{row.place}: the id {guid!r}, which {places[guid]} has too",
-                        "ids that are all different",
-                        "correct one of them, or leave the column of the ids out",
+                        *_OF_IDS,
                     )
                 places[guid] = row.place
             examples.append(self.example(guid, *texts, label))
@@ -279,6 +278,11 @@ class WordColumns(Layout):
 
 # ---------------------------------------------------------------------------- parts of a row
 
+_OF_IDS = (
+    "in every row an id of its own, a text or a number",
+    "correct the row, or leave the column of the ids out",
+)
+
 
 def _text(row: Row, part: str, *, may_be_empty: bool = False) -> str:
     text = row.cells[part]
@@ -292,34 +296,30 @@ def _text(row: Row, part: str, *, may_be_empty: bool = False) -> str:
 def _id(row: Row) -> str:
     guid = text_of(row.cells["id"])
     if not guid:
-        raise InputError(
-            f"{row.place}: {row.cells['id']!r:.80} for the id",
-            "a text or a number in every row",
-            "correct the row, or leave the column of the ids out",
-        )
+        raise InputError(f"{row.place}: {row.cells['id']!r:.80} for the id", *_OF_IDS)
     return guid
 
 
 def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
     cell = row.cells.get("label")
-    is_empty = cell is None or (cell == "" and labels.head != "multi_label")
+    is_empty = cell is None or (cell == "" and not labels.head.may_be_empty)
     if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
         return None
-    is_tags = labels.head == "token_labels" and not is_empty
     try:
-        return labels.parse_tags(cell) if is_tags else labels.parse(cell)
+        return labels.parse(cell)
+    except TagError as error:
+        at, expected = error.number, str(error)
+        place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
+        received = f"{place}: the tag {cell[at]!r}"
     except ValueError as error:
         received = f"{row.place}: " + ("no label" if is_empty else f"the label {cell!r}")
-        if isinstance(error, TagError):
-            at = error.number
-            place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
-            received = f"{place}: the tag {cell[at]!r}"
-        raise InputError(
-            received,
-            str(error),
-            "correct the row; of your own files --label_column says where the labels are, and "
-            "--labels which there are, if the training data have not all",
-        ) from None
+        expected = str(error)
+    raise InputError(
+        received,
+        expected,
+        "correct the row; of your own files --label_column says where the labels are, and "
+        "--labels which there are, if the training data have not all",
+    )
 
 
 def _refuse_empty(row: Row, part: str) -> None:

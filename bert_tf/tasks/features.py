@@ -17,10 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.records import GREATEST_FLOAT, Feature, Record, input_features
+from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
+from bert_tf.heads import head_named
+from bert_tf.heads.labels import IGNORED, Labels
 from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
-from bert_tf.tasks.labels import IGNORED, Labels
 from bert_tf.tokenization.packing import LEAST_LENGTH, Packer
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -81,18 +82,8 @@ def classifier_record(
     is_real_example int64 [1]. `model_sizes`: as for `input_features`.
     """
     inputs = input_features(max_seq_length, sequences=num_choices, **model_sizes)
-    if head == "token_labels":
-        labels = dataclasses.replace(
-            inputs[0], name="label_ids", least=IGNORED, most=num_labels - 1, model_size=""
-        )
-    elif head == "regression":
-        labels = Feature("label_ids", tf.float32, 1, least=-GREATEST_FLOAT, most=GREATEST_FLOAT)
-    elif head == "multi_label":
-        labels = Feature("label_ids", tf.int64, num_labels, most=1)
-    else:
-        classes = num_choices if head == "multiple_choice" else num_labels
-        labels = Feature("label_ids", tf.int64, 1, most=classes - 1)
-    return Record("task", (*inputs, labels, Feature("is_real_example", tf.int64, 1, most=1)))
+    labels = head_named(head).label_features(max_seq_length, num_labels, num_choices)
+    return Record("task", (*inputs, *labels, Feature("is_real_example", tf.int64, 1, most=1)))
 
 
 def make_features(

@@ -2,7 +2,7 @@
 
 The libraries are extras, imported when a metric is computed. Gold labels and predictions are label
 ids [N], scores [N] of regression, zeros and ones [N, L] of multi_label; of token_labels a list of
-tag sequences. `evaluate` makes them of label ids and probabilities.
+tag sequences. `score_labels` makes them of label ids and probabilities.
 """
 
 import functools
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.heads.labels import Labels
 from bert_tf.runtime import import_extra
-from bert_tf.tasks.labels import Labels, normal_tags
 
 
 def _library(name: str = "sklearn.metrics", *, loads: bool = True) -> Any:
@@ -121,7 +121,7 @@ def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
     return {f"eval_{name}": float(value) for name, value in results.items()}
 
 
-def evaluate(
+def score_labels(
     names: Sequence[str], labels: Labels, label_ids: Sequence, probabilities: Sequence
 ) -> dict[str, float]:
     """The metrics of a model, as `compute_metrics`.
@@ -133,20 +133,7 @@ def evaluate(
       probabilities: [N, L], of multiple choice [N, C], of regression the scores [N, 1]; of
         token_labels for each sentence [W, L].
     """
-    if labels.head == "token_labels":
-        decided = [labels.decide(rows) for rows in probabilities]
-        # A model of a scheme where I- begins an entity predicts the same entities.
-        gold, tags = (
-            [normal_tags(map(labels.spell, ids)) for ids in side] for side in (label_ids, decided)
-        )
-        return compute_metrics(names, gold, tags)
-    gold, decided = np.asarray(label_ids), labels.decide(np.asarray(probabilities))
-    if labels.head != "multi_label":
-        gold = gold.reshape(len(gold))
-    if labels.head == "classification":  # "1" is the second label for F1, also of names 1, 0
-        ranks = np.argsort(np.argsort(labels.names))
-        gold, decided = ranks[gold], ranks[decided]
-    return compute_metrics(names, gold, decided)
+    return compute_metrics(names, *labels.head.for_metrics(labels, label_ids, probabilities))
 
 
 def check_libraries(names: Sequence[str]) -> None:

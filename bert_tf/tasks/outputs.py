@@ -21,8 +21,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.files import whole_file, write_text
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import AnyExample
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.metrics import METRICS
 from bert_tf.terminal.messages import aligned
 
@@ -65,14 +65,14 @@ def write_labeled(
         token_labels for each sentence [W, L].
       with_gold: put the right labels in a column `label` beside the predictions.
     """
-    per_word = labels.head == "token_labels"
-    names = ["score"] if labels.head == "regression" else labels.names
+    per_word = labels.head.is_per_word
+    names = labels.head.columns(labels)
     lines = [_row(["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *names])]
     for example, row in zip(examples, probabilities, strict=True):
         words = [[word] for word in example.words] if per_word else [[]]
         gold = example.label if per_word and example.label else [example.label] * len(words)
         rows = row if per_word else np.asarray(row)[None]  # [W, L]
-        decided = map(labels.spell, labels.decide(rows))
+        decided = map(labels.spell, labels.head.decide(rows))
         for word, label, said, numbers in zip(words, gold, decided, rows, strict=True):
             gold_cell = [labels.spell_label(label)] if with_gold else []
             lines.append(f"{_row([example.guid, *word, said, *gold_cell])}\t{_numbers(numbers)}")
@@ -91,7 +91,7 @@ def write_submission(
       guids: ids of the examples; the server's are the numbers from 0.
       probabilities: [N, L], of regression the scores [N, 1].
     """
-    rows = [*zip(guids, map(labels.spell, labels.decide(probabilities)), strict=True)]
+    rows = [*zip(guids, map(labels.spell, labels.head.decide(probabilities)), strict=True)]
     if all(guid.isdecimal() for guid in guids):  # a dataset may have them in another order
         rows.sort(key=lambda row: int(row[0]))
     _write(path, [_row(["index", "prediction"]), *map(_row, rows)])

@@ -12,13 +12,13 @@ A new task is one entry more in `_TASKS`:
     )
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
+from bert_tf import heads
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import NONE, OPTIONAL, ChoiceColumns, TextColumns, WordColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tasks.tables import FORMATS, Column
 from bert_tf.tasks.task import Split, Task, splits
 
@@ -213,7 +213,7 @@ def _xnli(*, language: str = "zh") -> Task:
         name="xnli",
         title="mnli in 15 languages (--xnli_language)",
         layout=TextColumns(**TWO_SENTENCES, label="gold_label", only=("language", language)),
-        labels=dataclasses.replace(NLI_LABELS, synonyms={"contradictory": "contradiction"}),
+        labels=Labels(names=NLI_LABELS.names, synonyms={"contradictory": "contradiction"}),
         metrics=("accuracy",),
         splits=(
             Split(
@@ -309,9 +309,24 @@ _MADE: dict[str, Callable[..., Task]] = {"xnli": _xnli} | {
 }
 
 
+_REGISTERED: dict[str, Task] = {}  # of a user's own
+
+
+def register(task: Task) -> None:
+    """Makes a task of one's own known by its name, and its head: commands then take both.
+
+    Raises:
+      InputError: a task or head of this package has that name.
+    """
+    if task.name in list_tasks() and task.name not in _REGISTERED:
+        raise InputError(f"a task with the name {task.name}", "a new name", "rename the task")
+    heads.register(task.labels.head)
+    _REGISTERED[task.name] = task
+
+
 def list_tasks() -> tuple[str, ...]:
     """The names of all tasks."""
-    return (*(task.name for task in _TASKS), *_MADE)
+    return (*(task.name for task in _TASKS), *_MADE, *_REGISTERED)
 
 
 def describe_tasks() -> str:
@@ -339,7 +354,7 @@ def get_task(name: str, **options) -> Task:
         return _MADE[name](**options)
     if options:
         raise ValueError(f"the task {name} takes no options, received {options}")
-    return next(task for task in _TASKS if task.name == name)
+    return next(task for task in (*_TASKS, *_REGISTERED.values()) if task.name == name)
 
 
 def find_name(name: str) -> str:

@@ -1,183 +1,183 @@
-"""One task in one folder: its records, the model, its evaluation and its predictions.
+"""Fine-tuning in one folder: records -> first weights -> training -> predictions -> scores.
 
-SplitData   the examples of a split, their records, and the model's predictions for them
-Run         a task and a model in a folder, with the trainer that has the model now
+    SplitData       the data of a split, and their file of records
+    Run             what all tasks share; a subclass for each kind of task gives the rest:
+                    `tasks.text_run.TextRun`, `squad.run.SquadRun`
+    TrainingConfig  how a run is trained
 
-The model and the loss of each head, and its logits:
-
-head             model                 logits
-classification   classifier_model      [N, L]
-regression       classifier_model      [N, 1]
-multi_label      classifier_model      [N, L]
-multiple_choice  choice_model          [N, C]
-token_labels     token_model           [N, S, L]
-
-With windows (`doc_stride`) the logits of a text are the mean of those of its windows; everything
-counted then counts texts: loss, metrics, predictions. Training takes windows as examples.
-
-N examples (records of token_labels), S positions, L labels, C choices.
+OUTPUT_DIR/train.tf_record, eval.tf_record, predict.tf_record    records
+OUTPUT_DIR/model.ckpt-900, ...                                   checkpoints
+OUTPUT_DIR/best/                                                 the best one: see best.py
 """
 
 import dataclasses
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import companions, tf1
 from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.checkpoints.loading import ENCODER, load_checkpoint
-from bert_tf.checkpoints.metadata import HEAD, ModelMetadata, Weights, write_model_files
-from bert_tf.config import HEADS, BertConfig
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
+from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
+from bert_tf.data.record_batches import BatchingConfig, RecordBatches
+from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of
-from bert_tf.modeling import losses, models
-from bert_tf.tasks import metrics, outputs
-from bert_tf.tasks.examples import AnyExample
-from bert_tf.tasks.features import (
-    classifier_record,
-    first_windows,
-    join_texts,
-    join_words,
-    make_features,
-)
-from bert_tf.tasks.labels import IGNORED, probabilities
-from bert_tf.tasks.tables import FORMATS
-from bert_tf.tasks.task import Split, Task
-from bert_tf.training.fine_tuning import predictions_in_order
+from bert_tf.heads.head import Head
+from bert_tf.tasks.best import BestCheckpoint, refuse_best_of_others
+from bert_tf.training import optimization
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import StepConfig
+from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
-OBJECTIVES = {
-    "classification": losses.ClassifierObjective,
-    "regression": losses.RegressionObjective,
-    "multi_label": losses.MultiLabelObjective,
-    "multiple_choice": losses.ClassifierObjective,
-    "token_labels": losses.TokenObjective,
-}
-RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
-HEAD_WEIGHTS = "output_weights"  # [classes, D]
+# Metadata of how sequences are made.
+AS_TRAINED = (
+    *("max_seq_length", "doc_stride", "document_context"),
+    *("max_query_length", "version_2_with_negative"),
+)
+# Settings that may change when a finished run is trained further: its length, and how its best
+# checkpoint is chosen.
+_MAY_CHANGE = ("num_train_epochs", "num_train_steps", "eval_steps", "early_stopping")
 
 
-def task_model(task: Task, config: BertConfig) -> keras.Model:
-    """The model of a task whose labels are known."""
-    sizes = {"num_classes": task.labels.size, "num_choices": task.num_choices}
-    return models.make_model(task.head, config, **sizes)
-
-
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class SplitData:
-    """The data of a split.
+    """The data of a split; each kind of task adds what its predictions need.
 
     Attributes:
-      split: which.
-      examples: in the order of the file.
-      files: its records; this and the following three are set by `Run.prepare`.
-      guids: of each record; the windows of a long text or sentence share one.
-      label_ids: of each record, as in it.
-      digest: of the file of records.
-      probabilities: of each example, set by `Run.predict`: [N, L], or [W, L] of each sentence.
+      name: of the file of records: train, eval, predict_mismatched.
+      examples: in the order of their source.
+      batch_size: records in a batch of a prediction.
+      files: the records; this and the next are set by `Run.prepare`.
+      digest: of all that a score depends on besides the model.
     """
 
-    split: Split
-    examples: Sequence[AnyExample]
+    name: str
+    examples: Sequence[Any]
+    batch_size: int = 8
     files: RecordFiles | None = None
-    guids: list[str] = dataclasses.field(default_factory=list)
-    label_ids: list[list] = dataclasses.field(default_factory=list)
     digest: str = ""
-    probabilities: Sequence[np.ndarray] = ()
 
     @property
-    def has_labels(self) -> bool:
-        """Whether every example has a label. Sets of labels that are all empty count as none."""
-        labels = [example.label for example in self.examples]
-        return None not in labels and any(label != () for label in labels)
+    def num_records(self) -> int:
+        """About how many records there will be, for the progress."""
+        return len(self.examples)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How a run is trained.
+
+    Attributes:
+      schedule: batch size, epochs, learning rate, optimizer.
+      intervals: steps between logging, saving and evaluation.
+      seed: of a fresh head, data order and dropout.
+      run_settings: the settings of the command that affect the trained weights, as recorded in
+        checkpoints; `Run.settings_of` adds to them.
+      freeze: patterns of the names of weights that are not trained.
+      keep_checkpoint_max: how many checkpoints are kept.
+      early_stopping: evaluations without a better one after which training ends; 0: never.
+    """
+
+    schedule: FineTuningSchedule
+    intervals: Intervals
+    seed: int
+    run_settings: Mapping[str, Any]
+    freeze: Sequence[str] = ()
+    keep_checkpoint_max: int = 5
+    early_stopping: int = 0
 
 
 class Run:
-    """One task in one folder."""
+    """A model that is fine-tuned, evaluated and used in one folder.
+
+    Attributes:
+      name: of the task; this and the next two are the subclass's.
+      head: of the model.
+      metric: the result of `evaluate` by which the best model is chosen.
+      trainer: with the model that predicts; None before `train` or `restore`.
+      step: of that model.
+    """
+
+    name: str
+    head: Head
+    metric: str
+    num_classes, num_choices = 2, 1  # of the model
 
     def __init__(
         self,
-        task: Task,
         model: PretrainedModel,
         strategy: tf.distribute.Strategy,
         batching: BatchingConfig,
         *,
         output_dir: str,
         step_config: StepConfig | None = None,
-        doc_stride: int = 0,
-        document_context: bool = False,
     ):
-        """Has no trainer yet: `make_trainer` or `restore` makes one.
+        """Has no trainer yet: `train` or `restore` makes one.
 
         Args:
-          task: with its label names.
-          model: the initial weights, with configuration and tokenizer.
-          strategy: of the devices.
+          model: the weights to begin with, their configuration and tokenizer.
+          strategy: the devices.
           batching: how records become batches.
           output_dir: the folder of the run.
           step_config: how steps are computed, as for `Trainer`.
-          doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
-          document_context: whether sentences in words stand in their document.
         """
-        self.doc_stride, self.document_context = doc_stride, document_context
-        self.step_config = step_config or StepConfig()
-        self.task, self.model, self.strategy, self.batching = task, model, strategy, batching
-        self.output_dir = output_dir
-        self.record = classifier_record(
-            max_seq_length=batching.max_seq_length,
-            head=task.head,
-            num_labels=task.labels.size,
-            num_choices=task.num_choices,
-            vocab_size=model.config.vocab_size,
-            type_vocab_size=model.config.type_vocab_size,
-        )
-        self.trainer: Trainer | None = None  # with the model that is evaluated
-        self.step = 0  # of that model
+        self.model, self.strategy, self.batching = model, strategy, batching
+        self.output_dir, self.step_config = output_dir, step_config or StepConfig()
+        self.trainer: Trainer | None = None
+        self.step = 0
+
+    # ------------------------------------------------------------------------ what a task gives
+
+    def record(self, data: SplitData) -> Record:
+        """The kind of the records of a split."""
+        raise NotImplementedError
+
+    def rows(self, data: SplitData) -> Iterable[Mapping[str, Sequence]]:
+        """The values of each record of a split."""
+        raise NotImplementedError
+
+    def predict(self, data: SplitData) -> Any:
+        """The predictions of the model as it is now, in the order of the examples."""
+        raise NotImplementedError
+
+    def evaluate(self, data: SplitData) -> Mapping[str, float]:
+        """The scores of the model as it is now."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """The task's fields of `ModelMetadata`."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """The task's part of `settings_of`."""
+        return {}
+
+    def num_examples(self, train: SplitData) -> int:
+        """What is counted in an epoch."""
+        return len(train.examples)
+
+    # ------------------------------------------------------------------------ data
 
     def prepare(self, data: SplitData) -> SplitData:
         """Writes the records of a split, unless they are written; returns `data` with them."""
-        if data.files is not None:
-            return data
-        kind, *suffix = data.split.name.split("_", 1)
-        name = "_".join([RECORD_NAMES[kind], *suffix])
-        path = tf.io.gfile.join(self.output_dir, f"{name}.tf_record")
-        length, num_cut = self.batching.max_seq_length, 0
-
-        def rows() -> Iterator[dict]:
-            nonlocal num_cut
-            for features in make_features(
-                data.examples,
-                self.task.labels,
-                self.model.tokenizer,
-                max_seq_length=length,
-                doc_stride=self.doc_stride,
-                document_context=self.document_context,
-            ):
-                num_cut += features.is_cut
-                if kind != "train":  # only predictions are compared with them
-                    data.guids.append(features.guid)
-                    data.label_ids.append(features.label_ids)
-                yield features.values(length)
-
-        data.guids, data.label_ids = [], []
-        total = len(data.examples)
-        count = write_records(path, self.record, rows(), total=total)
-        logging.info("%s: %d records of %d examples", path, count, total)
-        if num_cut:
-            logging.warning(
-                "%d of %d examples have more than %d tokens (--max_seq_length) and were cut.",
-                *(num_cut, total, length),
-            )
-        data.files, data.digest = RecordFiles(path, self.record), digest_of(path)
+        if data.files is None:
+            path, record = f"{self.output_dir}/{data.name}.tf_record", self.record(data)
+            count = write_records(path, record, self.rows(data), total=data.num_records)
+            logging.info("%s: %d records of %d examples", path, count, len(data.examples))
+            data.files, data.digest = RecordFiles(path, record), digest_of(path)
         return data
+
+    def outputs(self, data: SplitData) -> dict[str, np.ndarray]:
+        """The head's outputs for each record of a split, as `predictions_in_order`."""
+        batches = self.batching.once(self.prepare(data).files, batch_size=data.batch_size)
+        return predictions_in_order(self.trainer, batches, self.head.outputs)
 
     # ------------------------------------------------------------------------ the model
 
@@ -187,9 +187,10 @@ class Run:
         """A trainer with a fresh head; it becomes the run's."""
         self.trainer = None  # two models need not have room at once
         gc.collect()
+        sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
         self.trainer = Trainer(
-            lambda: task_model(self.task, self.model.config),
-            OBJECTIVES[self.task.head](),
+            lambda: self.head.model(self.model.config, **sizes),
+            self.head,
             optimizer,
             strategy=self.strategy,
             seed=seed,
@@ -198,161 +199,239 @@ class Run:
         )
         return self.trainer
 
+    def load_pretrained(self) -> None:
+        """Loads the initial weights of training."""
+        logging.info("%s", load_checkpoint(self.trainer.model, self.model.source))
+
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
 
         Raises:
-          InputError: it has no head, or one for other labels or another kind of task, or was
-            trained on pairs where the task has single texts or the other way round.
+          InputError: it has no such head.
         """
-        source, head = self.model.source, self.task.head
-        if purposes := companions.other_purpose(source, head, self.task.has_pairs):
-            theirs, ours = purposes
-            flags = "the flags that it was trained with (--label_kind, --text_b_column), or "
-            raise InputError(
-                f"{source.path}, a model with {theirs}",
-                f"{ours}, for the task {self.task.name}",
-                f"give {flags if self.task.name in FORMATS else ''}a model that was trained for "
-                "such a task",
-            )
-        trained, asked = source.metadata.max_seq_length, self.batching.max_seq_length
-        if trained is not None and trained != asked:
-            logging.warning(
-                "%s was trained with %d tokens at most; --max_seq_length is %d.",
-                *(source.path, trained, asked),
-            )
-        if (stride := source.metadata.doc_stride or 0) != self.doc_stride:
-            logging.warning(
-                "%s was trained with --doc_stride=%d; here it is %d (0: long texts are cut).",
-                *(source.path, stride, self.doc_stride),
-            )
-        if bool(source.metadata.document_context) != self.document_context:
-            logging.warning(
-                "%s was trained with%s --document_context; here it is the other way round.",
-                *(source.path, "" if source.metadata.document_context else "out"),
-            )
+        self._warn_of_other_facts()
         schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
         trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
-        encoder = ENCODER if head == "token_labels" else "bert/"
-        if head in companions.WITH_NAMES:
-            source = companions.with_labels(source, self.task.labels.names, self._own_names())
-            self.model = dataclasses.replace(self.model, source=source)
-        logging.info("%s", load_checkpoint(trainer.model, source, required=f"{encoder}|{HEAD}"))
+        source = self.model.source
+        logging.info("%s", load_checkpoint(trainer.model, source, required=self.head.required))
         self.step = tf1.step_of(source.path)
 
-    def load_pretrained(self) -> None:
-        """Loads the initial weights of training into the trainer's model.
-
-        A head for the same labels is kept, with its classes in the task's order. One of another
-        shape, or known to be for other labels or another kind of task, is replaced by a fresh one,
-        and this is logged.
-        """
-        source, skip = self.model.source, None
-        if HEAD_WEIGHTS in source.shapes:
-            other = companions.other_purpose(source, self.task.head, self.task.has_pairs)
-            kept = None if other else self._with_labels()
-            if kept is None:
-                skip, is_for = HEAD, other[0] if other else companions.classes_of(source)
+    def _warn_of_other_facts(self) -> None:
+        """Warns if sequences are made in another way than those that the model was trained on."""
+        source, asked = self.model.source, self.facts()
+        trained = source.metadata.known()
+        for name in AS_TRAINED:
+            # Of a model of ours a switch that is unknown was off.
+            if name in asked and "max_seq_length" in trained and trained.get(name) != asked[name]:
                 logging.warning(
-                    "The head of %s is for %s: a new head is initialised.", source.path, is_for
+                    "%s was trained with %s = %s; here it is %s.",
+                    *(source.path, name, trained.get(name), asked[name]),
                 )
-            source = kept or source
-        logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
-
-    def _with_labels(self) -> Weights | None:
-        """The initial weights, their classes in the task's order; None if the classes differ."""
-        source, labels = self.model.source, self.task.labels
-        if self.task.head in companions.WITH_NAMES:
-            return companions.in_order_of(source, labels.names, self._own_names())
-        return source if source.num_classes == labels.size else None
-
-    def _own_names(self) -> tuple[str, ...]:
-        """The names of the initial weights' classes, as the task spells them."""
-        return self.task.names_of_model(self.model.source.metadata.labels or ())
 
     def metadata(self) -> ModelMetadata:
         """The metadata of the run's model, for model_facts.json."""
+        tokenizer = self.model.tokenizer
         return ModelMetadata(
-            do_lower_case=self.model.tokenizer.do_lower_case,
-            never_split=self.model.tokenizer.never_split or None,
-            architecture=HEADS[self.task.head],
-            labels=self.task.labels.names or None,
-            task=self.task.head,
-            pairs=self.task.has_pairs,
-            num_choices=self.task.num_choices,
-            max_seq_length=self.batching.max_seq_length,
-            doc_stride=self.doc_stride or None,
-            document_context=self.document_context or None,
+            do_lower_case=tokenizer.do_lower_case,
+            never_split=tokenizer.never_split or None,
+            architecture=self.head.architecture,
+            **self.facts(),
         )
 
     def write_model_files(self, folder: str) -> None:
         """Makes a folder of checkpoints a whole model: configuration, vocabulary, metadata."""
         write_model_files(folder, self.model.config, self.model.tokenizer, self.metadata())
 
-    # ------------------------------------------------------------------------ predictions
+    # ------------------------------------------------------------------------ training
 
-    def predict(self, data: SplitData, *, batch_size: int) -> np.ndarray:
-        """Sets `data.probabilities` of each example; returns the logits of texts or sentences."""
-        batches = self.batching.once(self.prepare(data).files, batch_size=batch_size)
-        logits = predictions_in_order(self.trainer, batches, ["logits"])["logits"]
-        if self.doc_stride:
-            logits = join_texts(data.guids, logits)
-        data.probabilities = probabilities(self.task.head, logits)
-        if self.task.head == "token_labels":
-            rows = zip(data.probabilities, data.label_ids, strict=True)
-            cut = [row[: len(ids)] for row, ids in rows]
-            data.probabilities = join_words(data.guids, data.label_ids, cut)
-        return logits
+    def check_training(self, config: TrainingConfig, train: SplitData, *, keeps_best: bool) -> None:
+        """Refuses a training before anything is written.
 
-    def evaluate(self, data: SplitData, *, batch_size: int) -> dict[str, float]:
-        """Loss and metrics of the model on a split.
-
-        Returns:
-          loss and eval_loss, the mean over all examples, and eval_<metric> of the task's metrics.
+        Args:
+          config: of the training.
+          train: the training data; need not be prepared.
+          keeps_best: whether the run keeps a best checkpoint in its folder.
 
         Raises:
-          InputError: an example has no label.
+          InputError: there are too few examples, or the folder has another model, or the best
+            checkpoint of another run.
         """
-        unlabelled = sum(example.label is None for example in data.examples)
-        if unlabelled:
-            raise InputError(
-                f"{data.split.name} data with {unlabelled} examples without a label",
-                "labels to compare with",
-                "use --do_predict for data without labels",
+        config.schedule.num_train_steps(len(train.examples))
+        folder = tf1.CheckpointFolder(self.output_dir)
+        companions.refuse_other_model(folder, self.model, self.metadata())
+        refuse_best_of_others(self.output_dir, is_kept=keeps_best)
+
+    def settings_of(
+        self, config: TrainingConfig, train: SplitData, dev: SplitData | None
+    ) -> dict[str, Any]:
+        """The settings that affect the trained weights: the command's, the data's, the task's.
+
+        Args:
+          config: of the training.
+          train: prepared.
+          dev: what selects the model; None if nothing does.
+        """
+        return {
+            **config.run_settings,
+            **self.settings(),
+            "init_checkpoint": self.model.source.path,
+            "train_data": train.digest,
+            "dev_data": self.prepare(dev).digest if dev else None,
+            "num_records": len(train.files),
+            "num_train_steps": config.schedule.num_train_steps(self.num_examples(train)),
+            "learning_rate": config.schedule.learning_rate,
+            "seed": config.seed,
+        }
+
+    def train(
+        self,
+        config: TrainingConfig,
+        train: SplitData,
+        dev: SplitData | None = None,
+        *,
+        folder: str | None = None,
+    ) -> None:
+        """Trains; the run's model is then the best by `dev`, or the last one.
+
+        Args:
+          config: of the training.
+          train: the training data.
+          dev: with `config.intervals.eval_steps` evaluated during training.
+          folder: for a trial of several its own; else the run's.
+
+        Raises:
+          InputError: the folder has a finished run with other settings, or see `Trainer.train`.
+        """
+        is_trial, folder = folder is not None, folder or self.output_dir
+        evaluates = dev is not None and config.intervals.eval_steps > 0
+        if not is_trial:
+            self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
+        settings = self.settings_of(
+            config, self.prepare(train), dev if evaluates or is_trial else None
+        )
+        num_train_steps = settings["num_train_steps"]
+        checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
+        refuse_other_settings(checkpoints, settings)
+        trainer = self.make_trainer(
+            make_optimizer(config.schedule, num_train_steps), seed=config.seed, freeze=config.freeze
+        )
+        if checkpoints.latest() is None:
+            self.load_pretrained()
+        settings = with_run_ends(checkpoints, settings)
+        best = None
+        if evaluates:
+            best = BestCheckpoint(self, dev, folder, settings, config.early_stopping)
+            best.resume_after(checkpoints.latest())
+        if best and best.has_stopped:
+            # A shorter patience, given later, would have ended it here as well.
+            check_finished_run(checkpoints.latest(), settings, besides=("early_stopping",))
+            trainer.restore(checkpoints, settings)
+        else:
+            batches = self.batching.training(
+                train.files,
+                batch_size=config.schedule.train_batch_size,
+                num_train_steps=num_train_steps,
+                seed=config.seed,
+                run_ends=settings.get(tf1.RUN_ENDS, ()),
             )
-        return self.score(data, self.predict(data, batch_size=batch_size))
-
-    def score(self, data: SplitData, logits: np.ndarray) -> dict[str, float]:
-        """Loss and metrics of the predictions for labelled data, as `evaluate`."""
-        task, ids = self.task, data.label_ids
-        if self.doc_stride:
-            ids = [ids[first] for first in first_windows(data.guids)]
-        loss = mean_loss(task.head, logits, ids)
-        if task.head == "token_labels":
-            ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
-        found = metrics.evaluate(task.metrics, task.labels, ids, data.probabilities)
-        return {"loss": loss, "eval_loss": loss, **found}
-
-    def write_labeled(self, data: SplitData, path: str) -> None:
-        """The predictions of a split with ids and names, beside the labels if it has them."""
-        labels, examples, has_labels = self.task.labels, data.examples, data.has_labels
-        outputs.write_labeled(path, labels, examples, data.probabilities, with_gold=has_labels)
+            trainer.train(
+                batches,
+                num_train_steps=num_train_steps,
+                folder=checkpoints,
+                intervals=config.intervals,
+                run_settings=settings,
+                on_begin=None if is_trial else lambda: self.write_model_files(folder),
+                evaluate=best,
+            )
+        last = tf1.step_of(checkpoints.latest())
+        self.step = best.restore(last) if best else last
 
 
-def mean_loss(head: str, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
-    """The objective's mean over all examples.
+# ---------------------------------------------------------------------------- optimizer, settings
+
+
+def make_optimizer(schedule: FineTuningSchedule, num_train_steps: int) -> AdamWeightDecay:
+    """The optimizer of a fine-tuning run of so many steps."""
+    return optimization.make_optimizer(
+        schedule.optimizer,
+        Schedule(
+            learning_rate=schedule.learning_rate,
+            num_train_steps=num_train_steps,
+            num_warmup_steps=int(num_train_steps * schedule.warmup_proportion),
+            end_learning_rate=schedule.end_learning_rate,
+        ),
+        bias_correction=schedule.bias_correction,
+        layerwise_lr_decay=schedule.layerwise_lr_decay,
+    )
+
+
+def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> None:
+    """Raises `InputError` if the folder has a finished run with other settings.
+
+    A finished run may be trained further; with other settings it would be another run.
+    """
+    latest = folder.latest()
+    if latest and is_finished(latest):
+        check_finished_run(latest, run_settings, besides=_MAY_CHANGE)
+
+
+def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run; of one that is trained further, with the steps of all its ends.
+
+    They decide the order of records in batches by length, and so are recorded in checkpoints.
 
     Args:
-      head: of the task.
-      logits: float32 [N, ...] as the model gives them.
-      label_ids: of each example; of token_labels as long as its tokens.
+      folder: of the run, which may have been begun with another number of steps.
+      run_settings: with num_train_steps.
     """
-    objective = OBJECTIVES[head]()
-    if head == "token_labels":
-        longest = logits.shape[1]
-        label_ids = [[*ids, *[IGNORED] * (longest - len(ids))] for ids in label_ids]
-    dtype = np.float32 if head == "regression" else np.int32
-    labels, real = np.asarray(label_ids, dtype), np.ones(len(logits), np.float32)
-    batch = {"label_ids": labels, "is_real_example": real}
-    sums = objective.loss_sums({"logits": tf.constant(logits)}, batch)
-    return float(objective.loss(sums, objective.denominators(batch)))
+    last, latest = run_settings["num_train_steps"], folder.latest()
+    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
+    ends = saved.get(tf1.RUN_ENDS) or [saved.get("num_train_steps", last)]
+    if last > ends[-1]:
+        ends = [*ends, last]
+    return {**run_settings} | ({tf1.RUN_ENDS: ends} if ends != [last] else {})
+
+
+# ---------------------------------------------------------------------------- predictions
+
+
+def predictions_in_order(
+    trainer: Trainer, batches: RecordBatches, names: Iterable[str]
+) -> dict[str, np.ndarray]:
+    """The model's outputs for every record, in the order of the records.
+
+    Args:
+      trainer: with the model.
+      batches: every record once, in any order.
+      names: of outputs.
+
+    Returns:
+      Each output float32 [rows, ...]; outputs of each token are padded with 0 to the longest.
+
+    Raises:
+      InputError: outputs are NaN or infinite.
+    """
+    found: dict[str, list] = {name: [None] * batches.num_records for name in names}
+    for number, outputs in enumerate(trainer.predict(batches, list(found))):
+        rows = batches.batch_rows(number)
+        for name, values in found.items():
+            for row, value in zip(rows, outputs[name][: len(rows)], strict=True):
+                values[row] = value
+    for name, values in found.items():
+        if wrong := sum(not np.isfinite(value).all() for value in values):
+            raise InputError(
+                f"a model whose {name} are NaN or infinite for {wrong} of {len(values)} records",
+                "finite numbers: its training diverged, or its weights are damaged",
+                "train again with a lower --learning_rate or a longer warm-up, or give another "
+                "checkpoint",
+            )
+    return {name: _stack(values) for name, values in found.items()}
+
+
+def _stack(values: list[np.ndarray]) -> np.ndarray:
+    """The values as one array, padded with 0 along their first axis."""
+    longest = max(map(len, values))
+    padded = np.zeros([len(values), longest, *values[0].shape[1:]], values[0].dtype)
+    for row, value in enumerate(values):
+        padded[row, : len(value)] = value
+    return padded

@@ -119,26 +119,21 @@ def _cell(cells: list[str], position: int | None) -> str | None:
 # ---------------------------------------------------------------------------- lines
 
 
-def _raw_lines(path: str) -> Iterator[str]:
-    """The lines of a file in UTF-8 with their ends, without a byte order mark; at least one.
+def _lines(path: str, *, keepends: bool = False) -> Iterator[tuple[str, str]]:
+    """Place and text of each line of a file in UTF-8, without a byte order mark; at least one.
 
     Only the line feed ends one: U+2028 and others are text. Empty lines at the end are left out.
     """
     empty, is_all_empty = [], True  # lines kept until one follows that is not empty
     for number, line in enumerate(files.read_text_lines(path), 1):
         line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-        empty.append(line)
+        text = line.removesuffix("\n").removesuffix("\r")
+        empty.append((f"{path}, line {number}", line if keepends else text))
         if line.strip("\r\n"):
             yield from empty
             empty, is_all_empty = [], False
     if is_all_empty:
-        yield ""
-
-
-def _lines(path: str) -> Iterator[tuple[str, str]]:
-    """Place and text of each line."""
-    for number, line in enumerate(_raw_lines(path), 1):
-        yield f"{path}, line {number}", line.removesuffix("\n").removesuffix("\r")
+        yield f"{path}, line 1", ""
 
 
 def _tsv_lines(path: str) -> Iterator[Line]:
@@ -148,7 +143,7 @@ def _tsv_lines(path: str) -> Iterator[Line]:
 
 
 def _csv_lines(path: str) -> Iterator[Line]:
-    text = "".join(_raw_lines(path)).rstrip("\r\n")
+    text = "".join(line for _, line in _lines(path, keepends=True)).rstrip("\r\n")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     while True:
         place = f"{path}, line {reader.line_num + 1}"
@@ -221,10 +216,7 @@ def _find_columns(
             "original does.",
             *(place, _preview(header), " and ".join(map(repr, missing))),
         )
-        return {
-            part: positions[part] % len(names) if part in positions else at
-            for part, at in found.items()
-        }
+        return found | {part: positions[part] % len(names) for part in columns.keys() & positions}
     for column in columns.values():
         count = names.count(column)
         if count > 1 or column in missing:
@@ -233,8 +225,8 @@ def _find_columns(
                 f"a header with one column {column!r} (there is "
                 f"{'two columns of that name' if count else 'no such column'})",
                 "check that it is the right file, that it begins with its header, and what "
-                "separates its columns; those of your own files are named with --text_a_column, "
-                "--label_column and so on",
+                "separates its columns; --text_a_column, --label_column and so on name those of "
+                "your own files",
             )
     return found
 
@@ -245,18 +237,17 @@ def _has_positions(names: list[str], needed: Columns, positions: Mapping[str, in
     Data have numbers, as ids or labels, or long texts. In a file of this task, or of another known
     one, the columns of texts have names, and these columns are read.
     """
-    if not needed.keys() <= positions.keys():
-        return False
     size = len(names)
-    if any(name.isdigit() or len(name) > LONGEST_NAME for name in names) or size <= max(
+    if not needed.keys() <= positions.keys() or size <= max(
         abs(positions[part]) for part in needed
     ):
         return False
     places = {column: positions[part] % size for part, column in needed.items()}
     return all(
         places.get(name, at) == at
+        and not (name.isdigit() or len(name) > LONGEST_NAME)
         and (at in places.values() or not re.fullmatch(TEXT_NAME, name.lower()))
-        for name, at in ((name, names.index(name)) for name in names)
+        for at, name in enumerate(names)
     )
 
 

@@ -6,15 +6,19 @@ Task    layout, labels, metrics and splits; reads its examples from files or dat
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from absl import logging
 
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
-from bert_tf.tasks.labels import Label, Labels
 from bert_tf.tasks.metrics import METRICS
+
+if TYPE_CHECKING:
+    from bert_tf.heads.label_head import LabelHead
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,8 +74,8 @@ class Task:
             raise ValueError(f"received the metrics {self.metrics}, expected some of {[*METRICS]}")
 
     @property
-    def head(self) -> str:
-        """The model's head for the labels: a name in config.HEADS."""
+    def head(self) -> "LabelHead":
+        """The model's head for the labels."""
         return self.labels.head
 
     @property
@@ -82,7 +86,7 @@ class Task:
     @property
     def takes_windows(self) -> bool:
         """Whether a text may be read in windows, whose logits have a mean."""
-        return self.head in ("classification", "regression", "multi_label")
+        return self.head.takes_windows
 
     @property
     def has_pairs(self) -> bool:
@@ -170,12 +174,13 @@ class Task:
         Raises:
           InputError: a feature is missing, or cannot be used.
         """
+        has_classes = bool(self.labels.names) or not self.labels.are_fixed  # not scores
         return (self.tfds_layout or self.layout).from_dicts(
             source,
             dicts,
             self.labels,
             labelled=self.split(split).labelled,
-            label_names=label_names if self.head != "regression" else None,
+            label_names=label_names if has_classes else None,
         )
 
     # ------------------------------------------------------------------------ labels
@@ -191,7 +196,7 @@ class Task:
         """
         labels = [example.label for example in examples]
         found = self.labels.with_names_in(labels)
-        least = 1 if self.head == "multi_label" else 2
+        least = self.head.least_names
         if not self.labels.are_fixed and len(found.names) < least:
             raise InputError(
                 f"training data of the task {self.name} with the labels "
@@ -199,17 +204,17 @@ class Task:
                 f"{least} or more different labels",
                 "check which column holds the labels",
             )
-        if self.head == "multi_label" and not self.labels.are_fixed and found.are_binary:
+        if self.head.may_be_empty and not self.labels.are_fixed and found.are_binary:
             raise InputError(
                 f"training data of the task {self.name} with the labels {', '.join(found.names)}",
-                found.describe_several(),
+                found.head.describe_several(found),
                 "write the names; if these are the names, add --labels=" + ",".join(found.names),
             )
         self._warn_of_doubtful(labels, found)
         return dataclasses.replace(self, labels=found)
 
     def _warn_of_doubtful(self, labels: Sequence[Label], found: Labels) -> None:
-        if len(set(labels)) == 1 < len(labels) and self.head != "token_labels":
+        if len(set(labels)) == 1 < len(labels) and not self.head.is_per_word:
             logging.warning(
                 "All %d training examples have the same label, %s: nothing can be learned from "
                 "them. Check which column holds the labels.",
@@ -223,10 +228,10 @@ class Task:
                 "same, spell them the same way.",
                 "; ".join(" and ".join(map(repr, names)) for names in alike[:3]),
             )
-        if self.head == "token_labels":
+        if self.head.is_per_word:
             return
         for separator, names in found.separated().items():
-            kind = "" if self.head == "multi_label" else "--label_kind=multi_label "
+            kind = "" if self.head.may_be_empty else "--label_kind=multi_label "
             logging.warning(
                 "%d labels hold %r and are taken as one name each: %s. If they are several names, "
                 "use %s--label_separator=%r.",
@@ -258,7 +263,7 @@ class Task:
         Raises:
           InputError: neither model nor task name the labels, or they name different ones.
         """
-        if self.head in ("regression", "multiple_choice"):
+        if not self.head.has_names:
             return self
         own = self.labels.names
         if not names and not own:

@@ -27,9 +27,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
+from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.layers import EncoderBlock
-from bert_tf.modeling.losses import Batch, Objective, Sums
 from bert_tf.runtime import check_model_memory
 from bert_tf.training.optimization import (
     AdamWeightDecay,
@@ -51,7 +51,7 @@ class TrainingStep:
     def __init__(
         self,
         model: keras.Model,
-        objective: Objective,
+        objective: Head,
         optimizer: AdamWeightDecay,
         strategy: tf.distribute.Strategy,
         config: StepConfig,

@@ -22,7 +22,7 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
-from bert_tf.modeling.losses import Batch, Objective, Sums
+from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.runtime import noticing_sigterm, sigterm_came
 from bert_tf.terminal.progress import Progress, announced
 from bert_tf.terminal.watchdog import WATCHDOG
@@ -53,7 +53,7 @@ class Trainer:
     def __init__(
         self,
         model_fn: Callable[[], keras.Model],
-        objective: Objective,
+        objective: Head,
         optimizer: AdamWeightDecay,
         *,
         strategy: tf.distribute.Strategy,

@@ -64,15 +64,11 @@ def test_metadata_of_other_kinds_are_refused(tmp_path, wrong):
 
 def test_metadata_at_the_ends_of_their_ranges(tmp_path):
     path = tmp_path / "model_facts.json"
-    values = {
-        "labels": ["b", "a"], "max_query_length": 0, "max_seq_length": 1, "doc_stride": 2**31 - 1,
-        "null_score_diff_threshold": -3, "task": None,
-    }  # fmt: skip
-    path.write_text(json.dumps(values))
+    values = {"labels": ["b", "a"], "max_query_length": 0, "max_seq_length": 1,
+              "doc_stride": 2**31 - 1, "null_score_diff_threshold": -3}  # fmt: skip
+    path.write_text(json.dumps(values | {"task": None}))
     metadata = ModelMetadata.from_json_file(str(path))
-    assert metadata.known() == {k: v for k, v in values.items() if v} | {
-        "max_query_length": 0, "labels": ("b", "a")
-    }  # fmt: skip
+    assert metadata.known() == values | {"labels": ("b", "a")}
 
 
 # ---------------------------------------------------------------------------- every field
@@ -80,31 +76,6 @@ def test_metadata_at_the_ends_of_their_ranges(tmp_path):
 OTHER_VALUES = [None, False, True, 0, -1, 7, 10**30, 0.5, "", "x", "0", "\ud800", [], [7], ["x"],
                 [["x"]], [{"content": "x"}], {}, {"x": 1}, {"0": {}},
                 {"content": ["x"]}]  # fmt: skip
-PIECES = {piece: i for i, piece in enumerate(model_files.PIECES)}
-SPECIAL = [{"id": i, "content": piece} for i, piece in enumerate(model_files.SPECIAL)]
-HUGGING_FACE = {
-    "config.json": model_files.hugging_face_config(
-        problem_type="single_label_classification", id2label={"0": "a", "1": "b"},
-        is_decoder=False, null_score_diff_threshold=0.5, tokenizer_class="BertTokenizer",
-        bert_tf={"of": ["BertForPreTraining", "single_label_classification"], "pairs": True},
-    ),
-    "tokenizer_config.json": {
-        "tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None,
-        "tokenize_chinese_chars": True, "do_basic_tokenize": True, "never_split": [],
-        "cls_token": {"content": "[CLS]"}, "additional_special_tokens": [],
-        "added_tokens_decoder": {"2": {"content": "[CLS]"}},
-    },
-    "special_tokens_map.json": {"mask_token": "[MASK]", "extra_special_tokens": {}},
-    "added_tokens.json": {"[CLS]": 2},
-    "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
-    "tokenizer.json": {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None,
-                       "clean_text": True, "handle_chinese_chars": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"}, "added_tokens": SPECIAL[:2],
-        "model": {"type": "WordPiece", "vocab": PIECES, "unk_token": "[UNK]",
-                  "continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
-    },
-}  # fmt: skip
 OURS = {
     "bert_config.json": small.CONFIG.to_dict(),
     "model_facts.json": {
@@ -126,14 +97,12 @@ def places(value, place=()):
 def changed(value, place, new):
     if not place:
         return new
-    value = copy.deepcopy(value)
-    inner = value
+    value = inner = copy.deepcopy(value)
     for key in place[:-1]:
         inner = inner[key]
+    inner[place[-1]] = new
     if new == "gone":
         del inner[place[-1]]
-    else:
-        inner[place[-1]] = new
     return value
 
 
@@ -147,11 +116,15 @@ def refusal(folder) -> InputError | None:
     return None
 
 
-@pytest.mark.parametrize("name", [*HUGGING_FACE, *OURS])
-def test_every_field_with_values_of_every_kind(tmp_path, tensors, name):
+FILES = {"hugging_face": model_files.HUGGING_FACE_FILES, "bert_tf": OURS}
+
+
+@pytest.mark.parametrize(
+    ("to_format", "name"), [(f, n) for f, names in FILES.items() for n in names]
+)
+def test_every_field_with_values_of_every_kind(tmp_path, tensors, to_format, name):
     """Taken, or refused with the name of the file; there is no other error."""
-    folder, files = tmp_path / "model", HUGGING_FACE if name in HUGGING_FACE else OURS
-    to_format = "hugging_face" if files is HUGGING_FACE else "bert_tf"
+    folder, files = tmp_path / "model", FILES[to_format]
     save_weights(str(folder), model_files.weights_of(tensors), to_format=to_format)
     for other, content in files.items():
         (folder / other).write_text(json.dumps(content))

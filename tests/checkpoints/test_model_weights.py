@@ -5,18 +5,16 @@ import model_files
 import pytest
 import small
 
-from bert_tf import FullTokenizer
+from bert_tf import BertModel, FullTokenizer, make_model
 from bert_tf.checkpoints.companions import tokenizer_of
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights, weights_of
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.checkpoints.model_weights import weights_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
 
 
 def token_model() -> keras.Model:
-    return models.token_model(small.CONFIG, num_classes=model_files.NUM_CLASSES)
+    return make_model("token_labels", small.CONFIG, num_classes=model_files.NUM_CLASSES)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
@@ -36,55 +34,39 @@ def test_a_quantized_model_is_refused(tmp_path):
 
 
 def test_a_model_with_its_tokenizer_and_labels(tmp_path):
-    model = token_model()
-    model.tokenizer = FullTokenizer("v", False, pieces=model_files.PIECES)
-    model.labels = ["O", "B-PER", "I-PER"]
-    path = save_weights(f"{tmp_path}/a", model, to_format="hugging_face")
-    weights = open_weights(path)
-    assert weights.pieces == model_files.PIECES
-    assert weights.metadata.labels == ("O", "B-PER", "I-PER")
-    assert weights.metadata.do_lower_case is False
-    assert weights.metadata.architecture == "BertForTokenClassification"
-    assert weights.config == small.CONFIG
-
-
-def test_pieces_that_are_never_split(tmp_path):
     """Every format has them."""
     model = token_model()
     model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
+    model.labels = ["O", "B-PER", "I-PER"]
     model.save(str(tmp_path / "model.keras"))
     paths = [f"{tmp_path}/model.keras"]
     for name in ("tf1", "bert_tf", "hugging_face"):
         paths.append(save_weights(f"{tmp_path}/{name}", model, to_format=name))
     for path in paths:
         weights = open_weights(path)
+        assert (weights.pieces, weights.config) == (model_files.PIECES, small.CONFIG)
         assert weights.metadata.never_split == ("[MASK]", "w7")
-        assert tokenizer_of(weights, weights.config).tokenize("xw7[MASK]") == [
-            *("[UNK]", "w7", "[MASK]")
-        ]
-
-
-def test_the_tokenizer_of_a_model_decides_what_is_never_split():
-    """Also where it keeps nothing, and facts beside it say otherwise."""
-    model, beside = token_model(), ModelMetadata(never_split=("w7",), do_lower_case=True)
-    assert weights_of(model, metadata=beside).metadata.never_split == ("w7",)
-    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES)
-    assert weights_of(model, metadata=beside).metadata.never_split is None
+        assert weights.metadata.do_lower_case is True
+        assert weights.metadata.architecture == "BertForTokenClassification"
+        if "keras" not in path:
+            assert weights.metadata.labels == ("O", "B-PER", "I-PER")
+        tokenizer = tokenizer_of(weights, weights.config)
+        assert tokenizer.tokenize("xw7[MASK]") == ["[UNK]", "w7", "[MASK]"]
 
 
 def test_what_a_model_carries_comes_before_what_is_beside_it():
+    """A tokenizer that keeps nothing whole, too; and without anything nothing is known."""
     model = token_model()
     model.labels, model.metadata = ("O", "B-PER", "I-PER"), {"task": "token_labels"}
-    beside = ModelMetadata(labels=("x", "y", "z"), num_choices=2)
+    beside = ModelMetadata(labels=("x", "y", "z"), num_choices=2, never_split=("w7",))
     metadata = weights_of(model, metadata=beside).metadata
     assert metadata.labels == ("O", "B-PER", "I-PER")
     assert (metadata.task, metadata.num_choices) == ("token_labels", 2)
-
-
-def test_a_model_without():
-    weights = weights_of(models.bert_encoder(small.CONFIG))
-    assert (weights.pieces, weights.vocab_file) == (None, None)
-    assert set(weights.metadata.known()) == set()
+    assert metadata.never_split == ("w7",)
+    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES)
+    assert weights_of(model, metadata=beside).metadata.never_split is None
+    weights = weights_of(BertModel(small.CONFIG))
+    assert (weights.pieces, weights.vocab_file, weights.metadata.known()) == (None, None, {})
 
 
 def test_a_model_of_others():

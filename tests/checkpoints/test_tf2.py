@@ -1,12 +1,14 @@
 """TF2 checkpoints laid out as tensorflow/models' BERT, made with tf.train.Checkpoint itself."""
 
+import dataclasses
+
 import model_files
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import load_checkpoint, pretraining_model
+from bert_tf import load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -98,53 +100,18 @@ def make_encoder(tensors, layout: str = NUMBERED, attention: str = NEWER) -> Nod
 def make_masked_lm(tensors, word_table: tf.Variable) -> Node:
     """Whose bias has two names, and whose word table is the encoder's."""
     head = Node()
-    for place, name in (
-        dense("dense", "cls/predictions/transform/dense")
-        | norm("layer_norm", "cls/predictions/transform")
-    ).items():
+    transform = "cls/predictions/transform"
+    places = dense("dense", f"{transform}/dense") | norm("layer_norm", transform)
+    for place, name in places.items():
         head.put(place, variable(tensors, name))
-    bias = variable(tensors, "cls/predictions/output_bias")
-    setattr(head, "output_bias/bias", bias)
-    head.bias = bias
+    head.bias = variable(tensors, "cls/predictions/output_bias")
+    setattr(head, "output_bias/bias", head.bias)
     head.embedding_table = word_table
     return head
 
 
-def write(folder, config=small.CONFIG, **objects) -> str:
-    """A checkpoint of those objects, with a counter, and the configuration beside it."""
-    folder.mkdir(exist_ok=True)
-    (folder / "bert_config.json").write_text(config.to_json_string())
-    return tf.train.Checkpoint(**objects).save(str(folder / "bert_model.ckpt"))
-
-
-def encoder_of(tensors) -> dict[str, np.ndarray]:
-    return {name: value for name, value in tensors.items() if name.startswith("bert/")}
-
-
-@pytest.mark.parametrize("layout", [NUMBERED, ATTRIBUTES])
-@pytest.mark.parametrize("attention", [NEWER, OLDER])
-@pytest.mark.parametrize(
-    "root", ["encoder", "model", "model.encoder", "model.encoder_network", "encoder_network"]
-)
-def test_an_encoder(tmp_path, tensors, layout, attention, root):
-    encoder = make_encoder(tensors, layout, attention)
-    first, _, second = root.partition(".")
-    if second:
-        outer = Node()
-        outer.put(second, encoder)
-        encoder = outer
-    weights = open_weights(write(tmp_path, **{first: encoder}))
-    assert weights.format == "tf2"
-    model_files.assert_same(model_files.all_tensors(weights), encoder_of(tensors))
-    assert {name: value.shape for name, value in encoder_of(tensors).items()} == weights.shapes
-    assert weights.ignored == ("save_counter",)
-
-
-def pretrainer(tensors, *, encoders_pooler: np.ndarray | None = None) -> dict:
+def pretrainer(tensors, encoder: Node) -> dict:
     """The objects that tensorflow/models saves of a BERT in pre-training."""
-    encoder = make_encoder(tensors)
-    if encoders_pooler is not None:
-        getattr(encoder, f"layer_with_weights-{LAYERS + 4}").kernel.assign(encoders_pooler)
     masked_lm = make_masked_lm(tensors, getattr(encoder, "layer_with_weights-0").embeddings)
     head = Node()
     for place, name in dense("dense", POOLER).items():
@@ -161,48 +128,67 @@ def pretrainer(tensors, *, encoders_pooler: np.ndarray | None = None) -> dict:
     }
 
 
+def write(folder, config=small.CONFIG, **objects) -> str:
+    """A checkpoint of those objects, with a counter, and the configuration beside it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    return tf.train.Checkpoint(**objects).save(str(folder / "bert_model.ckpt"))
+
+
+@pytest.mark.parametrize(
+    ("root", "layout", "attention"),
+    [
+        ("encoder", NUMBERED, NEWER),
+        ("encoder", NUMBERED, OLDER),
+        ("encoder", ATTRIBUTES, NEWER),
+        ("model", ATTRIBUTES, OLDER),
+        ("model.encoder", NUMBERED, NEWER),
+        ("model.encoder_network", ATTRIBUTES, NEWER),
+        ("encoder_network", NUMBERED, OLDER),
+    ],
+)
+def test_an_encoder(tmp_path, tensors, root, layout, attention):
+    outer = Node()
+    outer.put(root, make_encoder(tensors, layout, attention))
+    first = root.partition(".")[0]
+    weights = open_weights(write(tmp_path, **{first: getattr(outer, first)}))
+    assert weights.format == "tf2"
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    model_files.assert_same(model_files.all_tensors(weights), encoder)
+    assert {name: value.shape for name, value in encoder.items()} == weights.shapes
+    assert weights.ignored == ("save_counter",)
+
+
 def test_a_pretrained_model(tmp_path, tensors):
-    """The pooler of the next-sentence head was trained, that of the encoder was not."""
-    untrained = np.zeros_like(tensors["bert/pooler/dense/kernel"])
-    path = write(tmp_path / "tf2", **pretrainer(tensors, encoders_pooler=untrained))
+    """The pooler of the next-sentence head was trained, that of the encoder was not.
+
+    The slots of an optimizer are left aside. The model alone is enough, and a folder too.
+    """
+    encoder, slot = make_encoder(tensors), Node()
+    kernel = getattr(encoder, f"layer_with_weights-{LAYERS + 4}").kernel
+    kernel.assign(np.zeros_like(tensors["bert/pooler/dense/kernel"]))
+    slot.put("m", tf.Variable(tensors["bert/pooler/dense/kernel"]))
+    objects = pretrainer(tensors, encoder)
+    path = write(tmp_path / "tf2", optimizer=slot, **objects)
     keys = [key for key, _ in tf.train.list_variables(path)]
     for part in ("masked_lm/embedding_table", "masked_lm/output_bias.Sbias",
                  "next_sentence..pooler_dense/kernel", "encoder/layer_with_weights-6/kernel",
                  "model/classification_heads/0/out_proj/kernel"):  # fmt: skip
         assert f"{part}/.ATTRIBUTES/VARIABLE_VALUE" in keys  # else this tests another layout
-    weights = open_weights(path)
-    model_files.assert_same(model_files.all_tensors(weights), tensors)
-    original = open_weights(model_files.write_tf1(tmp_path / "tf1", tensors))
-    differences = model_files.greatest_difference(original, weights)
-    assert differences == dict.fromkeys(
-        ["masked_lm_logits", "next_sentence_logits", "pooled_output", "sequence_output"], 0.0
-    )
-
-
-def test_a_pretrained_model_by_its_root_alone(tmp_path, tensors):
-    model = pretrainer(tensors)["model"]
-    weights = open_weights(write(tmp_path, model=model))
-    model_files.assert_same(model_files.all_tensors(weights), tensors)
-
-
-def test_through_the_script_of_conversion(tmp_path, tensors):
-    """Folder in, the original's format out, and the slots of an optimizer are left aside."""
-    objects = pretrainer(tensors)
-    slot = Node()
-    slot.put("m", tf.Variable(tensors["bert/pooler/dense/kernel"]))
-    path = write(tmp_path / "tf2", optimizer=slot, **objects)
     weights = open_weights(str(tmp_path / "tf2"))
     assert weights.path == path
     assert "optimizer/m" in weights.ignored
-    saved = save_weights(f"{tmp_path}/tf1", weights, to_format="tf1")
-    model_files.assert_same(model_files.all_tensors(open_weights(saved)), tensors)
-    report = load_checkpoint(pretraining_model(small.CONFIG), path)
+    saved = open_weights(save_weights(f"{tmp_path}/tf1", weights, to_format="tf1"))
+    alone = open_weights(write(tmp_path / "alone", model=objects["model"]))
+    for found in (weights, saved, alone):
+        model_files.assert_same(model_files.all_tensors(found), tensors)
+    report = load_checkpoint(make_model("pretraining", small.CONFIG), path)
     assert report.matched == sorted(tensors)
 
 
 def test_heads_that_are_not_those_of_the_configuration(tmp_path, tensors):
-    config = small.CONFIG.to_dict() | {"num_attention_heads": 1}
-    path = write(tmp_path, config=type(small.CONFIG)(**config), encoder=make_encoder(tensors))
+    config = dataclasses.replace(small.CONFIG, num_attention_heads=1)
+    path = write(tmp_path, config=config, encoder=make_encoder(tensors))
     with pytest.raises(InputError, match="with 2 attention heads"):
         open_weights(path)
 
@@ -220,7 +206,7 @@ def test_an_encoder_that_lacks_something(tmp_path, tensors, left_out):
     encoder = make_encoder(tensors)
     delattr(encoder, left_out)
     with pytest.raises(InputError, match="lacks"):
-        load_checkpoint(pretraining_model(small.CONFIG), write(tmp_path, encoder=encoder))
+        load_checkpoint(make_model("pretraining", small.CONFIG), write(tmp_path, encoder=encoder))
 
 
 def test_a_projection_between_table_and_blocks(tmp_path, tensors):
@@ -231,4 +217,4 @@ def test_a_projection_between_table_and_blocks(tmp_path, tensors):
         setattr(projected, f"layer_with_weights-{number + (number >= 4)}", layer)
     projected.put("layer_with_weights-4.kernel", tf.Variable(np.eye(small.CONFIG.hidden_size)))
     with pytest.raises(InputError, match=r"lacks 16 .* such as bert/encoder/layer_0/"):
-        load_checkpoint(pretraining_model(small.CONFIG), write(tmp_path, encoder=projected))
+        load_checkpoint(make_model("pretraining", small.CONFIG), write(tmp_path, encoder=projected))

@@ -6,9 +6,7 @@ import types
 import pytest
 from absl import flags as absl_flags
 
-from bert_tf import runtime
 from bert_tf.cli import flags, from_flags
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.settings import StepConfig
@@ -31,7 +29,6 @@ def given(monkeypatch):
     absl_flags.DEFINE_bool("bucket_by_length", True, "as of fine-tuning")
     absl_flags.DEFINE_integer("eval_batch_size", 8, "as of fine-tuning")
     absl_flags.DEFINE_bool("do_eval", False, "as of fine-tuning")
-    flags.define_count("max_seq_length", 1024, "as of fine-tuning")
 
     def set_flags(*words: str) -> None:
         values.unparse_flags()
@@ -138,32 +135,3 @@ def test_batches_that_devices_cannot_share(given, made, caplog):
         from_flags.make_strategy()
     assert from_flags.FLAGS.eval_batch_size == 9
     assert "--eval_batch_size is taken as 9, for 3 devices." in caplog.text
-
-
-BASE = BertConfig(vocab_size=30522)
-
-
-def test_batches_beyond_the_memory(given, monkeypatch):
-    """16 GB hold 768 and 3072 float32 for 1024 tokens of 1017 rows, and not for one more."""
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: 16_000_000_000)
-    given("--do_train", "--train_batch_size=999999999")
-    with pytest.raises(InputError, match=r"--train_batch_size=999999999 with .* 16 GB") as caught:
-        from_flags.check_memory(BASE, length=1024)
-    assert caught.value.expected.startswith("at most 1017,")
-    given("--do_train", "--train_batch_size=1017", "--eval_batch_size=999999999")
-    from_flags.check_memory(BASE, length=1024)  # nothing is evaluated
-    given("--do_train", "--train_batch_size=1018")
-    with pytest.raises(InputError, match="--train_batch_size=1018"):
-        from_flags.check_memory(BASE, length=1024)
-    from_flags.check_memory(BASE, length=1024, num_replicas=2)
-    given("--do_train", "--train_batch_size=1018", "--gradient_accumulation_steps=3")
-    from_flags.check_memory(BASE, length=1024)
-    given("--eval_batch_size=999999999")
-    from_flags.check_memory(BASE, length=8)  # trains nothing, evaluates nothing
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: None)
-    given("--do_train", "--train_batch_size=999999999")
-    from_flags.check_memory(BASE, length=1024)  # unknown
-
-
-def test_the_memory_of_this_machine():
-    assert runtime.memory_bytes() > 1 << 28

@@ -1,24 +1,20 @@
 """What is written is read again as it was: any text, any number, in every format with a writer."""
 
-import dataclasses
 import json
 
-import model_files
 import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata, tf1
+from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import HEADS, BertConfig, typed
-from bert_tf.data.records import DataDescription
+from bert_tf.config import BertConfig
+from bert_tf.heads import NAMES, head_named
+from bert_tf.heads.labels import Labels
 from bert_tf.serving import rows
-from bert_tf.squad import data, files
-from bert_tf.tasks import sweep
+from bert_tf.squad import data
 from bert_tf.tasks.examples import WordColumns
-from bert_tf.tasks.labels import Labels
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.training import best
 
 TEXT = st.text(max_size=12)
 FILLED = TEXT.filter(str.strip)
@@ -43,10 +39,12 @@ METADATA = st.builds(
     ModelMetadata,
     do_lower_case=optional(st.booleans()),
     never_split=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
-    architecture=optional(st.sampled_from(sorted(set(HEADS.values())))),
+    architecture=optional(
+        st.sampled_from(sorted({head_named(name).architecture for name in NAMES}))
+    ),
     labels=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
     null_score_diff_threshold=optional(NUMBER),
-    task=optional(st.sampled_from(sorted(HEADS))),
+    task=optional(st.sampled_from(sorted(NAMES))),
     pairs=optional(st.booleans()),
     max_seq_length=optional(st.integers(5, 512)),
 )
@@ -88,13 +86,6 @@ def test_configuration_of_hugging_face(values):
 
 
 @FEW
-@given(st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, NUMBER))
-def test_predictions_and_null_odds(tmp_path_factory, answers, odds):
-    assert files.read_predictions(written(tmp_path_factory, "p", json.dumps(answers))) == answers
-    assert files.read_na_probs(written(tmp_path_factory, "n", json.dumps(odds))) == odds
-
-
-@FEW
 @given(FILLED, st.lists(st.tuples(TEXT, FILLED), min_size=1, max_size=3))
 def test_squad(tmp_path_factory, context, questions):
     qas = [
@@ -129,33 +120,3 @@ def test_lines_to_predict(pairs):
     lines = [json.dumps(pair).encode() + b"\n" for pair in pairs]
     items = list(rows.read_items(lines, model, input_format="jsonl", name="x"))
     assert [tuple(item) for item in items] == pairs
-
-
-@FEW
-@given(st.dictionaries(st.text("abc_"), NUMBER), st.dictionaries(st.integers(0, 10**9), NUMBER))
-def test_trials(tmp_path_factory, results, evaluations):
-    content = json.dumps({"facts": {"seed": 1}, "results": results})
-    assert sweep._read_trial(written(tmp_path_factory, "t.json", content)).results == results
-    path = written(tmp_path_factory, "e.json", json.dumps(evaluations))
-    assert best.read_evaluations(path) == evaluations
-
-
-@FEW
-@given(st.dictionaries(TEXT, st.integers() | NUMBER | TEXT | st.lists(TEXT) | st.none()))
-def test_settings_of_a_run(tmp_path_factory, values):
-    prefix = str(tmp_path_factory.mktemp("run") / "model.ckpt-3")
-    model_files.write_bundle(prefix, {tf1.RUN_SETTINGS: json.dumps(values)})
-    assert tf1.CheckpointReader(prefix).run_settings() == values
-
-
-@FEW
-@given(st.builds(DataDescription, **{
-    field.name: {
-        int: st.integers(1, 10**9), float: st.floats(0, 1), bool: st.booleans(), str: FILLED,
-        tuple[str, ...]: st.lists(FILLED, max_size=3, unique=True).map(tuple),
-    }[field.type]
-    for field in dataclasses.fields(DataDescription)
-}))  # fmt: skip
-def test_description_of_data(values):
-    again = json.loads(values.to_json_string())
-    assert typed(DataDescription, again, source="info.json") == values

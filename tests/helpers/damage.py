@@ -16,59 +16,22 @@ from typing import Any
 Damage = Callable[[random.Random, bytes], bytes]
 
 NUMBERS = (
-    *(
-        0,
-        1,
-        -1,
-        2,
-        3,
-        7,
-        12,
-        255,
-        1000,
-        2**31 - 1,
-        2**31,
-        -(2**31),
-        2**32 + 5,
-        2**62,
-        2**63,
-        10**20,
-    ),
-    *(-(2**63), 10**400, 0.5, 1.0, 1.5, -0.0, 1e-320, 1e308, math.nan, math.inf, -math.inf),
+    *(0, 1, -1, 2, 3, 7, 12, 255, 1000, 2**31 - 1, 2**31, -(2**31), 2**32 + 5, 2**62, 2**63),
+    *(-(2**63), 10**20, 10**400, 0.5, 1.0, 1.5, -0.0, 1e-320, 1e308),
+    *(math.nan, math.inf, -math.inf),
 )
 TEXTS = (
-    *("", " ", "a", "\0", "\n", "\r", "\t", "\ud800", "\udfff\ud800", "\ufeff", "\u2028", "\u202e"),
-    *(
-        "\x1b[31m",
-        "\x7f",
-        "\x85",
-        "NaN",
-        "true",
-        "null",
-        "0",
-        "-1",
-        "1_0",
-        "1e5",
-        "٣",
-        "𝟙",
-        "é",
-        "e\u0301",
-    ),
-    *("😀", "../x", "/etc/passwd", "a,b", "{}", "[UNK]", "##", "<doc", "O", "B-", "x" * 300),
+    *("", " ", "a", "\0", "\n", "\r", "\t", "\ud800", "\udfff\ud800", "\ufeff", "\u2028"),
+    *("\u202e", "\x1b[31m", "\x7f", "\x85", "NaN", "true", "null", "0", "-1", "1_0", "1e5"),
+    *("٣", "𝟙", "é", "e\u0301", "😀", "../x", "/etc/passwd", "a,b", "{}", "[UNK]", "##"),
+    *("<doc", "O", "B-", "x" * 300),
 )
 # Inside UTF-8, what is none, what has a meaning to some format, and what is long.
 BYTES = (
     *(b"", b"\0", b"\n", b"\r\n", b"\r", b"\t", b'"', b'""', b",", b"\\", b"\xff", b"\x80"),
-    *(
-        b"\xed\xa0\x80",
-        b"\xf4\x90\x80\x80",
-        b"\xef\xbb\xbf",
-        b"\xe2\x80\xa8",
-        b"\xff\xfe",
-        b"\x1b[2J",
-    ),
-    *(b"NaN", b"1e999", b"-0", b"9" * 5000, b"[" * 3000, b'{"a":' * 2000, b"-DOCSTART-", b"<doc>"),
-    *(b"A" * 70_000, b"\0" * 300, b"##", b"[UNK]", b"../", b"  ", b"=", b"--"),
+    *(b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xff\xfe"),
+    *(b"\x1b[2J", b"NaN", b"1e999", b"-0", b"9" * 5000, b"[" * 3000, b'{"a":' * 2000, b"--"),
+    *(b"-DOCSTART-", b"<doc>", b"A" * 70_000, b"\0" * 300, b"##", b"[UNK]", b"../", b"  ", b"="),
 )
 MOST_BYTES = 300_000  # of a damaged file
 
@@ -78,15 +41,33 @@ MOST_BYTES = 300_000  # of a damaged file
 def damage_bytes(rng: random.Random, content: bytes) -> bytes:
     """One to three changes anywhere."""
     for _ in range(rng.choice((1, 1, 2, 3))):
-        content = rng.choice(_BYTE_CHANGES)(rng, content)[:MOST_BYTES]
+        content = _changed_bytes(rng, content)[:MOST_BYTES]
     return content
 
 
-def _flipped(rng: random.Random, content: bytes) -> bytes:
-    changed = bytearray(content)
-    for _ in range(rng.choice((1, 1, 1, 4, 40)) if content else 0):
-        changed[rng.randrange(len(changed))] = rng.choice((0, 255, 127, 128, rng.randrange(256)))
-    return bytes(changed)
+def _changed_bytes(rng: random.Random, content: bytes) -> bytes:
+    start, end = _span(rng, content)
+    before, span, after = content[:start], content[start:end], content[end:]
+    match rng.choice(("flip", "flip", "drop", "double", "move", "cut", "new", "new", "other")):
+        case "flip":
+            changed = bytearray(content)
+            for _ in range(rng.choice((1, 1, 1, 4, 40)) if content else 0):
+                byte = rng.choice((0, 255, 127, 128, rng.randrange(256)))
+                changed[rng.randrange(len(changed))] = byte
+            return bytes(changed)
+        case "drop":
+            return before + after
+        case "double":
+            return before + span * rng.choice((2, 3, 51)) + after
+        case "move":
+            to = rng.randint(0, len(before + after))
+            return (before + after)[:to] + span + (before + after)[to:]
+        case "cut":
+            return before
+        case "new":
+            new = rng.choice(BYTES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 40))
+            return before + new + (after if rng.random() < 0.5 else span + after)
+    return rng.choice((b"", rng.randbytes(rng.randint(1, 200)), content * 2, content[::-1]))
 
 
 def _span(rng: random.Random, content: Sequence) -> tuple[int, int]:
@@ -95,40 +76,6 @@ def _span(rng: random.Random, content: Sequence) -> tuple[int, int]:
     most = len(content) if rng.random() < 0.2 else min(len(content), start + 64)
     return start, rng.randint(start, most)
 
-
-def _deleted(rng: random.Random, content: bytes) -> bytes:
-    start, end = _span(rng, content)
-    return content[:start] + content[end:]
-
-
-def _doubled(rng: random.Random, content: bytes) -> bytes:
-    start, end = _span(rng, content)
-    return content[:end] + content[start:end] * rng.choice((1, 2, 50)) + content[end:]
-
-
-def _moved(rng: random.Random, content: bytes) -> bytes:
-    start, end = _span(rng, content)
-    rest = content[:start] + content[end:]
-    to = rng.randint(0, len(rest))
-    return rest[:to] + content[start:end] + rest[to:]
-
-
-def _cut(rng: random.Random, content: bytes) -> bytes:
-    return content[: rng.randint(0, len(content))]
-
-
-def _inserted(rng: random.Random, content: bytes) -> bytes:
-    start, end = _span(rng, content)
-    end = start if rng.random() < 0.5 else end
-    new = rng.choice(BYTES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 40))
-    return content[:start] + new + content[end:]
-
-
-def _other(rng: random.Random, content: bytes) -> bytes:
-    return rng.choice((b"", rng.randbytes(rng.randint(1, 200)), content * 2, content[::-1]))
-
-
-_BYTE_CHANGES = (_flipped, _flipped, _deleted, _doubled, _moved, _cut, _inserted, _inserted, _other)
 
 # ---------------------------------------------------------------------------- lines
 
@@ -139,46 +86,29 @@ def damage_lines(rng: random.Random, content: bytes) -> bytes:
         return damage_bytes(rng, content)
     lines = content.split(b"\n")
     for _ in range(rng.choice((1, 1, 2, 4))):
-        rng.choice(_LINE_CHANGES)(rng, lines)
+        _change_lines(rng, lines)
     ends = rng.choice((b"\n",) * 8 + (b"\r\n", b"\r", b"\n\n"))
     return (rng.choice((b"",) * 9 + (b"\xef\xbb\xbf",)) + ends.join(lines))[:MOST_BYTES]
 
 
-def _change_cell(rng: random.Random, lines: list[bytes]) -> None:
-    at = rng.randrange(len(lines))
-    separator = rng.choice((b"\t", b",", b" "))
-    cells = lines[at].split(separator)
-    cells[rng.randrange(len(cells))] = rng.choice(
-        (rng.choice(BYTES), rng.choice(TEXTS).encode("utf-8", "surrogatepass"), number_text(rng))
-    )
-    lines[at] = separator.join(cells)
-
-
-def _repeat_line(rng: random.Random, lines: list[bytes]) -> None:
-    at = rng.randrange(len(lines))
-    lines[at:at] = [rng.choice(lines)] * rng.choice((1, 2, 300))
-
-
-def _drop_lines(rng: random.Random, lines: list[bytes]) -> None:
-    start, end = _span(rng, lines)
-    lines[start:end] = [] if end - start < len(lines) else [b""]
-
-
-def _swap_lines(rng: random.Random, lines: list[bytes]) -> None:
-    rng.shuffle(lines)
-
-
-def _join_lines(rng: random.Random, lines: list[bytes]) -> None:
-    start, end = _span(rng, lines)
-    lines[start:end] = [rng.choice((b"", b"\t", b" ", b",")).join(lines[start:end])]
-
-
-_LINE_CHANGES = (_change_cell,) * 6 + (_repeat_line, _drop_lines, _swap_lines, _join_lines)
-
-
-def number_text(rng: random.Random) -> bytes:
-    """A number as JSON has it, or Python."""
-    return json.dumps(rng.choice(NUMBERS)).encode()
+def _change_lines(rng: random.Random, lines: list[bytes]) -> None:
+    at, (start, end) = rng.randrange(len(lines)), _span(rng, lines)
+    match rng.choice(("cell",) * 6 + ("repeat", "drop", "shuffle", "join")):
+        case "cell":
+            separator = rng.choice((b"\t", b",", b" "))
+            cells = lines[at].split(separator)
+            text = rng.choice(TEXTS).encode("utf-8", "surrogatepass")
+            number = json.dumps(rng.choice(NUMBERS)).encode()
+            cells[rng.randrange(len(cells))] = rng.choice((rng.choice(BYTES), text, number))
+            lines[at] = separator.join(cells)
+        case "repeat":
+            lines[at:at] = [rng.choice(lines)] * rng.choice((1, 2, 300))
+        case "drop":
+            lines[start:end] = [] if end - start < len(lines) else [b""]
+        case "shuffle":
+            rng.shuffle(lines)
+        case "join":
+            lines[start:end] = [rng.choice((b"", b"\t", b" ", b",")).join(lines[start:end])]
 
 
 # ---------------------------------------------------------------------------- JSON
@@ -204,10 +134,9 @@ def damage_json_lines(rng: random.Random, content: bytes) -> bytes:
 def json_bytes(rng: random.Random, value: Any) -> bytes:
     """The value as JSON, spelled in one of several ways; sometimes with a key that comes twice."""
     text = json.dumps(value, ensure_ascii=rng.random() < 0.8, indent=rng.choice((None, None, 1)))
-    if rng.random() < 0.05 and text.startswith("{") and len(value):
-        text = (
-            "{" + json.dumps({rng.choice(list(value)): random_value(rng)})[1:-1] + ", " + text[1:]
-        )
+    if rng.random() < 0.05 and isinstance(value, dict) and value:
+        twice = json.dumps({rng.choice(list(value)): random_value(rng)})
+        text = f"{twice[:-1]}, {text[1:]}"
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -48,16 +48,10 @@ def _damaged_example(rng: random.Random, record: bytes) -> bytes:
         features[rng.choice(("x", "", "input_ids2"))].CopyFrom(feature)
     elif kind == 2:
         numbers = [int(value) % 1000 for value in values]
-        feature.CopyFrom(
-            rng.choice(
-                (
-                    tf.train.Feature(),
-                    tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"1"] * len(numbers))),
-                    tf.train.Feature(int64_list=tf.train.Int64List(value=numbers)),
-                    tf.train.Feature(float_list=tf.train.FloatList(value=numbers)),
-                )
-            )
-        )
+        others = {"bytes_list": {"value": [b"1"] * len(numbers)}, "int64_list": {"value": numbers}}
+        others["float_list"] = {"value": numbers}
+        name = rng.choice((None, *others))
+        feature.CopyFrom(tf.train.Feature(**{name: others[name]} if name else {}))
     elif kind == 3:
         del values[rng.randint(0, len(values)) :]
     elif kind == 4:

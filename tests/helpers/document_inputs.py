@@ -13,7 +13,7 @@ from model_files import SPECIAL, tensors_of, weights_of, write_bundle, write_tf1
 
 import bert_tf
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import HEADS
+from bert_tf.heads import head_named
 
 WORDS = (*string.ascii_lowercase, "the", "una", "snow", "team", ".", ",", "?")
 ENDS = (*string.ascii_lowercase, "ffa", "ble")
@@ -76,7 +76,9 @@ def write_models(folder: pathlib.Path) -> None:
         ("sst2", "classifier", "classification", {"labels": LABELS}),
         ("squad", "span", "question_answering", {"version_2_with_negative": True}),
     ):
-        metadata = ModelMetadata(do_lower_case=True, architecture=HEADS[head], **known)
+        metadata = ModelMetadata(
+            do_lower_case=True, architecture=head_named(head).architecture, **known
+        )
         tensors = tensors_of(kind, CONFIG)
         weights = weights_of(tensors, config=CONFIG, pieces=PIECES, metadata=metadata)
         bert_tf.save_weights(folder / "models" / name, weights, to_format="bert_tf")

@@ -3,14 +3,12 @@
 import pathlib
 
 import numpy as np
-import served_models
 import tensorflow as tf
 from saved_models import run_in_c
-from served_models import TOKENIZER, Reference
+from served_models import Reference
 
 from bert_tf.checkpoints.loading import Weights, open_weights
-from bert_tf.serving.export import batch_of, warm_up_requests
-from bert_tf.serving.registry import make_task
+from bert_tf.serving.export import batch_of
 from bert_tf.tasks.features import classifier_record
 
 TOLERANCE = 1e-5
@@ -170,20 +168,6 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
     ]
 
 
-def warm_up_calls(exports) -> list[tuple[str, str, dict]]:
-    """The requests that a server would begin with."""
-    calls = []
-    for kind in ("pairs", "multiple_choice", "token_labels", "fill_mask", "no_answer"):
-        requests = warm_up_requests(make_task_of(kind, exports[kind]))
-        calls += [(exports[kind], *request) for request in requests]
-    return calls
-
-
-def make_task_of(kind: str, path: str):
-    weights = weights_beside(path)
-    return make_task(weights, weights.config, TOKENIZER, served_models.options(kind))
-
-
 def run_calls(exports, folder: pathlib.Path) -> dict[str, list]:
     """What the C API gives to all calls, by the tests that ask for them."""
     calls = {
@@ -192,7 +176,6 @@ def run_calls(exports, folder: pathlib.Path) -> dict[str, list]:
         "unequal": calls_of_unequal_records(exports),
         "positions": calls_with_positions(exports),
         "refused": calls_to_refuse(exports),
-        "warm_up": warm_up_calls(exports),
     }
     flat = [call for part in calls.values() for call in part]
     found = iter(run_in_c(flat, folder))

@@ -6,7 +6,7 @@ import pathlib
 import keras
 import numpy as np
 
-from bert_tf import BertConfig, FullTokenizer, pretraining_model
+from bert_tf import BertConfig, FullTokenizer, heads
 from bert_tf.checkpoints.tf1 import checkpoint_name
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bread", "water", "##s", ",", "wine"]
@@ -39,7 +39,7 @@ def make_model(longest: int = 11) -> keras.Model:
         max_position_embeddings=longest,
         type_vocab_size=2,
     )
-    model = pretraining_model(config)
+    model = heads.make_model("pretraining", config)
     weights = {checkpoint_name(variable): variable for variable in model.trainable_variables}
     for name, variable in weights.items():
         if not name.endswith("gamma"):

@@ -155,6 +155,41 @@ def hugging_face_config(config: BertConfig = small.CONFIG, **changes: Any) -> di
     return {key: value for key, value in (values | changes).items() if value is not None}
 
 
+# Every file that transformers and sentence-transformers write, with every field that we read.
+HUGGING_FACE_FILES = {
+    "config.json": hugging_face_config(
+        architectures=["BertForSequenceClassification"], tokenizer_class="BertTokenizer",
+        problem_type="single_label_classification", is_decoder=False,
+        id2label={"0": "bad", "1": "so so", "2": "good"}, null_score_diff_threshold=-1.5,
+        label2id={"bad": 0, "so so": 1, "good": 2}, torch_dtype="float32", pad_token_id=0,
+        layer_norm_eps=1e-12, hidden_dropout_prob=0.1, initializer_range=0.02,
+        position_embedding_type="absolute", transformers_version="4.50.0",
+        bert_tf={"of": ["BertForSequenceClassification", "single_label_classification"],
+                 "max_seq_length": 11, "pairs": False},
+    ),
+    "tokenizer_config.json": {
+        "tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None,
+        "tokenize_chinese_chars": True, "do_basic_tokenize": True, "never_split": [],
+        "model_max_length": 13, "cls_token": {"content": "[CLS]"}, "unk_token": "[UNK]",
+        "additional_special_tokens": [], "added_tokens_decoder": {"2": {"content": "[CLS]"}},
+    },
+    "special_tokens_map.json": {
+        "unk_token": "[UNK]", "mask_token": "[MASK]", "extra_special_tokens": {}},
+    "added_tokens.json": {"[CLS]": 2},
+    "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
+    "tokenizer.json": {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": p, "special": True} for i, p in enumerate(SPECIAL)],
+        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None,
+                       "clean_text": True, "handle_chinese_chars": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)},
+                  "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100},
+    },
+}  # fmt: skip
+
+
 def write_hugging_face(
     folder: pathlib.Path,
     tensors: Mapping[str, np.ndarray],

@@ -1,16 +1,17 @@
 """Readers of data: tables, SQuAD and its answers, raw text."""
 
+import functools
 import json
 import math
 import pathlib
 
 from readers import Reader
 
+from bert_tf.heads.labels import Labels
 from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import Prediction
 from bert_tf.squad.report import report_html
-from bert_tf.tasks.examples import ChoiceColumns, Layout, TextColumns, WordColumns
-from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.examples import ChoiceColumns, TextColumns, WordColumns
 from data_gen.documents import DocumentReader
 
 # ---------------------------------------------------------------------------- tables
@@ -25,7 +26,8 @@ COLUMNS = ("id", "first", "second", "label")
 PAIR = {"text_a": "first", "text_b": "second", "label": "label", "id": "id"}
 
 
-def _table(folder: pathlib.Path, layout: Layout, labels: Labels, text: str, way: str) -> Reader:
+def _table(name: str, folder: pathlib.Path) -> Reader:
+    layout, labels, text, way = TABLES[name]
     path = folder / f"train.{layout.file_format}"
     path.write_text(text, encoding="utf-8")
 
@@ -49,51 +51,33 @@ def _texts_of(example) -> list[str]:
     return [text for pair in example.pairs for text in pair if text is not None]
 
 
-def tsv(folder: pathlib.Path) -> Reader:
-    """A table with tabs and a header, of classes."""
-    text = "".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS))
-    return _table(folder, TextColumns(**PAIR), Labels(), text, "lines")
+def _quoted(row) -> str:
+    return ",".join(f'"{cell}"' for cell in (cell.replace('"', '""') for cell in row)) + "\n"
 
 
-def tsv_without_header(folder: pathlib.Path) -> Reader:
-    """A table with tabs and columns by position, of numbers."""
-    layout = TextColumns(text_a=1, text_b=2, label=3)
-    text = "".join(f"{a}\t{b}\t{c}\t{number / 2}\n" for number, (a, b, c, _) in enumerate(ROWS))
-    return _table(folder, layout, Labels(head="regression", limits=(0, 5)), text, "lines")
-
-
-def csv(folder: pathlib.Path) -> Reader:
-    """A table with commas and quotes, of several labels a row."""
-    quoted = ([cell.replace('"', '""') for cell in row] for row in (COLUMNS, *ROWS))
-    text = "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in quoted)
-    layout = TextColumns(**PAIR, file_format="csv")
-    return _table(folder, layout, Labels(head="multi_label"), text.replace("good", "x,y"), "lines")
-
-
-def csv_of_choices(folder: pathlib.Path) -> Reader:
-    """SWAG's table: four endings and the number of the right one."""
-    endings = tuple(f"ending{number}" for number in range(4))
-    layout = ChoiceColumns(text_a="sent1", start="sent2", endings=endings, label="label")
-    labels = Labels(head="multiple_choice", names=tuple("0123"))
-    lines = [
-        ",".join(("sent1", "sent2", *endings, "label")),
-        *("a,b,c,d,e,f,2", '"a, b",,c,d,"e ""x""",f,0'),
-    ]
-    return _table(folder, layout, labels, "\n".join(lines) + "\n", "lines")
-
-
-def jsonl(folder: pathlib.Path) -> Reader:
-    """JSON lines, of several labels a row."""
-    rows = (dict(zip(COLUMNS, row, strict=True)) for row in ROWS)
-    text = "".join(json.dumps(row | {"label": ["x", "y"]}) + "\n" for row in rows)
-    layout = TextColumns(**PAIR, file_format="jsonl")
-    return _table(folder, layout, Labels(head="multi_label"), text, "json_lines")
-
-
-def conll(folder: pathlib.Path) -> Reader:
-    """Words with tags."""
-    text = "-DOCSTART- -X- O\n\nRuprecht NNP B-PER\nI. NNP I-PER\nleft VBD O\n\nIn IN O\n"
-    return _table(folder, WordColumns(), Labels(head="token_labels"), text, "lines")
+_ENDINGS = tuple(f"ending{number}" for number in range(4))
+_CHOICES = ",".join(("sent1", "sent2", *_ENDINGS, "label"))
+TABLES = {  # the layout, the labels, a valid table, the way of its damage
+    "tsv": (TextColumns(**PAIR), Labels(),
+            "".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS)), "lines"),
+    "tsv_without_header": (  # columns by position, of numbers
+        TextColumns(text_a=1, text_b=2, label=3), Labels(head="regression", limits=(0, 5)),
+        "".join(f"{a}\t{b}\t{c}\t{n / 2}\n" for n, (a, b, c, _) in enumerate(ROWS)), "lines"),
+    "csv": (  # quotes, and several labels a row
+        TextColumns(**PAIR, file_format="csv"), Labels(head="multi_label"),
+        "".join(map(_quoted, (COLUMNS, *ROWS))).replace("good", "x,y"), "lines"),
+    "csv_of_choices": (  # SWAG's table: four endings and the number of the right one
+        ChoiceColumns(text_a="sent1", start="sent2", endings=_ENDINGS, label="label"),
+        Labels(head="multiple_choice", names=tuple("0123")),
+        f'{_CHOICES}\na,b,c,d,e,f,2\n"a, b",,c,d,"e ""x""",f,0\n', "lines"),
+    "jsonl": (
+        TextColumns(**PAIR, file_format="jsonl"), Labels(head="multi_label"),
+        "".join(json.dumps(dict(zip(COLUMNS, row, strict=True)) | {"label": ["x", "y"]}) + "\n"
+                for row in ROWS), "json_lines"),
+    "conll": (
+        WordColumns(), Labels(head="token_labels"),
+        "-DOCSTART- -X- O\n\nRuprecht NNP B-PER\nI. NNP I-PER\nleft VBD O\n\nIn IN O\n", "lines"),
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------------- SQuAD
@@ -153,7 +137,9 @@ def squad_answers(folder: pathlib.Path) -> Reader:
     def read(_: pathlib.Path) -> None:
         file, answers = data.read_squad(gold), files.read_predictions(predicted)
         na_probs, lists = files.read_na_probs(odds), files.read_nbest(nbest)
-        scores = evaluation.evaluate(file, answers, na_probs=na_probs if file.version_2 else None)
+        scores = evaluation.official_scores(
+            file, answers, na_probs=na_probs if file.version_2 else None
+        )
         bounded = {name: n for name, n in scores.items() if not name.endswith(("thresh", "total"))}
         assert all(0 <= number <= 100 for number in bounded.values()), scores
         predictions = [
@@ -206,12 +192,7 @@ def wikiextractor(folder: pathlib.Path) -> Reader:
 
 
 MAKERS = {
-    "tsv": tsv,
-    "tsv_without_header": tsv_without_header,
-    "csv": csv,
-    "csv_of_choices": csv_of_choices,
-    "jsonl": jsonl,
-    "conll": conll,
+    **{name: functools.partial(_table, name) for name in TABLES},
     "squad": squad,
     "squad_answers": squad_answers,
     "text": text,

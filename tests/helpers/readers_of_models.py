@@ -16,12 +16,12 @@ import small
 import tensorflow as tf
 from readers import Reader
 
+from bert_tf import make_model
 from bert_tf.checkpoints import hugging_face, tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
-from bert_tf.modeling import models
 from bert_tf.serving import checksums, loading, rows
 from bert_tf.tasks import sweep
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -30,19 +30,11 @@ from bert_tf.training import best
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
 METADATA = ModelMetadata(
-    never_split=("w3", "[MASK]"),
-    do_lower_case=True,
-    architecture="BertForSequenceClassification",
-    labels=("bad", "so so", "good: très"),
-    null_score_diff_threshold=-1.5,
-    task="classification",
-    pairs=False,
-    num_choices=3,
-    max_seq_length=11,
-    doc_stride=5,
-    max_query_length=4,
+    never_split=("w3", "[MASK]"), do_lower_case=True, architecture="BertForSequenceClassification",
+    labels=("bad", "so so", "good: très"), null_score_diff_threshold=-1.5, task="classification",
+    pairs=False, num_choices=3, max_seq_length=11, doc_stride=5, max_query_length=4,
     version_2_with_negative=True,
-)
+)  # fmt: skip
 
 
 def bert_config(folder: pathlib.Path) -> Reader:
@@ -106,90 +98,25 @@ def read_all(path: str) -> Weights:
     return weights
 
 
-TOKENIZER_FILES = {
-    "tokenizer.json": {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": number, "content": piece, "special": True}
-            for number, piece in enumerate(model_files.SPECIAL)
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {piece: number for number, piece in enumerate(model_files.PIECES)},
-        },
-    },
-    "tokenizer_config.json": {
-        "do_lower_case": True,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        "do_basic_tokenize": True,
-        "never_split": None,
-        "model_max_length": 13,
-        "unk_token": "[UNK]",
-    },
-    "special_tokens_map.json": {"unk_token": "[UNK]", "sep_token": "[SEP]"},
-    "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
-}
-HUGGING_FACE_CONFIG = model_files.hugging_face_config(
-    architectures=["BertForSequenceClassification"],
-    problem_type="single_label_classification",
-    id2label={"0": "bad", "1": "so so", "2": "good"},
-    label2id={"bad": 0, "so so": 1, "good": 2},
-    layer_norm_eps=1e-12,
-    hidden_dropout_prob=0.1,
-    initializer_range=0.02,
-    position_embedding_type="absolute",
-    transformers_version="4.50.0",
-    torch_dtype="float32",
-    pad_token_id=0,
-    null_score_diff_threshold=-1.5,
-    bert_tf={
-        "max_seq_length": 11,
-        "pairs": False,
-        "of": ["BertForSequenceClassification", "single_label_classification"],
-    },
-)
-
-
-def _hugging_face(folder: pathlib.Path, damaged: dict[str, str]) -> Reader:
+def _hugging_face(damaged: dict[str, str], folder: pathlib.Path) -> Reader:
     tensors = model_files.state_dict(model_files.tensors_of("classifier"))
-    files = {"config.json": HUGGING_FACE_CONFIG, "vocab.txt": VOCABULARY, **TOKENIZER_FILES}
-    model_files.write_hugging_face(folder, tensors, config=HUGGING_FACE_CONFIG, files=files)
+    files = {"vocab.txt": VOCABULARY, **model_files.HUGGING_FACE_FILES}
+    model_files.write_hugging_face(folder, tensors, files=files)
     return Reader(folder, damaged, lambda folder: read_all(str(folder)))
 
 
-def hugging_face_config(folder: pathlib.Path) -> Reader:
-    """config.json and sentence_bert_config.json."""
-    return _hugging_face(folder, {"config.json": "json", "sentence_bert_config.json": "json"})
-
-
-def tokenizers(folder: pathlib.Path) -> Reader:
-    """The files of Hugging Face's tokenizers."""
-    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-    return _hugging_face(folder, {**dict.fromkeys(names, "json"), "vocab.txt": "lines"})
-
-
-def safetensors(folder: pathlib.Path) -> Reader:
-    """model.safetensors."""
-    return _hugging_face(folder, {"model.safetensors": "safetensors"})
+HUGGING_FACE = {  # the files that are damaged, and the way
+    "hugging_face_config": {"config.json": "json", "sentence_bert_config.json": "json"},
+    "tokenizers": {"tokenizer.json": "json", "tokenizer_config.json": "json",
+                   "special_tokens_map.json": "json", "vocab.txt": "lines"},
+    "safetensors": {"model.safetensors": "safetensors"},
+}  # fmt: skip
 
 
 def safetensors_index(folder: pathlib.Path) -> Reader:
     """model.safetensors.index.json and two parts."""
-    _hugging_face(folder, {})
-    tensors = hugging_face.open_weights(str(folder))
+    _hugging_face({}, folder)
+    tensors = hugging_face.open_hugging_face(str(folder))
     shutil.move(folder / "model.safetensors", folder / "a.safetensors")
     shutil.copy(folder / "a.safetensors", folder / "b.safetensors")
     names = [hugging_face.hugging_face_name(name) for name in tensors.shapes]
@@ -203,7 +130,7 @@ def safetensors_index(folder: pathlib.Path) -> Reader:
 
 def keras_files(folder: pathlib.Path) -> Reader:
     """model.keras and model.weights.h5."""
-    model = models.classifier_model(CONFIG, num_classes=model_files.NUM_CLASSES)
+    model = make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES)
     model.save(str(folder / "model.keras"))
     model.save_weights(str(folder / "model.weights.h5"))
     (folder / "bert_config.json").write_text(CONFIG.to_json_string())
@@ -235,15 +162,9 @@ def tf1_checkpoint(folder: pathlib.Path) -> Reader:
 
 
 RUN = {
-    "task_name": "mrpc",
-    "learning_rate": 5e-5,
-    "seed": 12345,
-    "num_train_steps": 90,
-    "labels": ["bad", "good"],
-    "init_checkpoint": "/models/uncased",
-    "dev_data": None,
-    "xla": True,
-}
+    "task_name": "mrpc", "learning_rate": 5e-5, "seed": 12345, "num_train_steps": 90, "xla": True,
+    "labels": ["bad", "good"], "init_checkpoint": "/models/uncased", "dev_data": None,
+}  # fmt: skip
 
 
 def run_settings(folder: pathlib.Path) -> Reader:
@@ -302,9 +223,7 @@ MAKERS = {
     "bert_config": bert_config,
     "model_facts": model_facts,
     "vocabulary": vocabulary,
-    "hugging_face_config": hugging_face_config,
-    "tokenizers": tokenizers,
-    "safetensors": safetensors,
+    **{name: functools.partial(_hugging_face, files) for name, files in HUGGING_FACE.items()},
     "safetensors_index": safetensors_index,
     "keras_files": keras_files,
     "tf1_checkpoint": tf1_checkpoint,

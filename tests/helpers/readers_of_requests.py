@@ -1,7 +1,7 @@
 """Readers of what is asked: command lines, lines to predict, requests to the page, TF_CONFIG."""
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -187,53 +187,6 @@ def features_lines(folder: pathlib.Path) -> Reader:
     return reader
 
 
-def client_replies(folder: pathlib.Path) -> Reader:
-    """What a server answers to examples/client.py, and the metadata of a single output."""
-    signature = {"inputs": {"text": {}}, "outputs": {"vector": {"dtype": "DT_FLOAT"}}}
-    metadata = {"metadata": {"signature_def": {"signature_def": {"serving_default": signature}}}}
-    replies = {
-        ":predict": {"outputs": {"label": ["bad", "good"], "probabilities": [[0.25], [0.75]]}},
-        ":predict of one": {"outputs": [[0.5, -1.0], [1e-9, 7]]},
-        "/metadata": metadata,
-    }
-    for name, reply in replies.items():
-        (folder / name.strip("/")).write_text(json.dumps(reply))
-    client = _module_of(pathlib.Path(__file__).parents[2] / "examples" / "client.py")
-    args = client.parse(["--model=m"])
-
-    def read(folder: pathlib.Path) -> None:
-        names = changed(reader)
-        ending = "" if names == [":predict"] else " of one"
-
-        def exchange(_args, path: str, body: bytes | None) -> tuple[int, bytes]:
-            return 200, (
-                folder / ("metadata" if body is None else f":predict{ending}")
-            ).read_bytes()
-
-        try:
-            with unittest.mock.patch.object(client, "exchange", exchange):
-                columns = client.by_rest(args)({"text": ["a", "b"]})
-            for row in client.rows_of(columns, 2):
-                line = client.line_of(row).decode()
-                assert line.count("\n") == 1
-                assert line[:-1].isprintable() or not any(c < " " for c in line[:-1])
-        except client.Failed as error:
-            parts = [line.partition(": ")[2] for line in str(error).split("\n")]
-            raise InputError(*parts) from None
-
-    names = [name.strip("/") for name in replies]
-    reader = Reader(folder, dict.fromkeys(names, "json"), read, named="TensorFlow Serving")
-    return reader
-
-
-def _module_of(path: pathlib.Path):
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class _Echo:
     """A playground without a model, which reads the texts of requests as the real one does."""
 
@@ -319,7 +272,6 @@ MAKERS = {
     "plan": plan,
     "predict_lines": predict_lines,
     "features_lines": features_lines,
-    "client_replies": client_replies,
     "playground_requests": playground_requests,
     "tf_config": tf_config,
 }

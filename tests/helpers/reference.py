@@ -149,7 +149,7 @@ def embed(weights, input_ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray
 
 
 def pretraining_outputs(weights, config, batch) -> dict[str, np.ndarray]:
-    """All outputs of `pretraining_model(config, all_layers=True)`, without dropout."""
+    """All outputs of `small.with_layers(make_model("pretraining", config))`, without dropout."""
     weights = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     rows = [
         _one_example(weights, config, {name: np.asarray(v)[row] for name, v in batch.items()})

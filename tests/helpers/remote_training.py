@@ -20,7 +20,7 @@ from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
@@ -60,8 +60,8 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
     """
     files = RecordFiles(records, small.RECORD)
     trainer = Trainer(
-        lambda: bert_tf.pretraining_model(CONFIG, with_losses=True),
-        PretrainingObjective(),
+        lambda: bert_tf.make_model("pretraining", CONFIG, with_losses=True),
+        Pretraining(),
         AdamWeightDecay(schedule=Schedule(learning_rate=1e-3, num_train_steps=STEPS)),
         strategy=strategy,
         seed=3,

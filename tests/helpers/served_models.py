@@ -15,7 +15,8 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
-from bert_tf.modeling import models
+from bert_tf.heads import head_named
+from bert_tf.heads.labels import Labels
 from bert_tf.serving import loading
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel
@@ -25,7 +26,6 @@ from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
-from bert_tf.tasks.labels import Labels, probabilities
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 CONFIG = BertConfig(
@@ -50,19 +50,19 @@ QUESTION_OPTIONS = {
     "n_best_size": ANSWERS.n_best_size,
     "max_answer_length": ANSWERS.max_answer_length,
 }
-# name: its model, what is known of it, and how it is exported
+# name: its head, the names of its classes, and how it is exported
 KINDS = {
-    "classification": (3, "BertForSequenceClassification", LABELS, {}),
-    "pairs": (3, "BertForSequenceClassification", LABELS, {"pairs": True}),
-    "multi_label": (3, "BertForSequenceClassification", LABELS, {"task": "multi_label"}),
-    "regression": (1, "BertForSequenceClassification", None, {"pairs": True}),
-    "multiple_choice": (1, "BertForMultipleChoice", None, {"num_choices": 3}),
-    "token_labels": ("tokens", "BertForTokenClassification", TAGS, {}),
-    "embeddings": ("encoder", None, None, {}),
-    "fill_mask": ("pretraining", "BertForPreTraining", None, {"top_k": TOP_K}),
-    "question_answering": ("span", "BertForQuestionAnswering", None, {
+    "classification": ("classification", LABELS, {}),
+    "pairs": ("classification", LABELS, {"pairs": True}),
+    "multi_label": ("multi_label", LABELS, {"task": "multi_label"}),
+    "regression": ("regression", None, {"pairs": True}),
+    "multiple_choice": ("multiple_choice", None, {"num_choices": 3}),
+    "token_labels": ("token_labels", TAGS, {}),
+    "embeddings": ("embeddings", None, {}),
+    "fill_mask": ("pretraining", None, {"top_k": TOP_K}),
+    "question_answering": ("question_answering", None, {
         **QUESTION_OPTIONS, "version_2_with_negative": False, "top_k": TOP_K}),
-    "no_answer": ("span", "BertForQuestionAnswering", None, {
+    "no_answer": ("question_answering", None, {
         **QUESTION_OPTIONS, "null_score_diff_threshold": THRESHOLD, "top_k": TOP_K}),
 }  # fmt: skip
 
@@ -89,15 +89,10 @@ def metadata_of(**shapes) -> dict:
 
 
 def make_model(kind: str) -> keras.Model:
-    head = KINDS[kind][0]
-    if isinstance(head, int):
-        return models.classifier_model(CONFIG, num_classes=head)
-    return {
-        "tokens": lambda: models.token_model(CONFIG, num_classes=len(TAGS)),
-        "encoder": lambda: models.bert_encoder(CONFIG),
-        "pretraining": lambda: models.pretraining_model(CONFIG),
-        "span": lambda: models.span_model(CONFIG),
-    }[head]()
+    """Of multiple choice one that scores one sequence at a time: the weights are the same."""
+    head, labels, _ = KINDS[kind]
+    head = "regression" if head == "multiple_choice" else head
+    return head_named(head).model(CONFIG, num_classes=len(labels or ()))
 
 
 def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
@@ -110,14 +105,15 @@ def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
         tensors[name] = value.astype(np.float32)
     folder.mkdir(parents=True)
     write_checkpoint(str(folder / "model.ckpt"), tensors, temporary=str(folder / "new"))
-    _, architecture, labels, _ = KINDS[kind]
-    metadata = ModelMetadata(do_lower_case=True, architecture=architecture, labels=labels, **known)
+    head, labels, _ = KINDS[kind]
+    known |= {"architecture": head_named(head).architecture, "labels": labels}
+    metadata = ModelMetadata(do_lower_case=True, **known)
     write_model_files(str(folder), CONFIG, TOKENIZER, metadata)
     return open_weights(str(folder / "model.ckpt"))
 
 
 def options(kind: str) -> ServingOptions:
-    return ServingOptions(**KINDS[kind][3], max_seq_length=LENGTH)
+    return ServingOptions(**KINDS[kind][-1], max_seq_length=LENGTH)
 
 
 def export(kind: str, folder: pathlib.Path) -> str:
@@ -129,7 +125,7 @@ def export(kind: str, folder: pathlib.Path) -> str:
         TOKENIZER,
         str(folder / "export"),
         options=options(kind),
-        commands=["python train.py"],
+        commands=[f"python {folder}/train.py --init_checkpoint={folder}/model"],
     )
 
 
@@ -169,19 +165,19 @@ class Reference:
         """Probabilities or scores [B, L]."""
         examples = [Example("g", *pair) for pair in pairs]
         rows = _features(examples, Labels(names=LABELS))
-        return probabilities(head, np.array([self.logits(row)[0] for row in rows]))
+        return head_named(head).probabilities(np.array([self.logits(row)[0] for row in rows]))
 
     def choices(self, context: str, endings: Sequence[str]) -> np.ndarray:
         """Probabilities [C]."""
         example = ChoiceExample("g", tuple((context, ending) for ending in endings))
         (row,) = _features([example], Labels(head="multiple_choice", names=("0", "1")))
-        return probabilities("multiple_choice", self.logits(row)[:, 0])
+        return head_named("multiple_choice").probabilities(self.logits(row)[:, 0])
 
     def words(self, words: Sequence[str]) -> np.ndarray:
         """Probabilities [W, L]."""
         example = WordsExample("g", tuple(words))
         rows = list(_features([example], Labels(head="token_labels", names=TAGS)))
-        values = [probabilities("token_labels", self.logits(row)[0]) for row in rows]
+        values = [head_named("token_labels").probabilities(self.logits(row)[0]) for row in rows]
         (found,) = join_words(["g"] * len(rows), [row.label_ids for row in rows], values)
         return found
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import BertConfig
+from bert_tf import BertConfig, BertModel
 from bert_tf.data.records import Record, pretraining_record
 
 ROWS, S, P = 5, 7, 3  # examples, sequence, predictions
@@ -41,6 +41,14 @@ def examples(rows: int = ROWS, *, seed: int = 1, config: BertConfig = CONFIG) ->
         "masked_lm_weights": weights.astype(np.float32),
         "next_sentence_labels": rng.integers(0, 2, (rows, 1)).astype(np.int32),
     }
+
+
+def with_layers(model: BertModel) -> BertModel:
+    """The model with the outputs of `BertModel(config, all_layers=True)` beside its own."""
+    blocks = [x.name for x in model.layers if x.name.startswith("layer_")]
+    embedded = model.get_layer(blocks[0]).input[0]
+    found = {"embedding_output": embedded} | {n: model.get_layer(n).output for n in blocks}
+    return BertModel(model.input, model.output | found, name=model.name)
 
 
 def model_inputs(batch) -> dict:

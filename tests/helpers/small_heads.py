@@ -8,8 +8,7 @@ import numpy as np
 import small
 import tensorflow as tf
 
-from bert_tf import BertConfig
-from bert_tf.modeling import losses, models
+from bert_tf import BertConfig, heads, make_model
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import StepConfig
@@ -25,7 +24,7 @@ class Head:
     """What a `Trainer` needs for it."""
 
     model: Callable[[BertConfig], keras.Model]
-    objective: losses.Objective
+    objective: heads.Head
     labels: Callable[[np.random.Generator, int], dict]
 
 
@@ -35,38 +34,38 @@ def _ids(rng, high: int, *shape: int) -> np.ndarray:
 
 HEADS = {
     "pretraining": Head(
-        lambda config: models.pretraining_model(config, with_losses=True),
-        losses.PretrainingObjective(),
+        lambda config: make_model("pretraining", config, with_losses=True),
+        heads.Pretraining(),
         lambda rng, rows: {},
     ),
     "classes": Head(
-        lambda config: models.classifier_model(config, num_classes=CLASSES),
-        losses.ClassifierObjective(),
+        lambda config: make_model("classification", config, num_classes=CLASSES),
+        heads.Classification(),
         lambda rng, rows: {"label_ids": _ids(rng, CLASSES, rows, 1)},
     ),
     "regression": Head(
-        lambda config: models.classifier_model(config, num_classes=1),
-        losses.RegressionObjective(),
+        lambda config: make_model("classification", config, num_classes=1),
+        heads.Regression(),
         lambda rng, rows: {"label_ids": rng.normal(size=[rows, 1]).astype(np.float32)},
     ),
     "multi_label": Head(
-        lambda config: models.classifier_model(config, num_classes=CLASSES),
-        losses.MultiLabelObjective(),
+        lambda config: make_model("classification", config, num_classes=CLASSES),
+        heads.MultiLabel(),
         lambda rng, rows: {"label_ids": _ids(rng, 2, rows, CLASSES)},
     ),
     "multiple_choice": Head(
-        lambda config: models.choice_model(config, num_choices=CHOICES),
-        losses.ClassifierObjective(),
+        lambda config: make_model("multiple_choice", config, num_choices=CHOICES),
+        heads.Classification(),
         lambda rng, rows: {"label_ids": _ids(rng, CHOICES, rows, 1)},
     ),
     "token_labels": Head(
-        lambda config: models.token_model(config, num_classes=CLASSES),
-        losses.TokenObjective(),
+        lambda config: make_model("token_labels", config, num_classes=CLASSES),
+        heads.TokenLabels(),
         lambda rng, rows: {"label_ids": _ids(rng, CLASSES + 1, rows, small.S) - 1},
     ),
     "span": Head(
-        lambda config: models.span_model(config),
-        losses.SpanObjective(),
+        lambda config: make_model("question_answering", config),
+        heads.QuestionAnswering(),
         lambda rng, rows: {
             f"{end}_positions": _ids(rng, small.S, rows, 1) for end in ("start", "end")
         },

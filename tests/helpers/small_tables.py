@@ -1,9 +1,9 @@
 """Columns of texts and labels that the tests of tables and examples read."""
 
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import (
     TextColumns,
 )
-from bert_tf.tasks.labels import Labels
 
 TWO = Labels(names=("bad", "good"))
 

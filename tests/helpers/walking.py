@@ -120,6 +120,12 @@ def random_example(generator: np.random.Generator, record: Record) -> dict:
     return {name: example[name] + [0] * (size - len(example[name])) for name, size in sizes.items()}
 
 
+def read_results(folder: pathlib.Path) -> dict[str, float]:
+    """The numbers of an eval_results.txt."""
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+
+
 def read_tensors(path: pathlib.Path) -> dict[str, Any]:
     """All tensors of a checkpoint, or of the latest of a folder."""
     reader = CheckpointReader(path)

@@ -5,7 +5,7 @@ from small_plans import BASE, CONFIG, SPEED, WORK, B, C, D, F, L, N, P, S, V, ch
 
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.heads import make_model
 from bert_tf.planning import tables, work
 from bert_tf.planning.work import Speed, step_seconds
 from bert_tf.planning.workload import HEADS, Workload
@@ -14,7 +14,7 @@ from bert_tf.planning.workload import HEADS, Workload
 @pytest.mark.parametrize("head", HEADS)
 def test_variables_are_those_of_the_model(head):
     workload = changed(head=head)
-    model = models.make_model(head, CONFIG, num_classes=C)
+    model = make_model(head, CONFIG, num_classes=C)
     assert workload.variables == {
         tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables
     }

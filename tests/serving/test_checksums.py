@@ -32,46 +32,53 @@ def test_sha256sum_checks_every_file(export):
     if not shutil.which("sha256sum"):
         pytest.skip("no sha256sum here")
     check = ["sha256sum", "--strict", "--check", CHECKSUMS]
-    done = subprocess.run(check, cwd=export, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.count(": OK\n")) == (0, len(listed))
+    assert subprocess.run(check, cwd=export, stdout=subprocess.DEVNULL).returncode == 0
 
 
-def flip(path: pathlib.Path, place: int) -> None:
+def flip(path: pathlib.Path) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[len(content) // 3] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.3, 0.5, 0.9, 0.999])
-@pytest.mark.parametrize("name", ["saved_model.pb", VARIABLES, "assets/vocab.txt", "export.json"])
-def test_a_flipped_bit_is_found(export, name, share):
-    flip(export / name, int(share * (export / name).stat().st_size))
-    with pytest.raises(InputError, match=rf"{re.escape(name)}, whose checksum is not the one in"):
-        Predictor(export)
+def remove(path: pathlib.Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def add(path: pathlib.Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+
+
+WRONG = "whose checksum is not the one in"
+MORE = "which SHA256SUMS does not list"
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "says"),
+    [
+        (flip, "saved_model.pb", WRONG),
+        (flip, VARIABLES, WRONG),
+        (flip, "assets/vocab.txt", WRONG),
+        (flip, "export.json", WRONG),
+        (remove, "variables/variables.index", "which is missing"),
+        (remove, "assets", "vocab.txt, which is missing"),
+        (add, "saved_model.cpb", MORE),
+        (add, "assets.extra/new/file", MORE),
+    ],
+)
+def test_a_changed_file_is_named(export, change, name, says):
+    change(export / name)
+    with pytest.raises(InputError, match=rf"{re.escape(name)}.*{says}"):
+        Predictor(export.parent)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../model/x", "variables//fingerprint.pb"])
 def test_a_name_elsewhere_is_a_missing_file(export, name):
-    with (export / "SHA256SUMS").open("a") as file:
+    with (export / CHECKSUMS).open("a") as file:
         file.write(f"{'0' * 64}  {name}\n")
     with pytest.raises(InputError, match=f"^Received: {export}/{name}, which is missing"):
         Predictor(export)
-
-
-@pytest.mark.parametrize("name", ["variables/variables.index", "fingerprint.pb", "assets"])
-def test_what_is_missing_is_named(export, name):
-    path = export / name
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(InputError, match=rf"{re.escape(name)}.*, which is missing"):
-        Predictor(export)
-
-
-@pytest.mark.parametrize("name", ["saved_model.cpb", "variables/more", "assets.extra/new/file"])
-def test_what_is_not_of_the_export_is_named(export, name):
-    (export / name).parent.mkdir(exist_ok=True)
-    (export / name).write_text("x")
-    with pytest.raises(InputError, match=rf"{re.escape(name)}, which SHA256SUMS does not list"):
-        Predictor(export.parent)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +87,7 @@ def test_what_is_not_of_the_export_is_named(export, name):
         ("", "line 1: ''"),
         ("0" * 64 + "  saved_model.pb\nhello\n", "line 2: 'hello'"),
         ("0" * 63 + "  saved_model.pb\n", "line 1: '000"),
-        (
-            "0" * 64 + "  saved_model.pb\n",
-            "assets.extra/tf_serving_warmup_requests, which SHA256SUMS does not list",
-        ),
+        ("0" * 64 + "  saved_model.pb\n", f"assets.extra/tf_serving_warmup_requests, {MORE}"),
     ],
 )
 def test_a_damaged_list_is_refused(export, content, says):
@@ -92,7 +96,7 @@ def test_a_damaged_list_is_refused(export, content, says):
         Predictor(export)
 
 
-def test_an_export_of_before_is_loaded_and_this_is_logged(export, caplog):
+def test_an_export_without_a_list_is_loaded_and_this_is_logged(export, caplog):
     (export / CHECKSUMS).unlink()
     with caplog.at_level("INFO", logger="absl"):
         assert Predictor(export).predict(["it"])

@@ -1,7 +1,6 @@
 """extract_features: vectors against a plain computation, line by line, and the files of them."""
 
 import json
-import pathlib
 
 import hypothesis
 import hypothesis.strategies as st
@@ -99,12 +98,9 @@ def test_against_each_line_alone(weights, tokenizer, pooling):
     for line, vectors in zip(lines, found, strict=True):
         pieces, expected = expected_layers(weights, line, tokenizer)
         assert vectors.tokens == pieces
-        if pooling == "cls":
-            expected = expected[:, 0]
-        if pooling == "mean":
-            expected = expected.mean(axis=1)
-        assert vectors.layers.dtype == np.float32
-        assert vectors.layers.shape == expected.shape
+        pools = {"none": lambda x: x, "cls": lambda x: x[:, 0], "mean": lambda x: x.mean(axis=1)}
+        expected = pools[pooling](expected)
+        assert (vectors.layers.dtype, vectors.layers.shape) == (np.float32, expected.shape)
         np.testing.assert_allclose(vectors.layers, expected, atol=3e-5)
 
 
@@ -113,12 +109,10 @@ def test_windows_of_few_lines(weights, tokenizer, monkeypatch):
     monkeypatch.setattr(feature_extraction, "BYTES_OF_A_WINDOW", 1)
     extractor = make(weights, tokenizer, layers=[-1], pooling="mean")
     lines, taken = some_lines(), []
-    whole = (taken.append(line) or line for line in lines)
-    found = extractor.extract(whole)
-    first = next(found)
+    found = extractor.extract(taken.append(line) or line for line in lines)
+    vectors = [next(found)]
     assert len(taken) == 3  # one batch
-    vectors = [first, *found]
-    for line, vector in zip(lines, vectors, strict=True):
+    for line, vector in zip(lines, [*vectors, *found], strict=True):
         _, expected = expected_layers(weights, line, tokenizer)
         np.testing.assert_allclose(vector.layers[0], expected[0].mean(axis=0), atol=3e-5)
 
@@ -134,12 +128,9 @@ def test_no_lines(weights, tokenizer):
     assert list(make(weights, tokenizer).extract([])) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "layers"),
-    [("-1", [-1]), ("1, -2 ,embeddings", [1, -2, "embeddings"]), ("0,0", [0, 0])],
-)
-def test_layers(text, layers):
-    assert parse_layers(text, CONFIG) == layers
+def test_layers():
+    cases = {"-1": [-1], "1, -2 ,embeddings": [1, -2, "embeddings"], "0,0": [0, 0]}
+    assert {text: parse_layers(text, CONFIG) for text in cases} == cases
 
 
 @pytest.mark.parametrize("text", ["", "2", "-3", "a", "1,", "1.0", "Embeddings", "１", "9" * 5000])
@@ -149,13 +140,11 @@ def test_layers_that_are_not_there(text):
     assert "-2 to 1 or embeddings" in caught.value.expected
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [({"max_seq_length": 14}, "14"), ({"max_seq_length": 2}, "2"), ({"batch_size": 0}, "0")],
-)
-def test_refused_sizes(weights, tokenizer, changes, says):
+@pytest.mark.parametrize("changes", [{"max_seq_length": 14}, {"max_seq_length": 2},
+                                     {"batch_size": 0}])  # fmt: skip
+def test_refused_sizes(weights, tokenizer, changes):
     given = {"max_seq_length": LENGTH, "batch_size": 3} | changes
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=str(*changes.values())):
         Extractor(weights, CONFIG, tokenizer, layers=[-1], pooling="none", **given)
 
 
@@ -183,38 +172,31 @@ def test_any_text(tokenizer, texts):
 
 # ---------------------------------------------------------------------------- input
 
-CASES = {
-    "a pair": (b"He came. ||| She left.\n", Line("He came.", "She left.")),
-    "two bars": (b"a ||| b ||| c\n", Line("a ||| b", "c")),  # the last one, as in the original
-    "no spaces": (b"a|||b\n", Line("a|||b")),
-    "an empty second": (b"a |||\n", Line("a |||")),
-    "empty": (b"\n", Line("")),
-    "no end": (b"end", Line("end")),
-    "white space": (b" \ta\r\n", Line("a")),
-    "a carriage return": (b"a\rb ||| c\r\n", Line("a\rb", "c")),
-    "letters": ("grün \u2028 日本\n".encode(), Line("grün \u2028 日本")),
+LINES = {
+    b"He came. ||| She left.\n": Line("He came.", "She left."),
+    b"a ||| b ||| c\n": Line("a ||| b", "c"),  # the last one, as in the original
+    b"a|||b\n": Line("a|||b"),
+    b"a |||\n": Line("a |||"),
+    b"\n": Line(""),
+    b" \ta\r\n": Line("a"),
+    b"a\rb ||| c\r\n": Line("a\rb", "c"),
+    "grün \u2028 日本".encode(): Line("grün \u2028 日本"),
 }
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_lines(tmp_path, name):
-    content, line = CASES[name]
-    (tmp_path / "a.txt").write_bytes(b"first\n" + content)
-    assert list(read_lines(f"{tmp_path}/a.txt", jsonl=False)) == [Line("first"), line]
-
-
-JSON_CASES = {
-    b'{"text": "a"}': Line("a"),
-    b'{"text_a": "a ||| x", "text_b": null}': Line("a ||| x"),
-    b'{"text_a": "", "text_b": "b", "id": 3}': Line("", "b"),
+JSON_LINES = {
+    b'{"text": "a"}\n': Line("a"),
+    b'{"text_a": "a ||| x", "text_b": null}\n': Line("a ||| x"),
+    b'{"text_a": "", "text_b": "b", "id": 3}\n': Line("", "b"),
     b'{"text": "\\ud800 \\u00e4"}': Line("\ud800 ä"),
 }
 
 
-def test_json_lines(tmp_path):
-    """With a byte order mark, and without an end of the last line."""
-    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(JSON_CASES))
-    assert list(read_lines(f"{tmp_path}/a.jsonl", jsonl=True)) == list(JSON_CASES.values())
+def test_lines(tmp_path):
+    """JSON with a byte order mark, and both without an end of the last line."""
+    path = str(tmp_path / "a")
+    (tmp_path / "a").write_bytes(b"".join(LINES))
+    assert list(read_lines(path, jsonl=False)) == list(LINES.values())
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf" + b"".join(JSON_LINES))
+    assert list(read_lines(path, jsonl=True)) == list(JSON_LINES.values())
 
 
 def test_a_byte_order_mark_has_no_influence(tmp_path, tokenizer):
@@ -244,25 +226,20 @@ def test_bad_lines(tmp_path, bad, jsonl):
     assert len(caught.value.received) < 500
 
 
-@pytest.mark.parametrize("name", ["nothing", ""])
-def test_no_input_file(tmp_path, name):
+def test_no_input_file(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
-        list(read_lines(f"{tmp_path}/{name}", jsonl=False))
+        list(read_lines(f"{tmp_path}/nothing", jsonl=False))
 
 
 # ---------------------------------------------------------------------------- files
 
 
 def some_vectors(*, pooled: bool) -> list[feature_extraction.Vectors]:
-    rng = np.random.default_rng(8)
-    lengths = (2, 5, 3)
-    shapes = [(2, 4) if pooled else (2, length, 4) for length in lengths]
-    return [
-        feature_extraction.Vectors(
-            [f"t{i}" for i in range(length)], rng.standard_normal(s).astype("f4")
-        )
-        for length, s in zip(lengths, shapes, strict=True)
-    ]
+    rng, vectors = np.random.default_rng(8), []
+    for length in (2, 5, 3):
+        values = rng.standard_normal((2, 4) if pooled else (2, length, 4)).astype("f4")
+        vectors.append(feature_extraction.Vectors([f"t{i}" for i in range(length)], values))
+    return vectors
 
 
 def test_json_as_the_original_writes_it(tmp_path):
@@ -336,29 +313,20 @@ def test_tfrecord(tmp_path, pooled):
 
 
 @pytest.mark.parametrize("kind", feature_extraction.WRITERS)
-def test_no_lines_at_all(tmp_path, kind):
-    assert feature_extraction.WRITERS[kind](f"{tmp_path}/a", [], [-1]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-@pytest.mark.parametrize("kind", feature_extraction.WRITERS)
-@pytest.mark.parametrize("error", [InputError(received="line 2", expected="b", remedy="c"),
-                                   KeyboardInterrupt()], ids=["input", "keyboard"])  # fmt: skip
-def test_a_failure_in_the_middle(tmp_path, kind, error):
-    """What was there before stays; nothing half-made is left."""
+def test_files_are_whole_or_as_before(tmp_path, kind):
+    write, path = feature_extraction.WRITERS[kind], f"{tmp_path}/a"
+    assert write(path, [], [-1]) == 0
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
     (tmp_path / "a").write_text("earlier")
 
-    def failing():
+    def failing(error: BaseException):
         yield from some_vectors(pooled=True)
         raise error
 
-    with pytest.raises(type(error)):
-        feature_extraction.WRITERS[kind](f"{tmp_path}/a", failing(), [-1, 0])
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert pathlib.Path(tmp_path / "a").read_text() == "earlier"
-
-
-@pytest.mark.parametrize("kind", feature_extraction.WRITERS)
-def test_a_file_that_cannot_be_written(tmp_path, kind):
+    for error in (InputError(received="line 2", expected="b", remedy="c"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            write(path, failing(error), [-1, 0])
+        assert [one.name for one in tmp_path.iterdir()] == ["a"]
+        assert (tmp_path / "a").read_text() == "earlier"
     with pytest.raises(InputError, match="folder/a"):
-        feature_extraction.WRITERS[kind](f"{tmp_path}/folder/a", some_vectors(pooled=True), [-1, 0])
+        write(f"{tmp_path}/folder/a", some_vectors(pooled=True), [-1, 0])

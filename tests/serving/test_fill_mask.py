@@ -1,18 +1,19 @@
-"""fill_mask on a model whose weights are set by hand, so that every probability is known."""
+"""bert-tf fill-mask on a model whose weights are set by hand: every probability is known."""
 
 import keras
 import masked_by_place
 import pytest
+import reference
+from bert_tf.checkpoints.model_weights import weights_of
 from masked_by_place import PIECES, SUM
+from walking import in_process
 
+from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
-from bert_tf.serving.fill_mask import Guess, fill_mask
+from bert_tf.serving.loading import of_weights
+from bert_tf.serving.options import ServingOptions
+from bert_tf.serving.predictor import Predictor
 from bert_tf.tokenization.wordpiece import FullTokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> FullTokenizer:
-    return masked_by_place.make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 @pytest.fixture(scope="module")
@@ -20,73 +21,64 @@ def model() -> keras.Model:
     return masked_by_place.make_model()
 
 
-def fill(model, tokenizer, text, **kwargs) -> list[list[Guess]]:
-    return fill_mask(model, tokenizer, text, **{"max_seq_length": 11} | kwargs)
+def served(model, tokenizer: FullTokenizer, **options) -> Predictor:
+    config = model.get_layer("embeddings").config
+    options = ServingOptions(task="fill_mask", **options)
+    return Predictor(of_weights(weights_of(model), config, tokenizer, options))
 
 
-def assert_guesses(guesses, *expected: tuple[str, float]) -> None:
-    assert [guess.piece for guess in guesses] == [piece for piece, _ in expected]
-    shares = [share for _, share in expected]
-    assert [guess.probability for guess in guesses] == pytest.approx(shares, rel=1e-4)
+@pytest.fixture(scope="module")
+def fill(model):
+    """Gives all guesses for a text."""
+    return served(model, FullTokenizer("v", pieces=PIECES), top_k=len(PIECES)).predict
 
 
-def test_two_masks_each_by_its_place(model, tokenizer):
+def test_guesses_in_order(fill):
     """[CLS] [MASK] , water [MASK] wine [SEP]: the first is at 1, odd, the second at 4, even."""
-    odd, even = fill(model, tokenizer, "[MASK], water [MASK] wine", top_k=2)
-    assert_guesses(odd, ("wine", 16 / SUM), ("##s", 4 / SUM))
-    assert_guesses(even, ("bread", 16 / SUM), ("water", 4 / SUM))
-
-
-def test_ties_go_to_the_lower_id_and_all_together_are_one(model, tokenizer):
-    ((*guesses,),) = fill(model, tokenizer, "bread [MASK]", top_k=99)
-    assert [guess.piece for guess in guesses] == [
-        *("bread", "water", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", "##s", "wine")
-    ]
-    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
+    (found,) = fill(["[MASK], water [MASK] wine"])
+    assert [row[:2] for row in found["pieces"]] == [["wine", "##s"], ["bread", "water"]]
+    for row in found["probabilities"]:
+        assert row[:2] == pytest.approx([16 / SUM, 4 / SUM], rel=1e-4)
+        assert sum(row) == pytest.approx(1)
+    ties = ["bread", "water", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", "##s", "wine"]
+    assert found["pieces"][1] == ties  # to the lower id
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "places"),
     [
-        ("bread[MASK]wine", 2),  # needs no spaces
-        ("breads [MASK]", 3),  # bread ##s
-        (
-            "Bread [mask] WATER [MASK]",
-            6,
-        ),  # of its own case only: [mask] is [ [UNK] ] to a tokenizer
-        ("  [MASK]  ", 1),
+        ("bread[MASK]wine", [2]),  # needs no spaces
+        ("breads [MASK]", [3]),  # bread ##s
+        ("Bread [mask] WATER [MASK]", [6]),  # of its own case only: [ [UNK] ] to a tokenizer
+        ("  [MASK]  ", [1]),
+        ("[MASK]" + " water" * 9, [1]),  # longer than the model
+        ("water " * 9 + "[MASK]", []),
+        ("[ MASK ]", []),
     ],
 )
-def test_places(model, tokenizer, text, place):
-    ((guess,),) = fill(model, tokenizer, text, top_k=1)
-    assert guess.piece == ("bread" if place % 2 == 0 else "wine")
+def test_places(fill, text, places):
+    (found,) = fill([text])
+    wanted = ["bread" if place % 2 == 0 else "wine" for place in places]
+    assert [row[0] for row in found["pieces"]] == wanted
 
 
-def test_a_text_as_long_as_it_may_be(model, tokenizer):
-    """11 places with [CLS] and [SEP]."""
-    assert len(fill(model, tokenizer, "[MASK]" + " water" * 8)) == 1
-    with pytest.raises(InputError) as caught:
-        fill(model, tokenizer, "[MASK]" + " water" * 9)
-    assert caught.value.received.endswith("of 12 pieces with 1 [MASK]")
-    assert caught.value.expected == "at least one [MASK] and at most 11 pieces"
-    with pytest.raises(InputError, match="at most 4 pieces"):
-        fill(model, tokenizer, "[MASK], water", max_seq_length=4)
-
-
-@pytest.mark.parametrize("text", ["", "bread and water", "[mask]", "MASK", "[ MASK ]"])
-def test_no_mask(model, tokenizer, text):
-    with pytest.raises(InputError, match=r"with 0 \[MASK\]"):
-        fill(model, tokenizer, text)
-
-
-def test_a_vocabulary_without_mask(model, tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(p for p in PIECES if p != "[MASK]") + "\n")
+def test_vocabularies(model):
+    """Without [MASK]; and shorter than the model's table, whose other rows have a name."""
     with pytest.raises(InputError, match=r"without \[MASK\]"):
-        fill(model, FullTokenizer(tmp_path / "vocab.txt"), "[MASK]")
+        served(model, FullTokenizer("v", pieces=[p for p in PIECES if p != "[MASK]"]))
+    (found,) = served(model, FullTokenizer("v", pieces=PIECES[:-1])).predict(["[MASK]"])
+    assert found["pieces"][0][0] == "#9"
 
 
-def test_ids_beyond_the_vocabulary_have_a_name(model, tmp_path):
-    """A model may have more rows than its vocabulary has pieces."""
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES[:-1]) + "\n")
-    ((guess,),) = fill(model, FullTokenizer(tmp_path / "vocab.txt"), "[MASK]", top_k=1)
-    assert guess.piece == "#9"
+def test_the_command(model, tmp_path, capsys):
+    masked_by_place.make_tokenizer(tmp_path)
+    config = model.get_layer("embeddings").config
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    tensors, path = reference.take_weights(model), str(tmp_path / "bert_model.ckpt")
+    write_checkpoint(path, tensors, temporary=str(tmp_path / "new"))
+    with in_process("fill-mask") as main:
+        main("bread [MASK]", init_checkpoint=tmp_path, top_k=2)
+        assert capsys.readouterr().out == "bread [MASK]\n  [MASK] 1: bread 60.8%  water 15.2%\n"
+        for text in ("water " * 9 + "[MASK]", "bread"):
+            with pytest.raises(InputError, match=r"\[MASK\] 0 fit"):
+                main(text, init_checkpoint=tmp_path)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bert_tf import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.serving import graph_text
 from bert_tf.serving.graph_text import FEATURE_NAMES, Runs, Sequences
 from bert_tf.tasks.examples import Example
 from bert_tf.tasks.features import classifier_record, make_features
-from bert_tf.tasks.labels import Labels
 from bert_tf.tokenization.packing import truncate_pair
 
 CASED = small_squad.make_tokenizer(do_lower_case=False)

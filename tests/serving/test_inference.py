@@ -9,14 +9,12 @@ import small
 import tensorflow as tf
 from served_models import features_of
 
-from bert_tf import BertConfig, bert_encoder
-from bert_tf.config import HEADS
-from bert_tf.modeling.models import make_model
+from bert_tf import BertConfig
+from bert_tf.heads import NAMES, head_named, make_model
 from bert_tf.serving import inference
-from bert_tf.serving.inference import ACTIVATIONS, InferenceModel, tensors_of
+from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 
-SERVED = [head for head in HEADS if head not in ("pretraining", "multiple_choice")]
-NAMES = ("input_ids", "input_mask", "segment_ids")
+SERVED = [head for head in NAMES if head not in ("pretraining", "multiple_choice")]
 
 
 def randomized(head: str, config):
@@ -29,51 +27,36 @@ def randomized(head: str, config):
     return model
 
 
-def inputs_of(head: str, config, rows: int = small.ROWS) -> dict:
-    examples = small.examples(rows, config=config)
-    names = (*NAMES, "masked_lm_positions") if head == "fill_mask" else NAMES
-    return {name: tf.constant(examples[name]) for name in names}
-
-
 @pytest.mark.parametrize(
     ("head", "hidden_act"),
     [*((head, "gelu") for head in SERVED), *(("embeddings", name) for name in ACTIVATIONS)],
 )
 def test_outputs_are_those_of_the_layers(head, hidden_act):
     config = dataclasses.replace(small.CONFIG, hidden_act=hidden_act, layer_norm_eps=1e-3)
-    model = randomized(head, config)
-    inputs = inputs_of(head, config)
+    model, outputs = randomized(head, config), head_named(head).outputs
+    examples = small.examples(small.ROWS, config=config)
+    inputs = {name: tf.constant(examples[name]) for name in model.input}
     wanted = model(inputs, training=False)
-    found = InferenceModel(tensors_of(model), config, head=head)(inputs)
-    assert set(found) <= set(wanted)
-    for name, value in found.items():
-        real = np.ones(value.shape, bool)
-        if name in ("sequence_output", "start_logits", "end_logits") or head == "token_labels":
-            real[inputs["input_mask"].numpy() == 0] = False
-        limit = 2e-5 * np.abs(wanted[name]).max()
-        np.testing.assert_allclose(value[real], wanted[name].numpy()[real], rtol=0, atol=limit)
-
-
-@pytest.mark.parametrize("head", SERVED)
-def test_no_rows(head):
-    config = small.CONFIG
-    model = make_model(head, config)
-    inputs = {name: value[:0] for name, value in inputs_of(head, config).items()}
-    for value in InferenceModel(tensors_of(model), config, head=head)(inputs).values():
-        assert value.shape[0] == 0
+    for activations in (ACTIVATIONS, PORTABLE_ACTIVATIONS):
+        served = InferenceModel(model, config, outputs, activations)
+        found = served(inputs)
+        assert tuple(found) == outputs
+        for name, value in found.items():
+            real = np.ones(value.shape, bool)
+            if name in ("sequence_output", "start_logits", "end_logits") or head == "token_labels":
+                real[inputs["input_mask"].numpy() == 0] = False
+            limit = 2e-5 * np.abs(wanted[name]).max()
+            np.testing.assert_allclose(value[real], wanted[name].numpy()[real], rtol=0, atol=limit)
+    nothing = served({name: value[:0] for name, value in inputs.items()})
+    assert {value.shape[0] for value in nothing.values()} == {0}
 
 
 def test_what_a_head_does_not_need_is_left_out():
-    config = small.CONFIG
-    model = make_model("embeddings", config)
-    tensors = tensors_of(model)
-    whole = InferenceModel(tensors, config, head="embeddings")
+    model = make_model("embeddings", small.CONFIG)
+    whole = InferenceModel(model, small.CONFIG, ("sequence_output", "pooled_output"))
     assert sum(v.shape.num_elements() for v in whole.variables) == model.count_params()
-    encoder = {name: value for name, value in tensors.items() if "/pooler/" not in name}
-    bare = InferenceModel(encoder, config, head="embeddings")
-    assert not bare.has_pooler
-    inputs = inputs_of("embeddings", config)
-    assert set(bare(inputs)) == {"sequence_output"}
+    bare = InferenceModel(model, small.CONFIG, ("sequence_output",))
+    assert len(whole.variables) == len(bare.variables) + 2
 
 
 DEEP = BertConfig(
@@ -94,11 +77,10 @@ IDS, SEGMENTS = [2, 7, 30, 3, 9, 3], [0, 0, 0, 0, 1, 1]
 @pytest.fixture(scope="module")
 def deep():
     """A model of three layers, and its weights by the original's names."""
-    model = bert_encoder(DEEP)
+    model = make_model("embeddings", DEEP)
     weights = reference.random_weights(DEEP, seed=3)
     reference.put_weights(model, weights)
-    tensors = inference.tensors_of(model)
-    return inference.InferenceModel(tensors, DEEP, head="embeddings"), tensors
+    return InferenceModel(model, DEEP, ("sequence_output",)), weights
 
 
 def test_attention_is_that_of_the_reference(deep):

@@ -1,6 +1,5 @@
 """Pieces that are never split, in exports: the graph keeps whole what the Python tokenizer does."""
 
-import json
 import pathlib
 
 import numpy as np
@@ -10,7 +9,7 @@ import small_squad
 from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
 from served_models import CONFIG, LENGTH
 
-from bert_tf import FullTokenizer, Predictor
+from bert_tf import FullTokenizer
 from bert_tf.playground.sequences import InputSequences
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel, of_weights, open_model
@@ -22,62 +21,38 @@ TOKENIZER = FullTokenizer("v", pieces=PIECES, never_split=KEPT)
 TEXT = "who<e1> founded [X y]it, <E1>."
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """Gives the export of a kind, and its checkpoint served without one."""
-    made: dict[str, tuple[ServedModel, ServedModel]] = {}
-
-    def get(kind: str) -> tuple[ServedModel, ServedModel]:
-        if kind not in made:
-            folder, options = tmp_path_factory.mktemp(kind), served_models.options(kind)
-            weights = served_models.write_folder(kind, folder / "model")
-            path = export_checkpoint(
-                weights, CONFIG, TOKENIZER, str(folder / "export"), options=options, commands=[]
-            )
-            made[kind] = open_model(path), of_weights(weights, CONFIG, TOKENIZER, options)
-        return made[kind]
-
-    return get
+@pytest.fixture(scope="module", params=["classification", "token_labels"])
+def models(request, tmp_path_factory) -> tuple[ServedModel, ServedModel]:
+    """An export, and its checkpoint served without one."""
+    kind, folder = request.param, tmp_path_factory.mktemp("exported")
+    options, weights = served_models.options(kind), served_models.write_folder(kind, folder / "m")
+    path = export_checkpoint(weights, CONFIG, TOKENIZER, str(folder / "export"), options=options)
+    return open_model(path), of_weights(weights, CONFIG, TOKENIZER, options)
 
 
 def texts(*values: str) -> np.ndarray:
     return np.array([value.encode() for value in values], object)
 
 
-def test_the_export_answers_texts_as_the_ids_of_the_python_tokenizer(exported):
-    model, _ = exported("classification")
-    batch = TOKENIZER([TEXT], max_length=LENGTH)
-    assert {*map(PIECES.index, KEPT)} <= {*batch["input_ids"][0].tolist()}
-    by_ids, by_text = model.run(batch, "ids"), model.run({"text": texts(TEXT)})
-    np.testing.assert_allclose(by_text["probabilities"], by_ids["probabilities"], atol=1e-6)
-    split = FullTokenizer("v", pieces=PIECES)([TEXT], max_length=LENGTH)
-    others = model.run(split, "ids")["probabilities"]
-    assert np.abs(by_text["probabilities"] - others).max() > 1e-3
-
-
-def test_the_export_says_so(exported):
-    model, _ = exported("classification")
-    metadata = json.loads((pathlib.Path(model.path) / "export.json").read_text())
-    assert metadata["never_split"] == [*KEPT]
+def test_the_export_keeps_them_and_says_so(models):
+    model, unexported = models
+    assert not operations_of(model.path) - SERVED_OPERATIONS - TEXT_OPERATIONS
+    assert model.metadata["never_split"] == [*KEPT]
     card = (pathlib.Path(model.path) / "README.md").read_text()
     assert "never split, wherever a text has them: `<e1>`, `[X y]`; vocabulary in" in card
     assert model.tokenizer.tokenize(TEXT) == TOKENIZER.tokenize(TEXT)
-    Predictor(model.path)  # its file is read
-
-
-def test_words_with_labels(exported):
-    model, unexported = exported("token_labels")
-    found = model.run({"text": texts(TEXT, "", "it")})
+    found, again = (one.run({"text": texts(TEXT, "", "it")}) for one in models)
+    np.testing.assert_allclose(found["probabilities"], again["probabilities"], atol=1e-6)
+    if model.metadata["task"] == "classification":
+        batch = TOKENIZER([TEXT], max_length=LENGTH)
+        assert {*map(PIECES.index, KEPT)} <= {*batch["input_ids"][0].tolist()}
+        by_ids = model.run(batch, "ids")["probabilities"]
+        np.testing.assert_allclose(found["probabilities"][:1], by_ids, atol=1e-6)
+        split = FullTokenizer("v", pieces=PIECES)([TEXT], max_length=LENGTH)
+        assert np.abs(by_ids - model.run(split, "ids")["probabilities"]).max() > 1e-3
+        return
     words = [b"who", b"<e1>", b"founded", b"[X y]", b"it", b",", b"<", b"E1", b">", b"."]
     assert found["words"][0].tolist() == words
     assert found["num_words"].tolist() == [10, 0, 1]
-    again = unexported.run({"text": texts(TEXT, "", "it")})
-    np.testing.assert_allclose(found["probabilities"], again["probabilities"], atol=1e-6)
     row = RowReader(unexported.metadata).read({"text": TEXT}, "the row")
-    shown = InputSequences(unexported).of_row(row)
-    assert PIECES.index("<e1>") in shown[0].ids
-
-
-@pytest.mark.parametrize("kind", ["classification", "token_labels"])
-def test_every_operation_is_one_that_tf_serving_has(exported, kind):
-    assert not operations_of(exported(kind)[0].path) - SERVED_OPERATIONS - TEXT_OPERATIONS
+    assert PIECES.index("<e1>") in InputSequences(unexported).of_row(row)[0].ids

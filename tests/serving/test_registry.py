@@ -8,10 +8,10 @@ from served_models import CONFIG, KINDS, TOKENIZER
 
 from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling import models
+from bert_tf.heads import make_model
 from bert_tf.serving import loading
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.registry import check_options, make_task, task_of
+from bert_tf.serving.registry import check_options, looks_like, make_task
 from bert_tf.serving.signatures import ServingTask
 
 MOST = CONFIG.max_position_embeddings
@@ -62,7 +62,7 @@ def test_a_folder_says_how_its_model_was_trained(tmp_path):
     ],
 )
 def test_the_task(source, known, given, name):
-    assert make(source("classification", **known), **given).name == name
+    assert make(source("classification", **known), **given).head.name == name
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,41 @@ def test_lengths_that_no_sequence_has(source, kind, length):
         make(source(kind, max_seq_length=11, max_query_length=4), max_seq_length=length)
 
 
-def test_tasks_that_are_none(source):
-    with pytest.raises(InputError, match=r"'pretraining' as task in model_facts\.json"):
-        make(source("classification", task="pretraining"))
-    with pytest.raises(InputError, match="task 'poetry'"):
-        make(source("classification", task="poetry"))
-    with pytest.raises(InputError, match="'poetry' as --task"):
-        make(source("classification"), task="poetry")
+@pytest.mark.parametrize(
+    ("known", "given", "says"),
+    [
+        ({"task": "pretraining"}, {}, r"'pretraining' as task in model_facts\.json"),
+        ({}, {"task": "poetry"}, "'poetry' as --task"),
+        ({"architecture": "BertForSentiment"}, {}, "a BertForSentiment, with a head"),
+        ({}, {"labels": ("a", "a", "b")}, "3 labels: a, a, b"),
+        ({"task": "multi_label"}, {"task": "classification"}, "task = multi_"),
+        ({"task": "classification"}, {"task": "multi_label"}, "task = class"),
+        ({"pairs": False}, {"pairs": True}, "pairs = False"),
+        ({}, {"task": "regression"}, "output_"),
+    ],
+)
+def test_what_a_classifier_cannot_be(source, known, given, says):
+    with pytest.raises(InputError, match=says):
+        make(source("classification", **known), **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "task", "says"),
+    [
+        ("regression", {"task": "regression"}, "multiple_choice", "architecture = "),
+        ("token_labels", {}, "classification", "architecture = BertForToken"),
+    ],
+)
+def test_what_contradicts_a_trained_head_is_refused(source, kind, known, task, says):
+    with pytest.raises(InputError, match=says):
+        make(source(kind, **known), task=task)
+
+
+def test_a_head_of_an_unknown_architecture_may_be_left_out(source):
+    weights = source("fill_mask", architecture="BertForNextSentencePrediction")
+    with pytest.raises(InputError, match="--task"):
+        make(weights)
+    assert make(weights, task="embeddings", max_seq_length=9).head.name == "embeddings"
 
 
 @pytest.mark.parametrize(
@@ -190,38 +218,6 @@ def test_a_file_that_takes_ids_has_no_options_for_texts(source, kind, given):
     check_options(source("fill_mask"), ServingOptions(top_k=2), ids_only=True)
 
 
-# ---------------------------------------------------------------------------- unknown models
-
-
-@pytest.mark.parametrize(
-    ("kind", "architecture"),
-    [("classification", "BertForSentiment"), ("fill_mask", "BertForNextSentencePrediction")],
-)
-def test_a_head_of_an_unknown_architecture_is_refused(source, kind, architecture):
-    """Else it would be exported as something else."""
-    weights = source(kind, architecture=architecture)
-    with pytest.raises(InputError, match=f"a {architecture}, with a head") as info:
-        make(weights)
-    assert "--task" in info.value.remedy
-    assert make(weights, task="embeddings", max_seq_length=9).name == "embeddings"
-
-
-@pytest.mark.parametrize(
-    ("kind", "known", "given", "says"),
-    [
-        ("classification", {}, {"labels": ("a", "a", "b")}, "3 labels: a, a, b"),
-        ("classification", {"task": "multi_label"}, {"task": "classification"}, "task = multi_"),
-        ("classification", {"task": "classification"}, {"task": "multi_label"}, "task = class"),
-        ("regression", {"task": "regression"}, {"task": "multiple_choice"}, "architecture = "),
-        ("token_labels", {}, {"task": "classification"}, "architecture = BertForToken"),
-        ("classification", {"pairs": False}, {"pairs": True}, "pairs = False"),
-    ],
-)
-def test_what_contradicts_a_trained_head_is_refused(source, kind, known, given, says):
-    with pytest.raises(InputError, match=says):
-        make(source(kind, **known), **given)
-
-
 def test_labels_in_another_order_stay_with_their_classes(source):
     """Whatever order they are given in, a text has the same probabilities by name."""
     weights = source("classification")
@@ -240,14 +236,10 @@ def test_labels_in_another_order_stay_with_their_classes(source):
 
 
 @pytest.mark.parametrize(
-    ("kind", "task"), [("token_labels", "token_labels"), ("multiple_choice", "multiple_choice")]
+    ("task", "sizes"),
+    [("token_labels", {"num_classes": 3}), ("multiple_choice", {"num_choices": 3})],
 )
-def test_a_keras_file_says_what_it_is(tmp_path, kind, task):
+def test_a_keras_file_says_what_it_is(tmp_path, task, sizes):
     """Its weights alone look like those of a classifier."""
-    model = (
-        models.token_model(CONFIG, num_classes=3)
-        if kind == "token_labels"
-        else models.choice_model(CONFIG, num_choices=3)
-    )
-    model.save(tmp_path / "model.keras")
-    assert task_of(open_weights(str(tmp_path / "model.keras"))) == task
+    make_model(task, CONFIG, **sizes).save(tmp_path / "model.keras")
+    assert looks_like(open_weights(str(tmp_path / "model.keras"))) == task

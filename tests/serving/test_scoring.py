@@ -11,7 +11,7 @@ import small
 from masked_by_place import SUM
 from walking import in_process
 
-from bert_tf import FullTokenizer, pretraining_model
+from bert_tf import FullTokenizer, make_model
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
@@ -100,7 +100,7 @@ def test_against_plain_numpy():
     pieces = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(37))]
     tokenizer = FullTokenizer("v", pieces=pieces)
     weights = reference.random_weights(small.CONFIG, seed=4)
-    model = pretraining_model(small.CONFIG)
+    model = make_model("pretraining", small.CONFIG)
     reference.put_weights(model, weights)
     ids = [9, 30, 4, 9, 17, 22]
     text = " ".join(pieces[i] for i in ids)
@@ -113,7 +113,7 @@ def test_against_plain_numpy():
 def test_a_checkpoint_of_the_original(data_dir):
     weights = open_weights(data_dir / "fixtures/tf1-tiny-checkpoint")
     tokenizer = tokenizer_of(weights, weights.config)
-    model = pretraining_model(weights.config, next_sentence=False)
+    model = make_model("fill_mask", weights.config)
     load_checkpoint(model, weights, required="bert/|cls/predictions/")
     pieces = [piece for piece in tokenizer.vocab if piece.isalpha()][:5]
     ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(" ".join(pieces)))

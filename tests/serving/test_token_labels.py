@@ -1,22 +1,134 @@
-"""Labels of words, each with its place in the text."""
+"""Words of raw texts, and their windows, in the graph."""
 
-from exported_answers import WORDS, near, strings
-from served_models import TAGS
+import unicodedata
+
+import pytest
+import small_squad
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.serving.token_labels import word_windows, words_of_texts
+from bert_tf.tasks.features import word_windows as windows_in_python
+from bert_tf.tokenization.never_split import NeverSplit
+
+ROOM = 7
 
 
-def test_labels_of_words(answers, references):
-    found = answers["token_labels"][0]
-    for row, text in enumerate(WORDS):
-        words = text.split()
-        assert found["num_words"][row] == len(words)
-        assert strings(found["words"])[row][: len(words)] == words
-        places = zip(found["starts"][row], found["ends"][row], strict=True)
-        spans = list(places)[: len(words)]
-        assert [text[start:end] for start, end in spans] == words
-        if not words:
-            continue
-        wanted = references["token_labels"].words(words)
-        near(found["probabilities"][row][: len(words)], wanted.max(axis=1))
-        labels = strings(found["labels"])[row]
-        assert labels[: len(words)] == [TAGS[i] for i in wanted.argmax(axis=1)]
-        assert set(labels[len(words) :]) <= {""}
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+def words_of(texts):
+    return words_of_texts(texts)
+
+
+def found_in(texts) -> list[list[tuple[str, int, int]]]:
+    words = words_of(tf.constant([text.encode() for text in texts], tf.string))
+    strings = [string.decode() for string in words.strings.numpy()]
+    rows = zip(strings, words.starts.numpy().tolist(), words.ends.numpy().tolist(), strict=True)
+    return [[next(rows) for _ in range(count)] for count in words.counts.numpy()]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Ruprecht founded it.", "Ruprecht|founded|it|."),
+        ("(He's of the U.S., 1386-1412)", "(|He's|of|the|U.S|.|,|1386-1412|)"),
+        ("東京 and 「東京」。", "東|京|and|「|東|京|」|。"),
+        ("...", ".|.|."),
+        ("a\u00a0b\u3000c\td", "a|b|c|d"),
+        ("\u200b \0 ", ""),
+        ("\u200bab\u200b!\u200b", "ab|!"),
+        ("café\u0301!", "café\u0301|!"),
+        ("", ""),
+        ("😀 ok😀", "😀|ok😀"),
+    ],
+)
+def test_words(text, words):
+    (found,) = found_in([text])
+    assert [word for word, *_ in found] == (words.split("|") if words else [])
+    assert all(text[start:end] == word for word, start, end in found)
+
+
+KEPT = NeverSplit({"<e1>": 7, "[x y]": 9})
+
+
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+def words_and_kept_pieces(texts):
+    return words_of_texts(texts, KEPT)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("(<e1>Ruprecht<e1>, é) <e1", ["(", "<e1>", "Ruprecht", "<e1>", ",", "é", ")", "<", "e1"]),
+        ("a[x y]b [x y].", ["a", "[x y]", "b", "[x y]", "."]),
+        ("<e1><e1>", ["<e1>", "<e1>"]),
+        ("é 東 <E1>", ["é", "東", "<", "E1", ">"]),
+        ("", []),
+    ],
+)
+def test_pieces_that_are_never_split_are_words(text, words):
+    texts = [b"\xff <e1>", text.encode(), b"", b"it <e1>"]
+    found = words_and_kept_pieces(tf.constant(texts))
+    assert found.counts.numpy().tolist() == [1, len(words), 0, 2]
+    strings = [string.decode() for string in found.strings.numpy()]
+    assert strings == ["<e1>", *words, "it", "<e1>"]
+    starts, ends = found.starts.numpy().tolist(), found.ends.numpy().tolist()
+    assert [text[i:j] for i, j in zip(starts[1:-2], ends[1:-2], strict=True)] == words
+    assert (starts[-1], ends[-1]) == (3, 7)
+
+
+@settings(max_examples=60)
+@given(st.lists(small_squad.texts, max_size=5))
+def test_words_of_texts_without_them_are_as_before(texts):
+    strings = tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+    for one, other in zip(words_of(strings), words_and_kept_pieces(strings), strict=True):
+        assert one.dtype == other.dtype
+        assert one.numpy().tolist() == other.numpy().tolist()
+
+
+clean = small_squad.texts.map(lambda text: text.encode("utf-8", "replace").decode())
+
+
+@settings(max_examples=60)
+@given(st.lists(clean, max_size=5))
+def test_words_hold_everything_but_space_and_control(texts):
+    rows = found_in(texts)
+    assert len(rows) == len(texts)
+    for text, words in zip(texts, rows, strict=True):
+        ends = [0]
+        for word, start, end in words:
+            assert ends[-1] <= start < end <= len(text)
+            assert text[start:end] == word
+            between = text[ends[-1] : start]
+            assert not any(unicodedata.category(c)[0] in "LNMPS" for c in between if c != "\ufffd")
+            ends.append(end)
+
+
+def test_bytes_that_are_not_utf8_are_skipped():
+    words = words_of(tf.constant([b"a\xff b\xc3", b"\xfe"]))
+    assert words.strings.numpy().tolist() == [b"a", b"b"]
+    assert words.starts.numpy().tolist() == [0, 2]
+    assert words.counts.numpy().tolist() == [2, 0]
+
+
+@tf.function(
+    input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
+)
+def windows_of(sizes, counts):
+    return word_windows(sizes, counts, room=ROOM)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(st.integers(1, ROOM), max_size=30), max_size=4))
+def test_windows_are_those_of_training(texts):
+    longest = max(map(len, texts), default=0)
+    padded = [sizes + [0] * (longest - len(sizes)) for sizes in texts]
+    table = tf.reshape(tf.constant(padded, tf.int32), [len(texts), longest])
+    made = windows_of(table, tf.constant([len(sizes) for sizes in texts], tf.int32))
+    rows = list(zip(*(field.numpy().tolist() for field in made), strict=True))
+    wanted = [
+        (number, window.start, window.stop, window.first, window.last)
+        for number, sizes in enumerate(texts)
+        for window in windows_in_python(sizes, room=ROOM)
+    ]
+    assert rows == wanted

@@ -59,18 +59,6 @@ def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        (["steve", "smith", "'", "s", "tea", "##pot"], "steve smith ' s teapot"),
-        (["##pot"], "pot"),
-        ([], ""),
-    ],
-)
-def test_join_pieces(pieces, expected):
-    assert alignment.join_pieces(pieces) == expected
-
-
-@pytest.mark.parametrize(
     ("pred_text", "orig_text", "tok_text", "expected"),
     [
         ("steve smith", "Steve Smith's", "steve smith ' s", "Steve Smith"),

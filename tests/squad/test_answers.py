@@ -170,11 +170,6 @@ def spans(candidates) -> list[tuple[int, int]]:
     return list(zip(candidates.start_index.tolist(), candidates.end_index.tolist(), strict=True))
 
 
-def test_best_indexes():
-    assert answers.best_indexes(np.array([0.5, 3.0, -1.0, 3.0]), 3).tolist() == [1, 3, 0]
-    assert answers.best_indexes(np.array([1.0, 1.0]), 5).tolist() == [0, 1]
-
-
 def test_window_candidates_the_drawn_example():
     window = window_of(2, 2)  # [CLS] who ? [SEP] by ruprecht [SEP]
     start_logits = np.array([0, 1.0, 0, 0, 2.0, 3.0, 0])
@@ -185,29 +180,6 @@ def test_window_candidates_the_drawn_example():
     assert spans(found) == [(5, 5), (4, 5), (4, 4)]
     assert found.start_logit.tolist() == [3.0, 2.0, 2.0]
     assert found.end_logit.tolist() == [2.0, 2.0, 1.0]
-
-
-def test_candidates_are_no_longer_than_allowed_and_begin_where_there_is_most_context():
-    window = window_of(1, 3, [False, True, True])  # context at 3, 4, 5
-    zeros = np.zeros(7)
-    found = answers.window_candidates(window, zeros, zeros, n_best_size=7, max_answer_length=2)
-    assert spans(found) == [(4, 4), (4, 5), (5, 5)]
-
-
-def test_padding_competes_as_in_the_original():
-    window = window_of(1, 2)  # 6 pieces
-    logits = np.array([0, 0, 0, 1.0, 0, 0, 9.0])
-    options = {"n_best_size": 1, "max_answer_length": 5}
-    assert spans(answers.window_candidates(window, logits, logits, **options)) == []
-    cut = logits[:6]
-    assert spans(answers.window_candidates(window, cut, cut, **options)) == [(3, 3)]
-
-
-def test_null_candidate_is_of_the_window_that_scores_least():
-    logits = [(np.array([s, 99.0]), np.array([e, 99.0])) for s, e in ((4, 1), (0.5, 1.5), (2, 2.5))]
-    found = answers.null_candidate(logits)
-    assert [field.tolist() for field in found] == [[1], [0], [0], [0.5], [1.5]]
-    assert [field.tolist() for field in answers.null_candidate([])] == [[0], [0], [0], [0], [0]]
 
 
 def test_n_best_takes_each_text_once_and_the_null_answer_always():
@@ -244,11 +216,6 @@ def test_decide(case):
     assert found == (case.answer or ("" if case.entries else answers.NO_CANDIDATE))
 
 
-def test_in_v1_the_first_entry_is_the_answer():
-    entries = [NbestEntry("", 0.5, 0, 0), NbestEntry("a", 0.5, 0, 0)]
-    assert answers.decide(Prediction("q", entries, None)) == ""
-
-
 # ---------------------------------------------------------------------------- no crash
 
 
@@ -271,11 +238,3 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
     assert answers.decide(prediction, null_score_diff_threshold=1e5) == expected
     content = files.prediction_files([prediction], version_2_with_negative=version_2)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
-
-
-def test_logits_must_be_as_many_as_windows(tokenizers):
-    examples = [small.example("in 1895", "who")]
-    found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
-    options = {"sizes": AnswerSizes(), "version_2_with_negative": False}
-    with pytest.raises(ValueError, match="zip"):
-        answers.rank_answers(examples, found, [], [], alignment.text_by_offsets, **options)

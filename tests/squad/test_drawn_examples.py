@@ -5,12 +5,11 @@ import importlib
 import io
 import pkgutil
 
-import numpy as np
 import pytest
 import small_squad as small
 
 import bert_tf.squad
-from bert_tf.squad import alignment, data, evaluation, thresholds, windows
+from bert_tf.squad import alignment, data, windows
 from bert_tf.squad.windows import WindowSizes
 
 # The modules whose examples a reader should find, so that none is lost with its docstring.
@@ -82,11 +81,3 @@ def test_the_originals_order_of_training():
     mixed = [int(one.example.context) for one in data.original_order(kept)]
     assert mixed == [8, 7, 3, 5, 1, 2, 9, 4, 0, 6]
     assert [int(one.example.context) for one in kept] == list(range(10))
-
-
-def test_thresholds_know_what_the_search_gives():
-    file = small.squad_file(small.example("a", "?"), version_2=True)
-    assert set(evaluation.best_thresholds(file.examples, {}, {})) == {
-        *("exact", "exact_thresh", "f1", "f1_thresh")
-    }
-    assert np.isclose(thresholds.search(file, [])["best_exact"], 100.0)

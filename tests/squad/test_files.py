@@ -36,14 +36,6 @@ def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
     )
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file"):
-        files.write_prediction_files(
-            str(tmp_path / "file" / "x"), [], version_2_with_negative=False
-        )
-
-
 ENTRY = {"text": "1386", "probability": 0.5, "start_logit": 1.0, "end_logit": 2}
 NO_NBEST = [
     *({"q1": "1386"}, {"q1": ["1386"]}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}),
@@ -67,13 +59,6 @@ def test_null_odds_that_are_none(tmp_path, odds):
     path.write_text(json.dumps({"q1": -1.0, "q2": odds}))
     with pytest.raises(InputError, match=r"null_odds\.json"):
         files.read_na_probs(str(path))
-
-
-def test_predictions_that_are_given_twice(tmp_path):
-    path = tmp_path / "predictions.json"
-    path.write_text('{"q1": "1386", "q2": "", "q1": "1196"}')
-    with pytest.raises(InputError, match="the key 'q1' is given twice"):
-        files.read_predictions(str(path))
 
 
 def test_nbest_lists_come_back_as_they_were_written(tmp_path):

@@ -1,16 +1,10 @@
 """The decision on no answer: scores at the used and at the best threshold, stored with a model."""
 
 import dataclasses
-import json
 
-import model_files
 import pytest
 import small_squad as small
 
-from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.checkpoints.saving import save_weights
-from bert_tf.errors import InputError
 from bert_tf.squad import thresholds
 from bert_tf.squad.answers import CERTAINLY_NULL, NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
@@ -95,13 +89,6 @@ def test_the_search_takes_the_best_answers_whatever_the_threshold_in_use():
     }
 
 
-def test_v1_has_no_threshold():
-    file = small.squad_file(question("q1", "1386"))
-    found = thresholds.scores(file, [prediction("q1", "1386", None)])
-    assert found == {"exact_match": 0.0, "f1": 0.0}  # "" is first in this n-best list
-    assert thresholds.threshold_to_keep(file, PREDICTIONS[:1], found) is None
-
-
 def test_only_questions_of_both_kinds_tell_a_threshold():
     results = {"best_f1": 99.0, "best_f1_thresh": -8.0}
     assert thresholds.threshold_to_keep(FILE, PREDICTIONS, results) == -7.5
@@ -142,34 +129,3 @@ def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
     assert thresholds.threshold_to_keep(file, predictions, found) == kept
     answers = thresholds.decided(predictions, null_score_diff_threshold=kept)
     assert set(answers.values()) == {""}
-
-
-# ---------------------------------------------------------------------------- with the model
-
-
-@pytest.mark.parametrize("threshold", [-1.25, 0.0, None])
-def test_a_threshold_goes_through_every_format(tmp_path, threshold):
-    tensors = model_files.tensors_of("span")
-    metadata = ModelMetadata(
-        do_lower_case=True,
-        architecture="BertForQuestionAnswering",
-        null_score_diff_threshold=threshold,
-    )
-    weights = model_files.weights_of(tensors, metadata=metadata)
-    for number, to_format in enumerate(("bert_tf", "hugging_face", "tf1")):
-        path = save_weights(f"{tmp_path}/{number}", weights, to_format=to_format)
-        weights = open_weights(path)
-        assert weights.metadata == metadata
-    config = json.loads((tmp_path / "1/config.json").read_text())
-    assert config.get("null_score_diff_threshold") == threshold
-    assert ("null_score_diff_threshold" in config) == (threshold is not None)
-
-
-def test_a_threshold_that_is_no_number_is_named(tmp_path):
-    weights = model_files.weights_of(model_files.tensors_of("span"))
-    path = save_weights(f"{tmp_path}/a", weights, to_format="hugging_face")
-    config = tmp_path / "a/config.json"
-    values = json.loads(config.read_text()) | {"null_score_diff_threshold": "-1.25"}
-    config.write_text(json.dumps(values))
-    with pytest.raises(InputError, match=r"config\.json with null_score_diff_threshold '-1\.25'"):
-        open_weights(path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad import data, windows
-from bert_tf.squad.windows import DocSpan, PieceSpan, WindowSizes
+from bert_tf.squad.windows import WindowSizes
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
 
@@ -144,18 +144,6 @@ def test_a_document(tokenizers):
     assert document.ends.tolist() == [2, 5, 8, 16, 19, 22, 26, 27, 28]
 
 
-def test_windows_of_a_question(tokenizers):
-    example = small.example("Ruprecht founded it in 1386.", "who founded it?")
-    first, second = windows.prediction_windows([example], tokenizers[True], WindowSizes(12, 4, 4))
-    assert " ".join(pieces(first, tokenizers[True])) == (
-        "[CLS] who founded it ? [SEP] ru ##pre ##cht founded it [SEP]"
-    )
-    assert " ".join(pieces(second, tokenizers[True], 6)) == "it in 138 ##6 . [SEP]"
-    assert second.segment_ids.tolist() == [0] * 6 + [1] * 6
-    assert (first.unique_id, second.unique_id) == (1_000_000_000, 1_000_000_001)
-    assert first.doc_offset == 6
-
-
 @pytest.mark.parametrize(
     ("num_pieces", "room", "doc_stride", "expected"),
     [
@@ -169,13 +157,6 @@ def test_windows_of_a_question(tokenizers):
 )
 def test_doc_spans(num_pieces, room, doc_stride, expected):
     assert windows.doc_spans(num_pieces, room=room, doc_stride=doc_stride) == expected
-
-
-def test_max_context_window():
-    spans = [DocSpan(0, 4), DocSpan(3, 4), DocSpan(6, 4)]
-    assert windows.max_context_window(spans, 10).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
-    # A shorter window at the end loses a tie by its length, though not to a window before it.
-    assert windows.max_context_window([DocSpan(0, 4), DocSpan(3, 2)], 5).tolist() == [0] * 4 + [1]
 
 
 @pytest.mark.parametrize(
@@ -201,52 +182,20 @@ def test_improve_answer_span(tokenizers, context, text, start, words_span, expec
     assert windows.improve_answer_span(document.ids, span, answer_ids) == expected
 
 
-def test_positions_in_window():
-    answer = PieceSpan(5, 6)
-    assert windows.positions_in_window(answer, DocSpan(3, 4), doc_offset=9) == (11, 12)
-    assert windows.positions_in_window(answer, DocSpan(6, 4), doc_offset=9) == (0, 0)
-    assert windows.positions_in_window(answer, DocSpan(5, 2), doc_offset=9) == (9, 10)
-    assert windows.positions_in_window(answer, DocSpan(2, 4), doc_offset=9) == (0, 0)
-
-
 # ---------------------------------------------------------------------------- hard cases
 
 
-def test_an_answer_in_several_windows_and_at_their_edges(tokenizers):
-    context = "who founded it in 1895 by the cafe"
-    example = small.example(context, "who", [("1895", 18)])
-    found = training_windows(example, tokenizers[True], WindowSizes(9, 1, 1))  # 5 pieces of context
-    assert [window.answer for window in found] == [(7, 7), (6, 6), (5, 5), (4, 4)]
-    assert all(pieces(w, tokenizers[True])[w.answer.start] == "1895" for w in found)
-    found = training_windows(
-        small.example(context, "who", [("in 1895 by", 15)]),
-        tokenizers[True],
-        WindowSizes(9, 4, 1),
-    )
-    assert [window.answer for window in found] == [(0, 0), (0, 0)]  # cut in two: kept, as [CLS]
-
-
 @pytest.mark.parametrize(
-    ("context", "text"),
+    ("answer", "sizes", "expected"),
     [
-        ("by the café in 中國", "café"),
-        ("by the cafe\u0301 in 中國", "cafe\u0301"),
-        ("in the 中國 cafe", "中"),
-        ("by 👩\u200d👩 cafe 😀", "😀"),
-        ("in\u200b by 1895", "1895"),
-        ("\ufeffby it, 1895", "1895"),
-        ("in 한 it", "한"),
+        (("1895", 18), (9, 1, 1), [(7, 7), (6, 6), (5, 5), (4, 4)]),  # 5 pieces of context
+        (("in 1895 by", 15), (9, 4, 1), [(0, 0), (0, 0)]),  # cut in two: kept, as [CLS]
     ],
 )
-def test_answers_in_scripts_of_all_kinds(tokenizers, context, text):
-    start = context.index(text)
-    (window,) = training_windows(
-        small.example(context, "who", [(text, start)]), tokenizers[True], WindowSizes(40, 9, 3)
-    )
-    shift = window.span.start - window.doc_offset
-    document = window.document
-    assert document.starts[window.answer.start + shift] == start
-    assert document.ends[window.answer.end + shift] == start + len(text)
+def test_an_answer_in_several_windows_and_at_their_edges(tokenizers, answer, sizes, expected):
+    example = small.example("who founded it in 1895 by the cafe", "who", [answer])
+    found = training_windows(example, tokenizers[True], WindowSizes(*sizes))
+    assert [window.answer for window in found] == expected
 
 
 def test_unanswerable_questions_point_at_cls(tokenizers):
@@ -269,18 +218,18 @@ def test_an_empty_context_has_no_window(tokenizers, context):
     assert [window.example_index for window in found] == [1]
 
 
-def test_a_question_longer_than_the_window_is_cut(tokenizers):
-    example = small.example("in 1895", "who founded it " * 100)
-    found = windows.prediction_windows([example], tokenizers[True], WindowSizes(11, 3, 7))
-    assert [len(window.input_ids) for window in found] == [11, 11]
-    assert [window.doc_offset for window in found] == [9, 9]
-
-
-def test_an_empty_question(tokenizers):
-    (window,) = windows.prediction_windows(
-        [small.example("in 1895", "")], tokenizers[True], WindowSizes(11, 3, 2)
-    )
-    assert pieces(window, tokenizers[True]) == ["[CLS]", "[SEP]", "in", "1895", "[SEP]"]
+@pytest.mark.parametrize(
+    ("question", "sizes", "expected"),
+    [
+        ("who founded it " * 100, (11, 3, 7), [(11, 9), (11, 9)]),  # is cut
+        ("", (11, 3, 2), [(5, 2)]),
+    ],
+)
+def test_lengths_of_windows_and_questions(tokenizers, question, sizes, expected):
+    example = small.example("in 1895", question)
+    found = windows.prediction_windows([example], tokenizers[True], WindowSizes(*sizes))
+    assert [(len(window.input_ids), window.doc_offset) for window in found] == expected
+    assert windows.prediction_windows([], tokenizers[True], WindowSizes(*sizes)) == []
 
 
 @pytest.mark.parametrize(
@@ -296,10 +245,6 @@ def test_sizes_that_cannot_be(sizes, named):
     with pytest.raises(InputError) as error:
         WindowSizes(*sizes)
     assert named in error.value.received
-
-
-def test_no_questions(tokenizers):
-    assert windows.prediction_windows([], tokenizers[True], WindowSizes()) == []
 
 
 def test_many_contexts_take_several_batches(tokenizers):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from small_tables import ANY, CSV, HEADER, JSONL, PAIR, TAGS, TWO
 
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
@@ -19,7 +20,6 @@ from bert_tf.tasks.examples import (
     TextColumns,
     WordColumns,
 )
-from bert_tf.tasks.labels import Labels
 
 SCORES = Labels(head="regression", limits=(0.0, 5.0))
 NUMBERS, SETS = Labels(head="regression"), Labels(head="multi_label")

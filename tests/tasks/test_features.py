@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
+from bert_tf.heads.token_labels import IGNORED
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     Window,
@@ -20,7 +22,6 @@ from bert_tf.tasks.features import (
     text_windows,
     word_windows,
 )
-from bert_tf.tasks.labels import IGNORED, Labels
 from bert_tf.tasks.registry import get_task
 from bert_tf.tokenization.wordpiece import FullTokenizer
 

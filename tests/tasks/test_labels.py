@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.tasks.labels import Labels
+from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
 SCORES = Labels(head="regression", limits=(0.0, 5.0))
@@ -103,14 +104,14 @@ def test_decimal_numbers():
     ],
 )
 def test_tags_of_all_schemes(tags, expected):
-    found = Labels(head="token_labels").parse_tags(tags.split())
+    found = Labels(head="token_labels").parse(tags.split())
     assert found == tuple(expected.split())
 
 
 @pytest.mark.parametrize("tag", ["", "X", "B", "B-", "o", "X-PER"])
 def test_what_is_no_tag(tag):
     with pytest.raises(ValueError, match="O, or B- or I- and the type of an entity"):
-        Labels(head="token_labels").parse_tags(["O", tag])
+        Labels(head="token_labels").parse(["O", tag])
 
 
 def test_finding():
@@ -161,12 +162,12 @@ def test_sizes():
 
 def test_decide_and_spell():
     rows = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-    assert [CLASSES.spell(i) for i in CLASSES.decide(rows)] == ["maybe", "no"]
-    scores = SCORES.decide(np.array([[5.25], [-1.0], [3.14159]]))
+    assert [CLASSES.spell(i) for i in CLASSES.head.decide(rows)] == ["maybe", "no"]
+    scores = SCORES.head.decide(np.array([[5.25], [-1.0], [3.14159]]))
     assert [SCORES.spell(score) for score in scores] == ["5.000", "0.000", "3.142"]
-    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
+    sets = SETS.head.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
     assert [SETS.spell(row) for row in sets] == ["a|c", ""]
-    assert TAGS.decide(rows).tolist() == [2, 0]
+    assert TAGS.head.decide(rows).tolist() == [2, 0]
 
 
 def test_gold_labels_are_spelled():
@@ -177,7 +178,7 @@ def test_gold_labels_are_spelled():
 
 
 def test_what_labels_cannot_be():
-    with pytest.raises(ValueError, match="received the head 'tags'"):
+    with pytest.raises(InputError, match="the head 'tags'"):
         Labels(head="tags")
     with pytest.raises(ValueError, match="expected each once"):
         Labels(names=("a", "a"))

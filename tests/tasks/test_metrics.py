@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.labels import Labels
-from bert_tf.tasks.metrics import METRICS, check_libraries, compute_metrics, evaluate
+from bert_tf.heads.labels import Labels
+from bert_tf.tasks.metrics import METRICS, check_libraries, compute_metrics, score_labels
 
 # 10 examples: 4 true positives, 2 false positives, 1 false negative, 3 true negatives.
 GOLD = np.array([1, 1, 1, 1, 0, 0, 1, 0, 0, 0])
@@ -93,30 +93,36 @@ def test_what_cannot_be_compared(gold, said):
 def test_evaluate():
     classes = Labels(names=("no", "yes"))
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]])
-    found = evaluate(("accuracy", "f1"), classes, [[0], [1], [1]], probabilities)
+    found = score_labels(("accuracy", "f1"), classes, [[0], [1], [1]], probabilities)
     assert found == {"eval_accuracy": pytest.approx(2 / 3), "eval_f1": pytest.approx(2 / 3)}
     scores = Labels(head="regression")
-    found = evaluate(("pearson",), scores, [[1.0], [2.0], [3.0]], np.array([[3.0], [2.0], [1.0]]))
+    found = score_labels(
+        ("pearson",), scores, [[1.0], [2.0], [3.0]], np.array([[3.0], [2.0], [1.0]])
+    )
     assert found == {"eval_pearson": pytest.approx(-1.0)}
     sets = Labels(head="multi_label", names=("a", "b"))
-    found = evaluate(("accuracy",), sets, [[1, 1], [0, 0]], np.array([[0.9, 0.5], [0.6, 0.1]]))
+    found = score_labels(("accuracy",), sets, [[1, 1], [0, 0]], np.array([[0.9, 0.5], [0.6, 0.1]]))
     assert found == {"eval_accuracy": 0.5}
     tags = Labels(head="token_labels", names=("O", "B-X", "I-X"))
     rows = [np.eye(3)[[1, 2]], np.eye(3)[[0]]]
-    found = evaluate(("entity_f1",), tags, [[1, 2], [1]], rows)
+    found = score_labels(("entity_f1",), tags, [[1, 2], [1]], rows)
     assert found["eval_entity_recall"] == 0.5
 
 
 def test_tags_of_another_scheme_are_the_same_entities():
     """In IOB1, I- begins an entity: all entities and all words are right."""
     tags = Labels(head="token_labels", names=("O", "B-X", "I-X", "B-Y", "I-Y"))
-    gold = [tags.ids(tags.parse_tags(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
+    gold = [tags.ids(tags.parse(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
     predicted = [[2, 2, 0, 4, 3], [0, 4]]  # I-X I-X O I-Y B-Y, O I-Y
-    found = evaluate(("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted])
+    found = score_labels(
+        ("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted]
+    )
     assert found["eval_entity_f1"] == 1.0
     assert found["eval_accuracy"] == 1.0
     predicted[0][4] = 4  # not a new entity: the two are one, and one word of seven is wrong
-    found = evaluate(("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted])
+    found = score_labels(
+        ("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted]
+    )
     assert found["eval_accuracy"] == pytest.approx(6 / 7)
     assert found["eval_entity_precision"] == pytest.approx(2 / 3)
     assert found["eval_entity_recall"] == pytest.approx(2 / 4)
@@ -126,8 +132,8 @@ def test_f1_is_of_the_label_1_whatever_the_order_of_a_model():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
     names, gold = ("f1", "accuracy"), ["0", "1", "0"]
     usual, turned = Labels(names=("0", "1")), Labels(names=("1", "0"))
-    usual = evaluate(names, usual, [*map(usual.ids, gold)], probabilities)
-    turned = evaluate(names, turned, [*map(turned.ids, gold)], probabilities[:, ::-1])
+    usual = score_labels(names, usual, [*map(usual.ids, gold)], probabilities)
+    turned = score_labels(names, turned, [*map(turned.ids, gold)], probabilities[:, ::-1])
     assert usual == turned == {"eval_f1": pytest.approx(2 / 3), "eval_accuracy": 2 / 3}
 
 

@@ -8,10 +8,8 @@ import time
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.examples import Example, TextColumns
-from bert_tf.tasks.labels import Labels
+from bert_tf.tasks.examples import Example
 from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
-from bert_tf.tasks.task import Task, splits
 
 # Of each published file: its examples. swag/ holds CODAH in the layout of SWAG.
 EXAMPLES = {
@@ -73,8 +71,6 @@ def test_qqp_with_the_flaws_of_its_files(tmp_path):
 
 
 XNLI = "language\tgold_label\tsentence1_binary_parse\tsentence1\tsentence2\n"
-
-
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
     "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
@@ -117,13 +113,6 @@ def test_xnli_in_any_language(tmp_path):
         get_task("xnli", language="xx").read(str(tmp_path), "dev")
 
 
-def test_mnli_has_both_halves():
-    task = get_task("MNLI")
-    assert [s.name for s in task.splits_of("dev")] == ["dev", "dev_mismatched"]
-    assert {s.submission for s in task.splits_of("test")} == {"MNLI-m.tsv", "MNLI-mm.tsv"}
-    assert task.labels.names == ("contradiction", "entailment", "neutral")
-
-
 def test_submissions():
     found = {s.submission for name in list_tasks() for s in get_task(name).splits_of("test")}
     expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI AX"
@@ -153,7 +142,7 @@ def test_tasks_are_listed_without_tensorflow():
 
 
 def test_heads():
-    heads = {name: get_task(name).head for name in ("cola", "sts-b", "swag", "ner")}
+    heads = {name: get_task(name).head.name for name in ("cola", "sts-b", "swag", "ner")}
     assert list(heads.values()) == [
         "classification",
         "regression",
@@ -168,11 +157,6 @@ def test_an_unknown_task():
     with pytest.raises(InputError) as info:
         get_task("colla")
     assert "sst-2, mrpc" in info.value.expected
-
-
-def test_options_of_a_task_without_any():
-    with pytest.raises(ValueError, match="takes no options"):
-        get_task("cola", language="de")
 
 
 # ------------------------------------------------------------------------------ one's own
@@ -225,19 +209,10 @@ def test_a_label_that_is_known_is_no_header(tmp_path):
         get_task("tsv", **columns).read(folder, "train")
 
 
-def test_own_jsonl_with_several_labels(tmp_path):
-    rows = '{"id": 4, "q": "A", "tags": ["x", "y"]}\n{"id": 5, "q": "B", "tags": []}\n'
-    folder = write(tmp_path, train_jsonl=rows)
-    task = get_task("jsonl", text_a="q", label="tags", id_column="id", label_kind="multi_label")
-    examples = task.read(folder, "train")
-    assert [(e.guid, e.label) for e in examples] == [("4", ("x", "y")), ("5", ())]
-    task = task.with_labels_of(examples)
-    assert task.labels.names == ("x", "y")
+def test_metrics_of_several_labels():
+    task = get_task("jsonl", label_kind="multi_label", labels=["x", "y"])
     assert task.metrics == ("micro_f1", "macro_f1", "accuracy")
-
-
-def test_labels_as_when_the_model_was_trained():
-    assert get_task("csv", labels=["x", "y"]).labels.names == ("x", "y")
+    assert task.labels.names == ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -255,16 +230,3 @@ def test_labels_as_when_the_model_was_trained():
 def test_flags_that_cannot_be(options):
     with pytest.raises(InputError):
         get_task("csv", **options)
-
-
-def test_a_new_task_in_ten_lines(tmp_path):
-    task = Task(
-        name="snli",
-        title="Does one sentence follow from another?",
-        layout=TextColumns(text_a="sentence1", text_b="sentence2", label="gold_label"),
-        labels=Labels(names=("contradiction", "entailment", "neutral")),
-        metrics=("accuracy",),
-        splits=splits("train.tsv", "dev.tsv", "test.tsv"),
-    )
-    write(tmp_path, dev_tsv="sentence1\tsentence2\tgold_label\nA\tB\tneutral\n")
-    assert task.read(str(tmp_path), "dev") == [Example("0", "A", "B", "neutral")]

@@ -1,4 +1,4 @@
-"""Evaluation and prediction of a run: every example once, in order, however it is batched."""
+"""Evaluation and prediction of a run on texts: every example once, in order, however batched."""
 
 import dataclasses
 
@@ -11,17 +11,16 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.config import HEADS
 from bert_tf.data.record_batches import BatchingConfig
 from bert_tf.errors import InputError
+from bert_tf.heads.token_labels import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
-from bert_tf.tasks.labels import normal_tags
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import Run, SplitData, task_model
+from bert_tf.tasks.run import make_optimizer
+from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.fine_tuning import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 
 CONFIG = BertConfig(
@@ -88,10 +87,15 @@ def batching(*, bucket: bool = True) -> BatchingConfig:
     return BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
 
 
-def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> Run:
+def data_of(task, split: str, examples, *, batch_size: int = 4) -> TextData:
+    return TextData(split=task.split(split), examples=examples, batch_size=batch_size)
+
+
+def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> TextRun:
     """A run with a model whose weights are always the same, and what is known of it."""
     keras.utils.set_random_seed(7)
-    variables = task_model(task, CONFIG).trainable_variables
+    sizes = {"num_classes": task.labels.size, "num_choices": task.num_choices}
+    variables = task.head.model(CONFIG, **sizes).trainable_variables
     values = {checkpoint_name(variable): variable.numpy() for variable in variables}
     values["output_weights"] = values["output_weights"] * 25  # first ones are small: see CONFIG
     weights = Weights(
@@ -99,9 +103,9 @@ def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> Run:
         format="tf1",
         shapes={name: value.shape for name, value in values.items()},
         read=values.__getitem__,
-        metadata=ModelMetadata(**{"architecture": HEADS[task.head]} | (metadata or {})),
+        metadata=ModelMetadata(**{"architecture": task.head.architecture} | (metadata or {})),
     )
-    return Run(
+    return TextRun(
         task,
         PretrainedModel(weights, CONFIG, tokenizer),
         strategy or distribution.make_strategy("one"),
@@ -110,14 +114,14 @@ def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> Run:
     )
 
 
-def restored_run(*args, **kwargs) -> Run:
+def restored_run(*args, **kwargs) -> TextRun:
     """With that model as it is."""
     run = make_run(*args, **kwargs)
     run.restore()
     return run
 
 
-def one_by_one(run: Run, examples) -> list[np.ndarray]:
+def one_by_one(run: TextRun, examples) -> list[np.ndarray]:
     """The logits of each record from the model alone, without padding."""
     found = []
     for features in make_features(examples, run.task.labels, run.model.tokenizer, max_seq_length=S):
@@ -148,7 +152,7 @@ def recorded(trainer, seen: list):
 
 
 @pytest.fixture(scope="module")
-def runs(tokenizer, two_replicas, tmp_path_factory) -> dict[int, Run]:
+def runs(tokenizer, two_replicas, tmp_path_factory) -> dict[int, TextRun]:
     """The same model on one replica and on two."""
     task, _ = own_task()
     return {
@@ -179,8 +183,8 @@ def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, 
     run.batching = batching(bucket=bucket)
     seen: list[int] = []
     monkeypatch.setattr(run.trainer, "predict", recorded(run.trainer, seen))
-    data = SplitData(task.split("dev"), examples)
-    results = run.evaluate(data, batch_size=batch_size)
+    data = data_of(task, "dev", examples, batch_size=batch_size)
+    results = run.evaluate(data)
     probabilities, loss, accuracy = expected
     assert sorted(seen) == list(range(ROWS))
     assert data.guids == [example.guid for example in examples]
@@ -208,10 +212,10 @@ def test_a_long_text_is_the_mean_of_its_windows(tokenizer, tmp_path):
     alone, owners = np.stack(one_by_one(run, parts)), np.array(owners)
     logits = np.stack([alone[owners == number].mean(0) for number in range(len(whole))])
     run.doc_stride = 4
-    data = SplitData(task.split("dev"), examples)
-    results = run.evaluate(data, batch_size=3)
+    data = data_of(task, "dev", examples)
+    results = run.evaluate(data)
     assert len(data.files) == len(parts)
-    assert run.predict(data, batch_size=5) == pytest.approx(logits, abs=1e-5)
+    assert run.predict(data) == pytest.approx(logits, abs=1e-5)
     exponentials = np.exp(logits.astype(float))
     probabilities = exponentials / exponentials.sum(1, keepdims=True)
     gold = np.arange(len(whole)) % 3
@@ -228,7 +232,7 @@ def test_a_long_text_is_the_mean_of_its_windows(tokenizer, tmp_path):
 def test_data_that_can_be_scored(labels, has):
     task, examples = own_task()
     made = [dataclasses.replace(examples[0], label=label) for label in labels]
-    assert SplitData(task.split("test"), made).has_labels == has
+    assert data_of(task, "test", made).has_labels == has
 
 
 def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
@@ -243,10 +247,10 @@ def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     )
     with caplog.at_level("WARNING", logger="absl"):
         run.restore()
-        run.prepare(SplitData(task.split("dev"), short))
-        run.prepare(SplitData(task.split("test"), long))
+        run.prepare(data_of(task, "dev", short))
+        run.prepare(data_of(task, "test", long))
     length, cut = [record.getMessage() for record in caplog.records]
-    assert length.endswith("was trained with 20 tokens at most; --max_seq_length is 13.")
+    assert length.endswith("was trained with max_seq_length = 20; here it is 13.")
     assert cut.startswith(
         f"{ROWS - 3} of {ROWS} examples have more than 13 tokens (--max_seq_length) and were cut"
     )
@@ -261,15 +265,15 @@ def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
             yield {"logits": np.where(np.arange(3) == 1, np.nan, outputs["logits"])}
 
     monkeypatch.setattr(run.trainer, "predict", broken)
-    data = SplitData(task.split("dev"), examples)
+    data = data_of(task, "dev", examples)
     with pytest.raises(InputError, match=f"logits are NaN or infinite .* {ROWS} of {ROWS} records"):
-        run.predict(data, batch_size=4)
+        run.predict(data)
 
 
 def test_no_batch_is_longer_than_its_data_need(runs):
     task, examples = own_task()
     short = [dataclasses.replace(example, text_a="w1 w2 w3") for example in examples]
-    files = runs[1].prepare(SplitData(task.split("test"), short)).files
+    files = runs[1].prepare(data_of(task, "test", short)).files
     for bucket, length in ((True, 8), (False, S)):
         batches = batching(bucket=bucket).once(files, batch_size=4)
         assert {batches.length(number) for number in range(batches.num_batches)} == {length}
@@ -278,8 +282,8 @@ def test_no_batch_is_longer_than_its_data_need(runs):
 def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
     task, examples = choice_task()
     run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
-    data = SplitData(task.split("test"), [dataclasses.replace(e, label=None) for e in examples])
-    logits = run.predict(data, batch_size=4)
+    data = data_of(task, "test", [dataclasses.replace(e, label=None) for e in examples])
+    logits = run.predict(data)
     assert logits.shape == (ROWS, 4)
     assert logits == pytest.approx(np.stack(one_by_one(run, examples)), abs=1e-5)
     assert (tmp_path / "predict.tf_record").exists()
@@ -288,8 +292,8 @@ def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
 def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
     task, examples = words_task()
     run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
-    data = SplitData(task.split("dev"), examples)
-    results = run.evaluate(data, batch_size=4)
+    data = data_of(task, "dev", examples)
+    results = run.evaluate(data)
     assert len(data.guids) > ROWS  # windows
     rows = [np.asarray(rows) for rows in data.probabilities]
     assert [len(r) for r in rows] == [len(example.words) for example in examples]

@@ -22,11 +22,6 @@ from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.tables import read_rows
 
 
-def test_columns_are_found_by_name_and_the_id_may_be_lacking(write):
-    path = write("label\tmore\tsecond\tfirst\ngood\t-\tB\tA\nbad\t-\tD\tC\n")
-    assert PAIR.read(path, TWO) == [Example("0", "A", "B", "good"), Example("1", "C", "D", "bad")]
-
-
 def test_quotes_in_tsv_are_text(write):
     path = write(HEADER + '1\t"A cat\t"" said "I\tgood\n2\tB\t"\tbad\n')
     examples = PAIR.read(path, TWO)
@@ -149,7 +144,7 @@ def test_a_line_without_end_is_refused_before_it_is_held(write, layout, monkeypa
     with pytest.raises(InputError, match=r"line (3, which is longer than 5000|1)"):
         layout.read(path, TWO)
     with pytest.raises(InputError, match="line 3, which is longer than 5000 bytes"):
-        list(tables._raw_lines(path))
+        list(tables._lines(path))
 
 
 def test_a_key_that_is_given_twice(write):
@@ -161,11 +156,6 @@ def test_a_key_that_is_given_twice(write):
 def test_lines_of_old_macs_are_rows_of_csv(write):
     path = write('text,label\rA,x\r"B\r",y\r', "a.csv")
     assert [(e.text_a, e.label) for e in CSV.read(path, ANY)] == [("A", "x"), ("B\r", "y")]
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="which cannot be read"):
-        PAIR.read(str(tmp_path / "no.tsv"), TWO)
 
 
 TEXT = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), min_size=1)

@@ -6,12 +6,12 @@ import time
 import pytest
 import small
 
-from bert_tf import pretraining_model
+from bert_tf import make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.terminal import watchdog
 from bert_tf.terminal.watchdog import WATCHDOG
 from bert_tf.training import distribution
@@ -56,8 +56,8 @@ def test_a_batch_that_does_not_come(watched, caplog, tmp_path):
     files = RecordFiles(path, small.RECORD)
     sampler = Held(len(files), caplog)
     trainer = Trainer(
-        lambda: pretraining_model(CONFIG, with_losses=True),
-        PretrainingObjective(),
+        lambda: make_model("pretraining", CONFIG, with_losses=True),
+        Pretraining(),
         AdamWeightDecay(schedule=Schedule(learning_rate=1e-3, num_train_steps=BATCHES)),
         strategy=distribution.make_strategy("one"),
         seed=3,

@@ -7,13 +7,13 @@ import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import pretraining_model
+from bert_tf import make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
 from bert_tf.training.settings import Intervals, StepConfig
@@ -36,8 +36,8 @@ def batches(tmp_path_factory) -> RecordBatches:
 def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0) -> Trainer:
     schedule = Schedule(learning_rate=PEAK, num_train_steps=STEPS)
     return Trainer(
-        lambda: pretraining_model(CONFIG, with_losses=True),
-        PretrainingObjective(),
+        lambda: make_model("pretraining", CONFIG, with_losses=True),
+        Pretraining(),
         AdamWeightDecay(schedule=schedule, layerwise_lr_decay=decay, clip_norm=clip_norm),
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,

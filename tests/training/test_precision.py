@@ -9,7 +9,7 @@ import small
 import tensorflow as tf
 from small_heads import OPTIMIZER, Batches, make_batch, make_trainer, take_steps, tensors
 
-from bert_tf import bert_encoder
+from bert_tf import BertModel
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import ShuffledSampler
@@ -49,9 +49,9 @@ def test_what_is_computed_in_it(precision):
     """Hidden states are; weights are not, and nobody's policy is changed for good."""
     before = keras.config.dtype_policy().name
     with layer_precision(precision):
-        low = bert_encoder(small.CONFIG)
+        low = BertModel(small.CONFIG)
     assert keras.config.dtype_policy().name == before
-    exact = bert_encoder(small.CONFIG)
+    exact = BertModel(small.CONFIG)
     for ours, theirs in zip(low.weights, exact.weights, strict=True):
         assert ours.dtype == "float32"
         ours.assign(theirs)
@@ -73,7 +73,7 @@ def test_logits_are_float32():
 def test_many_gradients_of_one_row_are_added_up_exactly():
     """2,048 ones are 2,048; added one by one in bfloat16 they would be 256."""
     with layer_precision("bfloat16"):
-        embeddings = bert_encoder(small.CONFIG).get_layer("embeddings")
+        embeddings = BertModel(small.CONFIG).get_layer("embeddings")
     ids = np.full([512, 4], 7, np.int32)
     with tf.GradientTape() as tape:
         _, words = embeddings(ids, np.zeros_like(ids))

@@ -19,13 +19,12 @@ from small_heads import (
     tensors,
 )
 
-from bert_tf import runtime
+from bert_tf import heads, runtime
 from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
-from bert_tf.modeling import losses
 from bert_tf.squad.windows import squad_record
 from bert_tf.tasks.features import classifier_record
 from bert_tf.training import distribution
@@ -112,7 +111,7 @@ def linear_trainer(strategy, **step_config) -> Trainer:
 
     return Trainer(
         model,
-        losses.RegressionObjective(),
+        heads.Regression(),
         AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1)),
         strategy=strategy,
         seed=3,

@@ -13,14 +13,14 @@ import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import cluster, pretraining_model
+from bert_tf import cluster, make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.runtime import Interrupted
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
@@ -42,8 +42,8 @@ def batches(tmp_path_factory) -> RecordBatches:
 
 def make_trainer(strategy: tf.distribute.Strategy | None = None, *, xla: bool = False) -> Trainer:
     return Trainer(
-        lambda: pretraining_model(CONFIG, with_losses=True),
-        PretrainingObjective(),
+        lambda: make_model("pretraining", CONFIG, with_losses=True),
+        Pretraining(),
         AdamWeightDecay(schedule=Schedule(learning_rate=1e-2, num_train_steps=STEPS)),
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,

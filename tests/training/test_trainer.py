@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import signal
@@ -15,18 +14,17 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf import cluster, pretraining_model
+from bert_tf import cluster, make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.record_batches import RecordBatches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
-from bert_tf.modeling.losses import PretrainingObjective
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.runtime import Interrupted
 from bert_tf.terminal import progress
 from bert_tf.training import distribution
-from bert_tf.training.fine_tuning import refuse_other_settings
 from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals, StepConfig
@@ -68,8 +66,8 @@ def eval_batches(files, *, batch_size: int, num_examples: int) -> RecordBatches:
 
 def make_trainer(config, strategy=None, *, masked_lm_only: bool = False) -> Trainer:
     return Trainer(
-        lambda: pretraining_model(config, with_losses=True),
-        PretrainingObjective(masked_lm_only=masked_lm_only),
+        lambda: make_model("pretraining", config, with_losses=True),
+        Pretraining(masked_lm_only=masked_lm_only),
         AdamWeightDecay(schedule=SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),
         seed=3,
@@ -324,20 +322,6 @@ def test_a_finished_run_does_nothing(undisturbed, at_the_start, batches):
     assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-1"
 
 
-def test_a_fine_tuned_model_may_be_trained_longer(undisturbed, tmp_path):
-    """With other settings only before its end; then it is not what they make."""
-    notes = {"seed": 3, "num_train_epochs": 3.0, "num_train_steps": 6}
-    folder = CheckpointFolder(tmp_path)
-    refuse_other_settings(folder, {"seed": 4})
-    folder.save(5, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
-    refuse_other_settings(folder, notes | {"seed": 4})
-    folder.save(6, {tf1.RUN_SETTINGS: np.array(json.dumps(notes))})
-    longer = {"num_train_epochs": 4.0, "num_train_steps": 8, "early_stopping": 2}
-    refuse_other_settings(folder, notes | longer)
-    with pytest.raises(InputError, match="other settings: seed 4"):
-        refuse_other_settings(folder, notes | {"seed": 4, "num_train_steps": 12})
-
-
 def test_processes_with_other_settings_data_or_weights_are_refused(
     at_the_start, batches, monkeypatch
 ):
@@ -573,7 +557,7 @@ def test_a_weight_without_gradient_is_left_alone(still):
 def first_weights(seed: int) -> np.ndarray:
     trainer = Trainer(
         lambda: keras.Sequential([keras.Input([5]), keras.layers.Dense(7, name="dense")]),
-        PretrainingObjective(),
+        Pretraining(),
         AdamWeightDecay(schedule=SCHEDULE),
         strategy=distribution.make_strategy("one"),
         seed=seed,

@@ -354,7 +354,7 @@ def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
 def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
     """What a model gives for the texts; logits by the names of their classes."""
     inputs = tokenizer(TEXTS)
-    if model.name == "bert_choice":
+    if model.name == "multiple_choice":
         inputs = {name: np.repeat(value[:, None], 4, axis=1) for name, value in inputs.items()}
     found = model(inputs, training=False)
     found = found if isinstance(found, dict) else {"logits": found}
@@ -403,8 +403,8 @@ def put(home: pathlib.Path, **given: Any) -> dict:
     """`load_checkpoint` into a model with companions of its own."""
     given = given.get("model", {})
     config = dataclasses.replace(CONFIG, **given.get("config", {}))
-    make = given.get("make", bert_tf.classifier_model)
-    model, own = make(config, num_classes=3), home / "elsewhere.txt"
+    head = given.get("head", "classification")
+    model, own = bert_tf.make_model(head, config, num_classes=3), home / "elsewhere.txt"
     model.labels = given.get("labels", LABELS)
     tokenizer = bert_tf.FullTokenizer(
         filled(given.get("tokenizer", str(own)), {"home": home}), False
@@ -420,7 +420,7 @@ MODELS = {  # a model that weights are loaded into
        for name, (value, to) in COMPANIONS["vocab_file"].items()},
     **{f"labels: {name}": ({"labels": value}, to)
        for name, (value, to) in COMPANIONS["labels"].items()},
-    "head: of tokens": ({"make": bert_tf.token_model}, REFUSED),
+    "head: of tokens": ({"head": "token_labels"}, REFUSED),
 }  # fmt: skip
 TOKENIZERS = COMPANIONS["vocab_file"] | {
     "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)

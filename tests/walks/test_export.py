@@ -11,7 +11,7 @@ import served_models
 from saved_models import run_in_c
 from walking import in_process, run, write_config, write_vocabulary
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving.export import batch_of
@@ -43,7 +43,7 @@ def test_a_classifier_answers_as_it_predicts(tmp_path):
         rows = write_pairs(tmp_path / f"{name}.csv", count, seed=3)
     config = BertConfig.from_json_file(write_config(tmp_path / "bert_config.json"))
     write_vocabulary(tmp_path / "vocab.txt")
-    variables = bert_encoder(config).trainable_variables
+    variables = BertModel(config).trainable_variables
     tensors = {checkpoint_name(v): v.numpy() for v in variables}
     write_checkpoint(str(tmp_path / "bert_model.ckpt"), tensors, temporary=str(tmp_path / "new"))
     run(

@@ -22,7 +22,7 @@ from walking import (
     write_vocabulary,
 )
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.data.lanes import number_of_lanes
 from bert_tf.training.settings import StepConfig
@@ -46,7 +46,7 @@ def given(tmp_path_factory) -> pathlib.Path:
     assert config.hidden_dropout_prob > 0
     write_vocabulary(folder / "vocab.txt")
     keras.utils.set_random_seed(3)
-    tensors = {checkpoint_name(v): v.numpy() for v in bert_encoder(config).trainable_variables}
+    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
     write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
     rng = np.random.default_rng(5)
     # Of two lengths: batches are bucketed, and each length is compiled.

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 import small_squad
 from absl import flags as absl_flags
-from walking import in_process, run, write_config, write_vocabulary
+from walking import in_process, read_results, write_config, write_vocabulary
 
-from bert_tf import BertConfig, bert_encoder
+from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
-from bert_tf.squad.evaluation import evaluate
+from bert_tf.squad.evaluation import official_scores
+from bert_tf.training import distribution
 from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
+SMALL = {"max_seq_length": 17, "doc_stride": 6, "max_query_length": 4, "strategy": "one"}
 
 
 def squad_file(num_questions: int, *, seed: int) -> dict:
@@ -34,12 +36,8 @@ def squad_file(num_questions: int, *, seed: int) -> dict:
             words[place] = "w1"
             start = len(" ".join(words[: place + 1])) + 1
             answers = [{"text": words[place + 1], "answer_start": start}]
-        question = {
-            "id": f"q{number}",
-            "question": "w1 w60",
-            "answers": answers,
-            "is_impossible": impossible,
-        }
+        question = {"id": f"q{number}", "question": "w1 w60", "answers": answers}
+        question["is_impossible"] = impossible
         paragraphs.append({"context": " ".join(words), "qas": [question]})
     return {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
@@ -52,9 +50,28 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     config = BertConfig.from_json_file(write_config(folder / "bert_config.json"))
     write_vocabulary(folder / "vocab.txt")
     keras.utils.set_random_seed(3)
-    tensors = {checkpoint_name(v): v.numpy() for v in bert_encoder(config).trainable_variables}
+    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
     write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def squad():
+    with in_process("run_squad.py") as main:
+        yield main
+
+
+@pytest.fixture
+def asking(inputs, tmp_path) -> dict:
+    """Flags of questions that may have no answer."""
+    flags = {"predict_file": inputs / "dev.json", "output_dir": tmp_path / "out"}
+    return SMALL | flags | {"do_predict": True, "version_2_with_negative": True}
+
+
+@pytest.fixture
+def training(inputs, asking) -> dict:
+    flags = {"do_train": True, "train_file": inputs / "train.json", "init_checkpoint": inputs}
+    return asking | flags | {"train_batch_size": 8, "num_train_epochs": 2}
 
 
 def read_files(folder: pathlib.Path) -> list[dict]:
@@ -62,9 +79,12 @@ def read_files(folder: pathlib.Path) -> list[dict]:
     return [json.loads((folder / name).read_text()) for name in names]
 
 
-def read_results(folder: pathlib.Path) -> dict[str, float]:
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+def facts_of(folder: pathlib.Path, **changes) -> dict:
+    """Its model_facts.json, after changes."""
+    path = folder / "model_facts.json"
+    facts = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps(facts))
+    return facts
 
 
 def decided(nbest: dict, null_odds: dict, threshold: float) -> dict[str, str]:
@@ -77,119 +97,71 @@ def decided(nbest: dict, null_odds: dict, threshold: float) -> dict[str, str]:
     }
 
 
-def test_questions_are_answered_and_scored(inputs, tmp_path):
-    flags = {
-        "predict_file": inputs / "dev.json",
-        "output_dir": tmp_path,
-        "version_2_with_negative": True,
-        "max_seq_length": 17,
-        "doc_stride": 6,
-        "max_query_length": 4,
-        "do_predict": True,
-    }
-    run(
-        "run_squad.py",
-        do_train=True,
-        train_file=inputs / "train.json",
-        init_checkpoint=inputs,
-        train_batch_size=8,
-        num_train_epochs=2,
-        log_steps=5,
-        do_eval=True,
-        report=True,
-        **flags,
-    )
-    predictions, nbest, null_odds = read_files(tmp_path)
+def test_questions_are_answered_and_scored(
+    inputs, squad, asking, training, tmp_path, two_replicas, monkeypatch, caplog
+):
+    out = tmp_path / "out"
+    squad(**training, log_steps=5, do_eval=True, report=True)
+    predictions, nbest, null_odds = read_files(out)
     ids = [f"q{n}" for n in range(17)]
     assert list(predictions) == list(nbest) == list(null_odds) == ids
     for qas_id, entries in nbest.items():
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1.0)
         assert predictions[qas_id] in {entry["text"] for entry in entries}
     assert predictions == decided(nbest, null_odds, 0.0)
-    results = read_results(tmp_path)
-    assert results["total"] == 17
-    assert results["global_step"] == int(41 / 8 * 2)
+    results = read_results(out)
+    assert (results["total"], results["global_step"]) == (17, int(41 / 8 * 2))
     assert results["best_exact"] >= results["exact"]
     assert results["best_f1"] >= results["f1"]
     assert results["null_score_diff_threshold"] == 0.0
-    curves = read_curves(str(tmp_path))
+    curves = read_curves(str(out))
     drawn = {name[5:]: curve for name, curve in curves.items() if name.startswith("eval/")}
     assert drawn.keys() == {"exact", "f1", "best_exact", "best_f1"}
     for name, curve in drawn.items():
         assert curve == {10: pytest.approx(results[name])}
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (out / "report.html").read_text(encoding="utf-8")
     assert all(f'"id":"{qas_id}"' in page for qas_id in ids)
     assert f"<dt>best_f1</dt><dd>{results['best_f1']:,.3f}</dd>" in page
 
     # The best threshold is stored with the model, and is what later answers are decided by.
-    facts = json.loads((tmp_path / "model_facts.json").read_text())
+    facts = facts_of(out)
     threshold = facts["null_score_diff_threshold"]
     assert threshold not in null_odds.values()
     questions = read_squad(str(inputs / "dev.json"))
-    under_it = evaluate(questions, decided(nbest, null_odds, threshold))
+    under_it = official_scores(questions, decided(nbest, null_odds, threshold))
     assert under_it["f1"] == pytest.approx(results["best_f1"])
-    assert facts["doc_stride"] == flags["doc_stride"]
-    (tmp_path / "eval_results.txt").unlink()
-    ended = run("run_squad.py", predict_batch_size=3, **flags)
-    again = read_files(tmp_path)
+    assert facts["doc_stride"] == SMALL["doc_stride"]
+    (out / "eval_results.txt").unlink()
+    with caplog.at_level("INFO", logger="absl"):
+        squad("--verbosity=0", predict_batch_size=3, **asking)
+    again = read_files(out)
     assert list(again[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
     assert again[0] == decided(again[1], again[2], threshold)
-    assert f"null_score_diff_threshold {threshold} (stored with" in ended.stderr
-    assert not (tmp_path / "eval_results.txt").exists()
+    assert f"null_score_diff_threshold {threshold} (stored with" in caplog.text
+    assert not (out / "eval_results.txt").exists()
 
     # A threshold that is given wins; on two devices, with the questions from a prepared dataset,
     # the answers are those of the beginning.
     pytest.importorskip("tensorflow_datasets")
     content = json.loads((inputs / "dev.json").read_text())
     small_squad.write_tfds(str(tmp_path / "tfds"), "v2.0", validation=content)
-    flags |= {"predict_file": None, "tfds_name": "squad/v2.0", "tfds_data_dir": tmp_path / "tfds"}
-    run(
-        "run_squad.py",
-        null_score_diff_threshold=0.0,
-        num_cpu_devices=2,
-        predict_batch_size=4,
-        do_eval=True,
-        **flags,
-    )
-    third = read_files(tmp_path)
+    asking |= {"predict_file": None, "tfds_name": "squad/v2.0", "tfds_data_dir": tmp_path / "tfds"}
+    monkeypatch.setattr(distribution, "make_strategy", lambda *_, **__: two_replicas)
+    squad(**asking, null_score_diff_threshold=0.0, predict_batch_size=4, do_eval=True)
+    third = read_files(out)
     assert third[0] == predictions
-    assert json.loads((tmp_path / "model_facts.json").read_text()) == facts  # its own threshold
+    assert facts_of(out) == facts  # its own threshold
     assert list(third[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
-    again = read_results(tmp_path)
+    again = read_results(out)
     assert again.keys() == results.keys()
     assert list(again.values()) == pytest.approx(list(results.values()), abs=1e-4)
 
 
-SMALL = {"max_seq_length": 17, "doc_stride": 6, "max_query_length": 4, "strategy": "one"}
-
-
-@pytest.fixture(scope="module")
-def squad():
-    with in_process("run_squad.py") as main:
-        yield main
-
-
-def test_pieces_that_are_never_split_go_with_the_model(inputs, squad, tmp_path):
-    """Answers beside them are found, also in the original's way, which has whole words then."""
-    shutil.copytree(inputs, tmp_path / "model")
-    facts = {"never_split": ["w3"], "do_lower_case": True}
-    (tmp_path / "model/model_facts.json").write_text(json.dumps(facts))
-    content = (inputs / "dev.json").read_text()
-    given = {
-        **SMALL, "train_file": inputs / "dev.json", "predict_file": inputs / "dev.json",
-        "init_checkpoint": tmp_path / "model", "output_dir": tmp_path / "out", "do_predict": True,
-        "version_2_with_negative": True, "strategy": "one",
-    }  # fmt: skip
-    squad("--noxla", **given, do_train=True, train_batch_size=4, num_train_epochs=1)
-    squad("--noxla", **given, legacy_alignment=True)
-    found = json.loads((tmp_path / "out/predictions.json").read_text())
-    assert all(answer in content for answer in found.values())
-    written = json.loads((tmp_path / "out/model_facts.json").read_text())
-    assert written["never_split"] == ["w3"]
-
-
 def test_version_1_1(inputs, squad, tmp_path):
-    """Every question is answered, with as many words as are allowed, and scored by its script."""
+    """Every question is answered, with as many words as are allowed, and scored by its script.
+
+    Pieces that are never split go with the model, and answers beside them are found.
+    """
     content = json.loads((inputs / "dev.json").read_text())
     paragraphs = content["data"][0]["paragraphs"]
     paragraphs = [one for one in paragraphs if one["qas"][0]["answers"]]
@@ -198,13 +170,16 @@ def test_version_1_1(inputs, squad, tmp_path):
     (tmp_path / "v1.json").write_text(
         json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]})
     )
+    shutil.copytree(inputs, tmp_path / "model")
+    (tmp_path / "model/model_facts.json").write_text('{"never_split": ["w3"]}')
     out = tmp_path / "out"
     squad(
         "--noxla", **SMALL, train_file=tmp_path / "v1.json", predict_file=tmp_path / "v1.json",
-        init_checkpoint=inputs, output_dir=out, do_train=True, do_predict=True, do_eval=True,
-        train_batch_size=4, num_train_epochs=1, n_best_size=12, max_answer_length=3, report=True,
+        init_checkpoint=tmp_path / "model", output_dir=out, do_train=True, do_predict=True,
+        do_eval=True, train_batch_size=4, num_train_epochs=1, n_best_size=12, max_answer_length=3,
+        do_lower_case=True, report=True,
     )  # fmt: skip
-    assert "never_split" not in json.loads((out / "model_facts.json").read_text())
+    assert facts_of(out)["never_split"] == ["w3"]
     assert not (out / "null_odds.json").exists()
     nbest = json.loads((out / "nbest_predictions.json").read_text())
     assert max(len(entries) for entries in nbest.values()) == 12
@@ -217,60 +192,42 @@ def test_version_1_1(inputs, squad, tmp_path):
     assert read_results(out)["exact_match"] == pytest.approx(100 * np.mean(right))
 
 
-def test_a_finished_run_keeps_its_threshold(inputs, squad, tmp_path, caplog):
+def test_a_finished_run_keeps_its_threshold(squad, asking, training, tmp_path, caplog):
     """It answers by it when it is only asked, as its export does; run again, as the first time."""
-    out = tmp_path / "out"
-    flags = SMALL | {"output_dir": out, "predict_file": inputs / "dev.json", "do_predict": True}
-    again = flags | {
-        "do_train": True, "train_file": inputs / "train.json", "init_checkpoint": inputs,
-        "train_batch_size": 8, "num_train_epochs": 0.5, "version_2_with_negative": True,
-    }  # fmt: skip
-    squad("--noxla", **again)
-    facts = json.loads((out / "model_facts.json").read_text())
-    null_odds = read_files(out)[2]
-    threshold = sorted(null_odds.values())[8] + 1e-4
-    facts["null_score_diff_threshold"] = threshold
-    (out / "model_facts.json").write_text(json.dumps(facts))
+    out, export = tmp_path / "out", tmp_path / "export"
+    training["num_train_epochs"] = 0.5
+    squad("--noxla", **training)
+    threshold = sorted(read_files(out)[2].values())[8] + 1e-4
+    facts = facts_of(out, null_score_diff_threshold=threshold)
     with caplog.at_level("INFO", logger="absl"):
-        squad("--noxla", "--verbosity=0", **again)
+        squad("--noxla", "--verbosity=0", **training)
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, 0.0)
-        assert json.loads((out / "model_facts.json").read_text()) == facts
-        squad("--noxla", "--verbosity=0", **flags | {"version_2_with_negative": True})
+        assert facts_of(out) == facts
+        squad("--noxla", "--verbosity=0", **asking)
         place = f"stored with {out}/model.ckpt-2"
         assert f"null_score_diff_threshold {threshold} ({place})" in caplog.text
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, threshold)
         assert 0 < sum(answer == "" for answer in predictions.values()) < 17
-        squad("--noxla", **flags | {"doc_stride": 5}, export_dir=tmp_path / "export")
-    assert "was trained with version_2_with_negative = True; questions are asked" in caplog.text
-    assert "was trained with doc_stride = 6; questions are asked with 5" in caplog.text
-    options = json.loads((tmp_path / "export/1/export.json").read_text())["options"]
-    assert options["null_score_diff_threshold"] == threshold
-    assert options["doc_stride"] == 5
+        del asking["version_2_with_negative"]
+        squad("--noxla", **asking | {"doc_stride": 5}, export_dir=export)
+    assert "was trained with version_2_with_negative = True; here it is False" in caplog.text
+    assert "was trained with doc_stride = 6; here it is 5" in caplog.text
+    options = json.loads((export / "1/export.json").read_text())["options"]
+    assert (options["null_score_diff_threshold"], options["doc_stride"]) == (threshold, 5)
 
     # Of a model that answers every question a threshold changes nothing, in its export neither.
-    facts |= {"version_2_with_negative": False, "null_score_diff_threshold": None}
-    (out / "model_facts.json").write_text(json.dumps(facts))
-    squad(
-        "--noxla", "--null_score_diff_threshold=-2", **flags | {"export_dir": tmp_path / "export"}
-    )
-    options = json.loads((tmp_path / "export/2/export.json").read_text())["options"]
+    facts_of(out, version_2_with_negative=False, null_score_diff_threshold=None)
+    squad("--noxla", "--null_score_diff_threshold=-2", **asking, export_dir=export)
+    options = json.loads((export / "2/export.json").read_text())["options"]
     assert options["version_2_with_negative"] is False
 
 
-def test_the_best_checkpoint_answers(inputs, squad, tmp_path):
+def test_the_best_checkpoint_answers(squad, asking, training, tmp_path):
     """It is that of the evaluation with the best score, has its own threshold, and is resumed."""
     out = tmp_path / "out"
-    asking = SMALL | {
-        "output_dir": out, "predict_file": inputs / "dev.json", "do_predict": True,
-        "version_2_with_negative": True,
-    }  # fmt: skip
-    training = asking | {
-        "do_train": True, "do_eval": True, "train_file": inputs / "train.json",
-        "init_checkpoint": inputs, "train_batch_size": 8, "num_train_epochs": 2, "eval_steps": 4,
-        "learning_rate": 3e-3,
-    }  # fmt: skip
+    training |= {"do_eval": True, "eval_steps": 4, "learning_rate": 3e-3}
     squad("--noxla", **training)
     values = json.loads((out / "best/evaluations.json").read_text())
     assert [*values] == ["4", "8", "10"]
@@ -281,14 +238,14 @@ def test_the_best_checkpoint_answers(inputs, squad, tmp_path):
     curve = read_curves(str(out))["eval/best_f1"]
     assert {0, 4, 8, int(best_step)} == curve.keys()
     assert all(curve[int(s)] == pytest.approx(values[s]) for s in ("4", "8", best_step))
-    facts = json.loads((out / "best/model_facts.json").read_text())
-    assert facts["null_score_diff_threshold"] is not None
+    threshold = facts_of(out / "best")["null_score_diff_threshold"]
+    assert threshold is not None
     null_odds = read_files(out)[2]
 
     squad("--noxla", **asking)  # the best one, by its own threshold
     again = read_files(out)
     assert list(again[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
-    assert again[0] == decided(again[1], again[2], facts["null_score_diff_threshold"])
+    assert again[0] == decided(again[1], again[2], threshold)
     with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
         squad("--noxla", **training | {"eval_steps": 0})
     with pytest.raises(InputError, match="dev_data"):
@@ -326,26 +283,23 @@ def test_every_flag_of_the_original_has_its_default(squad):
     assert {name: absl_flags.FLAGS[name].default for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
 
 
+ASKED, TRAINED = {"do_predict": True, "predict_file": "x"}, {"do_train": True, "train_file": "x"}
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         ({}, "neither --do_train nor --do_predict"),
         ({"do_train": True}, "--do_train without --train_file"),
         ({"do_predict": True}, "--do_predict without --predict_file"),
-        ({"do_train": True, "train_file": "x", "do_eval": True}, "--do_eval without --do_predict"),
-        ({"do_train": True, "train_file": "x", "report": True}, "--report without --do_predict"),
-        ({"do_predict": True, "predict_file": "x", "eval_steps": 5}, "--eval_steps without"),
-        ({"do_predict": True, "predict_file": "x", "n_best_size": 0}, "--n_best_size=0"),
-        ({"do_predict": True, "predict_file": "x", "doc_stride": 0}, "--doc_stride=0"),
-        ({"do_predict": True, "predict_file": "x", "tfds_name": "squad"}, "--tfds_name with"),
-        (
-            {"do_predict": True, "predict_file": "x", "tfds_data_dir": "d"},
-            "--tfds_data_dir without",
-        ),
-        (
-            {"do_predict": True, "predict_file": "x", "null_score_diff_threshold": "nan"},
-            "--null_score_diff_threshold=nan",
-        ),
+        (TRAINED | {"do_eval": True}, "--do_eval without --do_predict"),
+        (TRAINED | {"report": True}, "--report without --do_predict"),
+        (ASKED | {"eval_steps": 5}, "--eval_steps without"),
+        (ASKED | {"n_best_size": 0}, "--n_best_size=0"),
+        (ASKED | {"doc_stride": 0}, "--doc_stride=0"),
+        (ASKED | {"tfds_name": "squad"}, "--tfds_name with"),
+        (ASKED | {"tfds_data_dir": "d"}, "--tfds_data_dir without"),
+        (ASKED | {"null_score_diff_threshold": "nan"}, "--null_score_diff_threshold=nan"),
     ],
 )
 def test_what_makes_no_sense_is_refused(squad, tmp_path, flags, says):

@@ -1,0 +1,63 @@
+"""Builds the parts of a fine-tuning run from flags: the first model, the run, its training."""
+
+from typing import Any
+
+import tensorflow as tf
+from absl import flags, logging
+
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.companions import PretrainedModel
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import from_flags
+from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.tasks.run import Run, TrainingConfig
+from bert_tf.training.settings import FineTuningSchedule, Intervals
+
+FLAGS = flags.FLAGS
+
+
+def open_pretrained() -> PretrainedModel:
+    """The model that a run begins with.
+
+    Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
+    model of --output_dir if there is one.
+    """
+    own, given = FLAGS.output_dir, FLAGS.init_checkpoint
+    if given and not FLAGS.do_train and tf1.has_checkpoints(own):
+        logging.warning(
+            "Using the model in %s, not --init_checkpoint=%s; for that one give another "
+            "--output_dir.",
+            *(own, given),
+        )
+        given = None
+    model = from_flags.complete_model(open_weights(given or own))
+    model.config.check_sequence_length(FLAGS.max_seq_length)
+    return model
+
+
+def of_run(model: PretrainedModel, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """The arguments of a `Run` of any task."""
+    return {
+        "model": model,
+        "strategy": strategy,
+        "batching": from_flags.of_flags(BatchingConfig),
+        "output_dir": FLAGS.output_dir,
+        "step_config": from_flags.step_config(),
+    }
+
+
+def training_config(run: Run) -> TrainingConfig:
+    """How the flags train a run; of a grid with its first learning rate."""
+    rate = shared_flags.learning_rates()[0]
+    return from_flags.of_flags(
+        TrainingConfig,
+        schedule=from_flags.of_flags(FineTuningSchedule, learning_rate=rate),
+        intervals=from_flags.of_flags(Intervals),
+        run_settings=from_flags.all_run_settings(run.strategy, run.model.config),
+    )
+
+
+def newest_model(run: Run) -> str:
+    """The path of the model that a run leaves: its export, its own, or the one it began with."""
+    return FLAGS.export_dir or (FLAGS.output_dir if FLAGS.do_train else run.model.source.path)

@@ -1,0 +1,128 @@
+"""Heads: what stands on top of the encoder, each an object that everything else asks.
+
+head.py                Head: the model, its loss and its weights
+label_head.py          LabelHead: a head whose answers are labels
+labels.py              Labels: the labels of a task, without TensorFlow
+classification.py      one of several labels, any of them, or a score
+multiple_choice.py     the best of several sequences
+token_labels.py        a tag for each word
+question_answering.py  the start and the end of an answer
+pretraining.py         masked words, and whether a text follows the other
+embeddings.py          none: the encoder alone
+
+The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Importing this module
+loads no TensorFlow.
+"""
+
+# ruff: noqa: F401
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bert_tf.errors import InputError
+
+# Patterns of the names of weights in the original's checkpoints.
+ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
+OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
+_HOMES = {
+    "Classification": "bert_tf.heads.classification",
+    "Embeddings": "bert_tf.heads.embeddings",
+    "FillMask": "bert_tf.heads.pretraining",
+    "Head": "bert_tf.heads.head",
+    "LabelHead": "bert_tf.heads.label_head",
+    "Labels": "bert_tf.heads.labels",
+    "MaskedLmHead": "bert_tf.modeling.heads",
+    "MultiLabel": "bert_tf.heads.classification",
+    "MultipleChoice": "bert_tf.heads.multiple_choice",
+    "NextSentenceHead": "bert_tf.modeling.heads",
+    "Pretraining": "bert_tf.heads.pretraining",
+    "QuestionAnswering": "bert_tf.heads.question_answering",
+    "Regression": "bert_tf.heads.classification",
+    "SequenceClassifier": "bert_tf.modeling.heads",
+    "TokenClassifier": "bert_tf.modeling.heads",
+    "TokenLabels": "bert_tf.heads.token_labels",
+}
+# The heads by name, as in --task and model_facts.json; those not used yet by their class.
+NAMES: dict[str, Any] = {
+    "pretraining": "Pretraining",
+    "fill_mask": "FillMask",
+    "classification": "Classification",
+    "multi_label": "MultiLabel",
+    "regression": "Regression",
+    "multiple_choice": "MultipleChoice",
+    "token_labels": "TokenLabels",
+    "question_answering": "QuestionAnswering",
+    "embeddings": "Embeddings",
+}
+_BUILT_IN = frozenset(NAMES)
+__all__ = [*_HOMES, "NAMES", "head_named", "make_model", "register"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _loaded(name: str) -> Any:
+    """A class of `_HOMES`, from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = _loaded
+else:  # for editors and type checkers
+    from bert_tf.heads.classification import Classification, MultiLabel, Regression
+    from bert_tf.heads.embeddings import Embeddings
+    from bert_tf.heads.head import Head
+    from bert_tf.heads.label_head import LabelHead
+    from bert_tf.heads.labels import Labels
+    from bert_tf.heads.multiple_choice import MultipleChoice
+    from bert_tf.heads.pretraining import FillMask, Pretraining
+    from bert_tf.heads.question_answering import QuestionAnswering
+    from bert_tf.heads.token_labels import TokenLabels
+    from bert_tf.modeling.heads import (
+        MaskedLmHead,
+        NextSentenceHead,
+        SequenceClassifier,
+        TokenClassifier,
+    )
+    from bert_tf.modeling.models import BertModel
+
+
+def head_named(name: str) -> "Head":
+    """The head of a name in `NAMES`.
+
+    Raises:
+      InputError: there is none.
+    """
+    if name not in NAMES:
+        raise InputError(
+            f"the head {name!r}",
+            f"one of {', '.join(NAMES)}",
+            "correct the name, or register your own head first (heads.register)",
+        )
+    if isinstance(NAMES[name], str):
+        NAMES[name] = _loaded(NAMES[name])()
+    return NAMES[name]
+
+
+def register(head: "Head") -> None:
+    """Makes a head of one's own known by its name.
+
+    Raises:
+      InputError: the name is taken by a head of this package.
+    """
+    if head.name in _BUILT_IN and head is not head_named(head.name):
+        raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")
+    NAMES[head.name] = head
+
+
+def make_model(head: str, config: Any, **options: Any) -> "BertModel":
+    """The Keras model of a head, with new weights.
+
+    Args:
+      head: a name in `NAMES`.
+      config: a `BertConfig`.
+      **options: num_classes and num_choices, as for `Head.model`; with_losses of pre-training.
+    """
+    return head_named(head).model(config, **options)

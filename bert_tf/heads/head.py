@@ -1,0 +1,128 @@
+"""What every head has: a model, the loss of its outputs, and the names of its weights.
+
+Everything about the loss is a sum, and every mean is the quotient of two, so that a batch can be
+spread over replicas or cut into micro-batches: sums are added up first and divided last, and the
+loss is that of the whole batch.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.records import Feature
+from bert_tf.heads import OUTPUT
+from bert_tf.modeling.models import BertModel
+
+CLASSIFIER_DROPOUT = 0.1  # of a head's input in training; fixed in the original too
+
+Batch = Mapping[str, tf.Tensor]
+Sums = dict[str, tf.Tensor]  # float32 scalars by name
+
+
+class Head:
+    """What stands on top of the encoder, and all that depends on it.
+
+    The loss is the sum over `terms` of loss_sum / denominator. A term is a mean over weighted
+    items: examples, predictions or tokens. Subclasses give weight, loss and correctness of each.
+
+    Attributes:
+      name: as in --task, model_facts.json and `bert_tf.heads.NAMES`.
+      architecture: the class of Hugging Face's transformers for it.
+      weights: pattern of the checkpoint names of its own weights.
+      required: pattern of the weights that a checkpoint must have to be used with it.
+      outputs: names of the model's outputs that predictions are made of.
+      terms: names of the parts of the loss.
+      has_names: whether its classes have names.
+      reads_windows: whether a library's or served model reads long texts in windows.
+      serving: the class of its signatures in an export, as "module:class"; None: not served.
+    """
+
+    name: str
+    architecture: str = "BertForSequenceClassification"
+    weights: str = OUTPUT
+    required: str = f"bert/|{OUTPUT}"
+    outputs: tuple[str, ...] = ("logits",)
+    terms: tuple[str, ...] = ()
+    has_names: bool = False
+    reads_windows: bool = False
+    serving: str | None = "bert_tf.serving.classification:TextTask"
+
+    def model(self, config: BertConfig, *, num_classes: int = 2, num_choices: int = 1) -> BertModel:
+        """The Keras model, with new weights.
+
+        Args:
+          config: sizes of the model.
+          num_classes: L, of heads with classes.
+          num_choices: C, sequences of an example of multiple choice; the weights are the same for
+            any number.
+
+        Returns:
+          A model from input_ids, input_mask and segment_ids, int32 [B, S] each, to `outputs` and
+          the outputs of `BertModel(config)`.
+        """
+        raise NotImplementedError
+
+    def label_features(
+        self, max_seq_length: int, num_labels: int, num_choices: int
+    ) -> tuple[Feature, ...]:
+        """The labels in a record of S tokens, L labels and C choices."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------ the loss
+
+    def item_weights(self, batch: Batch) -> Batch:
+        """Weights by term; 0 for rows that only fill up a batch."""
+        return {self.terms[0]: batch["is_real_example"]}  # [B]
+
+    def losses(self, outputs: Batch, batch: Batch) -> Batch:
+        """Losses by term, float32, of the weights' shape."""
+        raise NotImplementedError
+
+    def correct(self, outputs: Batch, batch: Batch) -> Batch:
+        """By term 1 where the prediction is the label, else 0; no terms without an accuracy."""
+        del outputs, batch
+        return {}
+
+    def denominators(self, batch: Batch) -> Sums:
+        """The sum of the weights of each term; of a part of the batch, or the whole."""
+        return {t: tf.reduce_sum(weights) for t, weights in self.item_weights(batch).items()}
+
+    def loss_sums(self, outputs: Batch, batch: Batch) -> Sums:
+        """The weighted sum of each term's losses."""
+        weights = self.item_weights(batch)
+        losses = self.losses(outputs, batch)
+        return {t: tf.reduce_sum(weights[t] * losses[t]) for t in self.terms}
+
+    def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
+        """The weighted number of correct predictions, as <term>_accuracy."""
+        weights, correct = self.item_weights(batch), self.correct(outputs, batch)
+        return {f"{t}_accuracy": tf.reduce_sum(weights[t] * correct[t]) for t in correct}
+
+    def loss(self, loss_sums: Sums, denominators: Sums) -> tf.Tensor:
+        """The loss, from the sums of the whole batch; a term without items is 0."""
+        quotients = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.terms]
+        return tf.add_n(quotients)
+
+    # ------------------------------------------------------------------------ serving
+
+    # A line for the model card, and of each answer its type, shape and meaning.
+    title: str = ""
+    answer_meanings: Mapping[str, str] = {}
+
+    def answers(self, outputs: Batch, labels: Sequence[str]) -> dict[str, tf.Tensor]:
+        """Outputs of the model and the names of its classes -> what a served model answers."""
+        raise NotImplementedError
+
+
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Logits [..., classes] and labels int32 [...] -> float32 [...], in nats."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(logits, tf.float32)
+    )
+
+
+def is_likeliest(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """1 where the likeliest class is the label: logits [..., classes] -> float32 [...]."""
+    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return tf.cast(predicted == labels, tf.float32)

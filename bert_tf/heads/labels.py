@@ -1,0 +1,195 @@
+"""Labels of a task: parsed from cells, named by the training data, as numbers, decided, spelled.
+
+    cell "yes"  --parse-->  label "yes"  --ids-->  record [1]  --model-->  scores [L]
+                                                                             | decide
+                            prediction "yes"  <--spell--  1  <---------------+
+
+The head of a task says what a label is:
+
+    classification   one of several names            scores [B, L] -> soft-max
+    regression       a number                        score  [B, 1]
+    multi_label      any of several names            scores [B, L] -> sigmoid each
+    multiple_choice  the number of an answer         score of each answer [B, C] -> soft-max
+    token_labels     a tag for each word             scores [B, S, L] -> soft-max each
+
+L labels, C choices. Nothing here loads TensorFlow before a head is asked: --help lists the tasks.
+"""
+
+import dataclasses
+import decimal
+import functools
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_tf.files import LONE_SURROGATE
+from bert_tf.heads import NAMES, head_named
+
+if TYPE_CHECKING:
+    from bert_tf.heads.label_head import LabelHead
+
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
+SEPARATORS = (",", ";", "|", "\t")  # usual ones
+IGNORED = -1  # the label id of a position that has no label
+BINARY = {"0", "1", "0.0", "1.0", "false", "true"}
+
+Label = str | float | tuple[str, ...]
+
+
+class TagError(ValueError):
+    """A tag that is invalid; `number` is its place in the sentence."""
+
+    def __init__(self, expected: str, number: int):
+        super().__init__(expected)
+        self.number = number
+
+
+class _HeadByName:
+    """The field `head` of `Labels`: of a name the head, loaded with TensorFlow at its first use."""
+
+    def __get__(self, labels: "Labels | None", _: type) -> Any:
+        if labels is None:
+            return "classification"  # the default
+        if isinstance(labels.__dict__["head"], str):
+            labels.__dict__["head"] = head_named(labels.__dict__["head"])
+        return labels.__dict__["head"]
+
+    def __set__(self, labels: "Labels", head: Any) -> None:
+        if isinstance(head, str) and head not in NAMES:
+            head_named(head)  # raises
+        labels.__dict__["head"] = head
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The labels of a task.
+
+    Attributes:
+      head: says what a label is; its name in `heads.NAMES` will do.
+      names: in the order of the label ids; empty until the training data name them.
+      synonyms: other spellings of the names.
+      separator: between the labels of a cell of multi_label.
+      limits: the least and the greatest score of regression.
+    """
+
+    head: "LabelHead | str" = _HeadByName()
+    names: tuple[str, ...] = ()
+    synonyms: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    separator: str = ","
+    limits: tuple[float, float] = (-math.inf, math.inf)
+
+    def __post_init__(self):
+        if len(set(self.names)) != len(self.names) or "" in self.names:
+            raise ValueError(f"received the label names {self.names}, expected each once")
+
+    # What the head says of these labels; see `LabelHead`.
+
+    @property
+    def size(self) -> int:
+        """How many scores the head gives for a sequence, or for a token."""
+        return self.head.size(self)
+
+    @property
+    def are_fixed(self) -> bool:
+        """Whether the label names are known; regression has none."""
+        return self.head.are_fixed(self)
+
+    def parse(self, value) -> Label:
+        """The label in a cell; raises `ValueError` with what is expected there."""
+        return self.head.parse(self, value)
+
+    def describe(self) -> str:
+        """What a label can be, for messages."""
+        return self.head.describe(self)
+
+    def ids(self, label: Label | None) -> list[int] | list[float]:
+        """The label_ids of a record; of an example without label (None) those of the first name."""
+        return self.head.ids(self, label)
+
+    def spell(self, prediction) -> str:
+        """One decided prediction as it is written to files."""
+        return self.head.spell(self, prediction)
+
+    def spell_label(self, label: Label | None) -> str:
+        """A gold label as it is written to files; empty where there is none."""
+        return self.head.spell_label(self, label)
+
+    # ------------------------------------------------------------------------ names
+
+    def is_missing(self, value) -> bool:
+        """Whether a cell or a value of JSON stands for no label."""
+        if not isinstance(value, str):
+            return value is None or value != value  # NaN
+        text = value.strip()
+        is_empty = not text and not self.head.may_be_empty
+        return is_empty or (text not in self.names and bool(MISSING.fullmatch(text)))
+
+    def known(self, name: str) -> str:
+        """A name or synonym as the name; raises `ValueError` if it is none."""
+        name = self.synonyms.get(name, name)
+        if self.names and name not in self.names:
+            raise ValueError(self.describe())
+        return name
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        """Label ids by name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    def with_names_in(self, labels: Iterable[Label]) -> "Labels":
+        """These labels with the names in the training data, in an order that does not depend on it.
+
+        Numbers go by value, then other names by code points. Of tags, O comes first, then B- and
+        I- of every type.
+        """
+        if self.are_fixed:
+            return self
+        return dataclasses.replace(self, names=tuple(self.head.in_order(self.names_in(labels))))
+
+    def absent_from(self, labels: Iterable[Label | None]) -> tuple[str, ...]:
+        """The names that do not occur in some data."""
+        if not self.names:
+            return ()
+        seen = self.names_in(label for label in labels if label is not None)
+        return tuple(name for name in self.names if name not in seen)
+
+    @staticmethod
+    def names_in(labels: Iterable[Label]) -> set[str]:
+        """The names in labels that are one name or several."""
+        return {
+            name for label in labels for name in ((label,) if isinstance(label, str) else label)
+        }
+
+    def separated(self) -> dict[str, list[str]]:
+        """The names that hold a usual separator, and so may be several names, by separator."""
+        found = {one: [name for name in self.names if one in name] for one in SEPARATORS}
+        return {separator: names for separator, names in found.items() if names}
+
+    def look_alikes(self) -> list[list[str]]:
+        """Groups of names that differ only in case, white space or the spelling of a number."""
+        groups: dict[str | decimal.Decimal, list[str]] = {}
+        exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
+        for name in self.names:
+            if DECIMAL.fullmatch(name):
+                key = decimal.Decimal(name, exact)
+            else:
+                key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+            groups.setdefault(key, []).append(name)
+        return [names for names in groups.values() if len(names) > 1]
+
+    @property
+    def are_binary(self) -> bool:
+        """Whether the names are 0 and 1, or other words for no and yes."""
+        return {name.lower() for name in self.names} <= BINARY
+
+
+def text_of(value) -> str | None:
+    """A text or finite number as text; None of anything else, and of what is not Unicode."""
+    if isinstance(value, str):
+        return None if LONE_SURROGATE.search(value) else value.strip()
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return json.dumps(value) if is_number else None

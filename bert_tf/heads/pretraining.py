@@ -1,0 +1,87 @@
+"""The heads that BERT is pre-trained with (paper, section 3.1)."""
+
+from bert_tf.heads import ENCODER
+from bert_tf.heads.head import Head, cross_entropy, is_likeliest
+from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead
+from bert_tf.modeling.models import BertModel, encode, token_inputs
+
+
+class Pretraining(Head):
+    """Masked words, and whether the second text follows the first.
+
+    masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5),
+      of masked_lm_losses [B, P], which `tied_cross_entropy` computes in the model.
+    next_sentence: the mean over the examples; 0 = the second text is the next, 1 = random.
+
+    Original: `get_masked_lm_output` and `get_next_sentence_output`.
+    """
+
+    name = "pretraining"
+    architecture = "BertForPreTraining"
+    weights = "cls/(predictions|seq_relationship)/"
+    required = f"bert/|{weights}"
+    outputs = ("masked_lm_logits", "next_sentence_logits")
+    terms = ("masked_lm", "next_sentence")
+    title = "Fills in masked words."
+    serving = "bert_tf.serving.masked_lm:MaskedLmTask"
+
+    def model(self, config, *, num_classes=2, num_choices=1, with_losses: bool = False):
+        """The encoder with masked_lm_logits [B, P, V] and next_sentence_logits [B, 2].
+
+        It has another input, masked_lm_positions int32 [B, P].
+
+        Args:
+          config, num_classes, num_choices: as for `Head.model`.
+          with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
+            output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
+        """
+        inputs = token_inputs("masked_lm_positions", *["masked_lm_ids"] * with_losses)
+        outputs, word_table = encode(config, inputs)
+        hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
+        predict = MaskedLmHead(config)
+        if with_losses:
+            logits, losses = predict(hidden, positions, word_table, inputs["masked_lm_ids"])
+            outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}  # [B, P, V], [B, P]
+        else:
+            outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
+        if "next_sentence" in self.terms:
+            outputs["next_sentence_logits"] = NextSentenceHead(config)(outputs["pooled_output"])
+        return BertModel(inputs, outputs, name=self.name)
+
+    def item_weights(self, batch):
+        """masked_lm_weights [B, P], and 1 for each example [B]."""
+        real = batch["is_real_example"]  # [B]
+        weights = {"masked_lm": batch["masked_lm_weights"] * real[:, None], "next_sentence": real}
+        return {t: weights[t] for t in self.terms}
+
+    def losses(self, outputs, batch):
+        """Cross entropies of both, [B, P] and [B]."""
+        losses = {"masked_lm": outputs["masked_lm_losses"]}
+        if "next_sentence" in self.terms:
+            labels = batch["next_sentence_labels"][:, 0]
+            losses["next_sentence"] = cross_entropy(outputs["next_sentence_logits"], labels)
+        return losses
+
+    def correct(self, outputs, batch):
+        """Correct predictions of both, [B, P] and [B]."""
+        correct = {"masked_lm": is_likeliest(outputs["masked_lm_logits"], batch["masked_lm_ids"])}
+        if "next_sentence" in self.terms:
+            labels = batch["next_sentence_labels"][:, 0]
+            correct["next_sentence"] = is_likeliest(outputs["next_sentence_logits"], labels)
+        return correct
+
+    def loss(self, loss_sums, denominators):
+        """The sum of the terms' means."""
+        epsilon = {"masked_lm": denominators["masked_lm"] + 1e-5}
+        return super().loss(loss_sums, {**denominators, **epsilon})
+
+
+class FillMask(Pretraining):
+    """Masked words alone."""
+
+    name = "fill_mask"
+    architecture = "BertForMaskedLM"
+    weights = "cls/predictions/"
+    required = f"{ENCODER}|{weights}"
+    outputs = ("masked_lm_logits",)
+    terms = ("masked_lm",)

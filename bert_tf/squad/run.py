@@ -1,0 +1,163 @@
+"""Fine-tuning on questions: windows, answers and scores as a `Run` needs them.
+
+    pieces         [CLS] who founded it ? [SEP] ru ##pre ##cht founded it [SEP]
+    start_logits     0.1 ...                    7.9 0.3   0.2     1.1 ...
+    end_logits       0.4 ...                    0.2 0.1   8.3     0.9 ...
+
+The logits of [CLS] score "no answer in this window".
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.records import Record
+from bert_tf.heads.question_answering import QuestionAnswering
+from bert_tf.squad import thresholds
+from bert_tf.squad.alignment import make_alignment
+from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
+from bert_tf.squad.data import SquadFile, TrainingExample
+from bert_tf.squad.windows import (
+    Window,
+    WindowSizes,
+    prediction_windows,
+    record_values,
+    squad_record,
+    training_windows,
+)
+from bert_tf.tasks.run import Run, SplitData
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerConfig:
+    """How windows are answered; named as the flags."""
+
+    sizes: AnswerSizes
+    version_2_with_negative: bool
+    legacy_alignment: bool = True
+    verbose_logging: bool = False
+
+
+@dataclasses.dataclass(kw_only=True)
+class QuestionData(SplitData):
+    """Questions to train on, or to answer.
+
+    Attributes:
+      questions: the file; None in training, whose examples have one answer each.
+      windows: of all examples, in order; set by `SquadRun.prepare`.
+    """
+
+    examples: Sequence[TrainingExample] | Sequence = ()
+    questions: SquadFile | None = None
+    windows: Sequence[Window] = ()
+
+    def __post_init__(self):
+        if self.questions:
+            self.examples = self.questions.examples
+
+    @property
+    def num_records(self) -> int:
+        """The number of windows."""
+        return len(self.windows)
+
+
+class SquadRun(Run):
+    """Fine-tuning on questions about contexts."""
+
+    name, head = "squad", QuestionAnswering()
+
+    def __init__(self, sizes: WindowSizes, config: AnswerConfig, *args, **of_run):
+        """Takes further what `Run` does.
+
+        Args:
+          sizes: of the windows.
+          config: how they are answered.
+        """
+        super().__init__(*args, **of_run)
+        self.sizes, self.config = sizes, config
+        self.metric = "best_f1" if config.version_2_with_negative else "f1"
+
+    def facts(self) -> dict[str, Any]:
+        """Sizes of windows, and whether questions may have no answer."""
+        version_2 = {"version_2_with_negative": self.config.version_2_with_negative}
+        return dataclasses.asdict(self.sizes) | version_2
+
+    # ------------------------------------------------------------------------ records
+
+    def prepare(self, data: QuestionData) -> QuestionData:
+        """Cuts the questions into windows, and writes their records if there are any."""
+        if data.digest:
+            return data
+        make = prediction_windows if data.questions else training_windows
+        data.windows = make(data.examples, self.model.tokenizer, self.sizes)
+        if data.windows:
+            super().prepare(data)
+        if data.questions:
+            golds = [(one.qas_id, one.answers) for one in data.examples]
+            config = self.config
+            answered = (config.sizes, config.version_2_with_negative, config.legacy_alignment)
+            text = repr((golds, data.digest, answered))
+            data.digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        else:
+            data.windows = ()  # the records have them
+        return data
+
+    def record(self, data: QuestionData) -> Record:
+        """See `squad_record`."""
+        config = self.model.config
+        return squad_record(
+            max_seq_length=self.sizes.max_seq_length,
+            is_training=data.questions is None,
+            vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size,
+        )
+
+    def rows(self, data: QuestionData) -> Iterator[dict]:
+        """The values of the record of each window."""
+        kind = {"max_seq_length": self.sizes.max_seq_length, "is_training": data.questions is None}
+        return (record_values(window, **kind) for window in data.windows)
+
+    # ------------------------------------------------------------------------ answers
+
+    def window_logits(self, data: QuestionData) -> list[list[np.ndarray]]:
+        """Start logits, then end logits of every window, in order, each float32 [S].
+
+        With batches by length S is the number of pieces T. Without, S is max_seq_length, as in the
+        original, which lets the logits of padding compete for a place among the best.
+
+        Raises:
+          InputError: logits are NaN or infinite.
+        """
+        if not self.prepare(data).windows:
+            return [[], []]
+        by_length, whole = self.batching.bucket_by_length, self.batching.max_seq_length
+        lengths = [len(w.input_ids) if by_length else whole for w in data.windows]
+        return [
+            [row[:length] for row, length in zip(rows, lengths, strict=True)]
+            for rows in self.outputs(data).values()
+        ]
+
+    def predict(self, data: QuestionData) -> list[Prediction]:
+        """The answers to the questions, in order."""
+        config, logits = self.config, self.window_logits(data)
+        align = make_alignment(
+            data.windows,
+            self.model.tokenizer,
+            legacy_alignment=config.legacy_alignment,
+            verbose_logging=config.verbose_logging,
+        )
+        return rank_answers(
+            data.examples,
+            data.windows,
+            *logits,
+            align,
+            sizes=config.sizes,
+            version_2_with_negative=config.version_2_with_negative,
+        )
+
+    def evaluate(self, data: QuestionData) -> dict[str, float]:
+        """The official scores of all questions together, as `thresholds.main_scores`."""
+        return thresholds.main_scores(thresholds.scores(data.questions, self.predict(data)))
