@@ -240,13 +240,10 @@ def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
         (LINES, {"model": "none"}, "Servable not found"),
         (LINES, {"version": 3}, "Servable not found"),
         (["no object"], {}, "line 1 is not a JSON object"),
-        ([LINES[0], []], {}, "line 2 is not a JSON object"),
         ([{"text_a": 5, "text_b": 6}], {}, ""),
         ([{"text_a": "a", "text_b": {"b65": ""}}], {}, ""),
         ([TOO_LARGE], {"signature_name": "ids"}, ""),
-        ([{"text_a": "a", "text_b": {"b64": "!"}}], {}, ""),
         ([{"text_a": "a", "text_b": ["a", ["b"]]}], {}, ""),
-        ([{"text_a": "a", "text_b": None}], {}, ""),
         ([{"text_a": 10**30, "text_b": 10**30}], {}, ""),
     ],
 )
