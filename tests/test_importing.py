@@ -1,5 +1,7 @@
 """`import bert_tf`, and the use of its names, change nothing in the program that does it."""
 
+import ast
+import importlib
 import json
 import os
 import pathlib
@@ -109,6 +111,19 @@ def test_commands_make_their_settings():
     wanted = {"TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"}
     assert wanted <= state["environment"].keys()
     assert not state["memory is given back"]
+
+
+@pytest.mark.parametrize("path", ["bert_tf/__init__.py", "bert_tf/heads/__init__.py"])
+def test_editors_know_the_names(path):
+    """What type checkers read is what the first use of a name loads; and `dir` lists it."""
+    tree = ast.parse((ROOT / path).read_text())
+    (branch,) = (x.orelse for x in tree.body if isinstance(x, ast.If))
+    seen = {alias.name: node.module for node in branch for alias in node.names}
+    module = importlib.import_module(path.removesuffix("/__init__.py").replace("/", "."))
+    homes = {name: home for name, home in seen.items() if name in module._HOMES}
+    assert homes == module._HOMES
+    assert {*module.__all__, *seen} - {"BertModel"} <= {*dir(module)}
+    assert all(hasattr(module, name) for name in dir(module))
 
 
 def notices(log: pathlib.Path) -> set[str]:

@@ -13,54 +13,15 @@ The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Import
 loads no TensorFlow.
 """
 
+# ruff: noqa: F401
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.errors import InputError
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Loads a class at its first use."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-        return value
-
-else:  # for editors and type checkers
-    # ruff: noqa: F401
-    from bert_tf.heads.classification import Classification, MultiLabel, Regression
-    from bert_tf.heads.embeddings import Embeddings
-    from bert_tf.heads.head import Head
-    from bert_tf.heads.labels import LabelHead, Labels
-    from bert_tf.heads.multiple_choice import MultipleChoice
-    from bert_tf.heads.pretraining import FillMask, Pretraining
-    from bert_tf.heads.question_answering import QuestionAnswering
-    from bert_tf.heads.token_labels import TokenLabels
-    from bert_tf.modeling.heads import (
-        MaskedLmHead,
-        NextSentenceHead,
-        SequenceClassifier,
-        TokenClassifier,
-    )
-    from bert_tf.modeling.models import BertModel
-
 # Patterns of the names of weights in the original's checkpoints.
 ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
-# The heads by name, as in --task and model_facts.json; those not used yet as "module:class".
-NAMES: dict[str, Any] = {
-    "pretraining": "pretraining:Pretraining",
-    "fill_mask": "pretraining:FillMask",
-    "classification": "classification:Classification",
-    "multi_label": "classification:MultiLabel",
-    "regression": "classification:Regression",
-    "multiple_choice": "multiple_choice:MultipleChoice",
-    "token_labels": "token_labels:TokenLabels",
-    "question_answering": "question_answering:QuestionAnswering",
-    "embeddings": "embeddings:Embeddings",
-}
-_BUILT_IN = frozenset(NAMES)
 _HOMES = {
     "Classification": "bert_tf.heads.classification",
     "Embeddings": "bert_tf.heads.embeddings",
@@ -79,11 +40,51 @@ _HOMES = {
     "TokenClassifier": "bert_tf.modeling.heads",
     "TokenLabels": "bert_tf.heads.token_labels",
 }
+# The heads by name, as in --task and model_facts.json; those not used yet by their class.
+NAMES: dict[str, Any] = {
+    "pretraining": "Pretraining",
+    "fill_mask": "FillMask",
+    "classification": "Classification",
+    "multi_label": "MultiLabel",
+    "regression": "Regression",
+    "multiple_choice": "MultipleChoice",
+    "token_labels": "TokenLabels",
+    "question_answering": "QuestionAnswering",
+    "embeddings": "Embeddings",
+}
+_BUILT_IN = frozenset(NAMES)
 __all__ = [*_HOMES, "NAMES", "head_named", "make_model", "register"]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _loaded(name: str) -> Any:
+    """A class of `_HOMES`, from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = _loaded
+else:  # for editors and type checkers
+    from bert_tf.heads.classification import Classification, MultiLabel, Regression
+    from bert_tf.heads.embeddings import Embeddings
+    from bert_tf.heads.head import Head
+    from bert_tf.heads.labels import LabelHead, Labels
+    from bert_tf.heads.multiple_choice import MultipleChoice
+    from bert_tf.heads.pretraining import FillMask, Pretraining
+    from bert_tf.heads.question_answering import QuestionAnswering
+    from bert_tf.heads.token_labels import TokenLabels
+    from bert_tf.modeling.heads import (
+        MaskedLmHead,
+        NextSentenceHead,
+        SequenceClassifier,
+        TokenClassifier,
+    )
+    from bert_tf.modeling.models import BertModel
 
 
 def head_named(name: str) -> "Head":
@@ -96,11 +97,10 @@ def head_named(name: str) -> "Head":
         raise InputError(
             f"the head {name!r}",
             f"one of {', '.join(NAMES)}",
-            "correct the name; a head of your own must be registered first (heads.register)",
+            "correct the name, or register your own head first (heads.register)",
         )
     if isinstance(NAMES[name], str):
-        module, cls = NAMES[name].split(":")
-        NAMES[name] = getattr(importlib.import_module(f"{__name__}.{module}"), cls)()
+        NAMES[name] = _loaded(NAMES[name])()
     return NAMES[name]
 
 
@@ -108,7 +108,7 @@ def register(head: "Head") -> None:
     """Makes a head of one's own known by its name.
 
     Raises:
-      InputError: its name is that of another head of this package.
+      InputError: the name is taken by a head of this package.
     """
     if head.name in _BUILT_IN and head is not head_named(head.name):
         raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")

@@ -126,10 +126,10 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             weights.path,
         )
     known = {n: v for n, v in metadata.known().items() if n not in _OF_OTHERS} if same else {}
-    return known | ({"task": head.name} if _are_alike(head) else {})
+    return known | ({"task": head.name} if _is_ambiguous(head) else {})
 
 
-def _are_alike(head: Head) -> bool:
+def _is_ambiguous(head: Head) -> bool:
     """Whether neither architecture nor weights show which head it is."""
     return head.architecture == Head.architecture
 
@@ -153,15 +153,9 @@ def _match_labels(
     weights: Weights, head: Head, found: str | None, labels: Sequence[str] | None
 ) -> tuple[Weights, tuple[str, ...] | None, bool]:
     """The weights with their classes in the order of the labels, the labels, is the head kept."""
-    theirs = weights.metadata.labels if head.has_names else None
     # Without a `task` the files do not say which of the heads that look alike it is.
-    is_same = head.name == found or (
-        weights.metadata.task is None
-        and head.has_names
-        and found is not None
-        and _are_alike(head)
-        and _are_alike(head_named(found))
-    )
+    are_alike = found is not None and _is_ambiguous(head) and _is_ambiguous(head_named(found))
+    is_same = head.name == found or (are_alike and head.has_names and weights.metadata.task is None)
     if labels is None:
         if head.has_names and not is_same:
             raise InputError(
@@ -169,7 +163,7 @@ def _match_labels(
                 "the names of the classes",
                 "add labels=[...]",
             )
-        return weights, theirs, is_same
+        return weights, weights.metadata.labels if head.has_names else None, is_same
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
@@ -182,19 +176,13 @@ def _match_labels(
 
 
 def _checked(labels: Sequence[str], head: Head) -> tuple[str, ...]:
-    if not head.has_names:
+    least = head.least_names if head.has_names else 0
+    names = () if isinstance(labels, str) or not hasattr(labels, "__iter__") else tuple(labels)
+    are_names = all(isinstance(name, str) for name in names) and len({*names}) == len(names)
+    if not least or not are_names or len(names) < least:
         raise InputError(
-            f"labels for the head {head.name!r}, which has no classes",
-            "labels with a head of classes, such as classification",
-            "leave out one of the two",
-        )
-    is_list = hasattr(labels, "__iter__") and not isinstance(labels, str)
-    names = tuple(labels) if is_list else ()
-    least = head.least_names
-    if not all(isinstance(n, str) for n in names) or len(set(names)) < max(len(names), least):
-        raise InputError(
-            f"labels={labels!r:.200}",
-            f"{least} or more different names, as a list of strings",
-            "correct labels",
+            f"labels={labels!r:.200} for the head {head.name!r}",
+            f"{least} or more different names, as a list of strings" if least else "no labels",
+            "correct labels" if least else "leave out one of the two: this head has no classes",
         )
     return names

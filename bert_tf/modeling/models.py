@@ -140,11 +140,9 @@ class BertModel(keras.Model):
         """The model of what `get_config` gave."""
         config = dict(config)
         labels, metadata = config.pop("labels", None), config.pop("metadata", None)
-        tokenizer = config.pop("tokenizer", None)  # in files that have no assets
         model = super().from_config(config, custom_objects)
         model.metadata = metadata or {}
         model.labels = labels and tuple(labels)
-        model.tokenizer = tokenizer and _tokenizer(tokenizer)
         return model
 
     def save_assets(self, folder: str) -> None:

@@ -62,9 +62,7 @@ def test_forward_losses_and_gradients(tiny, config, with_losses):
         loss = objective.loss(sums, weights)
     gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
 
-    compared = {
-        "embedding_output", "layer_0", "layer_1", "sequence_output", "pooled_output"
-    }  # fmt: skip
+    compared = {"embedding_output", "layer_0", "layer_1", "sequence_output", "pooled_output"}
     for name in compared:
         close(outputs[name], golden[name], 1e-5)
     for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
@@ -83,44 +81,39 @@ def test_forward_losses_and_gradients(tiny, config, with_losses):
     assert set(golden.files) - compared == {"mlm_per_example"}
 
 
-def write_records(path, tiny, numbers) -> str:
+def write_records(path, tiny, numbers) -> RecordFiles:
     """The batches of those numbers as a TFRecord file."""
-    sizes = {"max_seq_length": 16, "max_predictions_per_seq": 5}
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for number in numbers:
-            batch = batch_number(tiny, number)
-            sizes["max_seq_length"] = batch["input_ids"].shape[1]
-            sizes["max_predictions_per_seq"] = batch["masked_lm_ids"].shape[1]
-            record = pretraining_record(**sizes)
-            for row in range(batch["input_ids"].shape[0]):
-                writer.write(
-                    record.serialize({f.name: batch[f.name][row].numpy() for f in record.features})
-                )
-    return RecordFiles(str(path), record)
+    batches = [batch_number(tiny, number) for number in numbers]
+    sizes = {"max_seq_length": batches[0]["input_ids"].shape[1]}
+    sizes["max_predictions_per_seq"] = batches[0]["masked_lm_ids"].shape[1]
+    record = pretraining_record(**sizes)
+    rows = {n: np.concatenate([batch[n] for batch in batches]) for n in batches[0]}
+    return RecordFiles(small.write_records(path, rows, record), record)
 
 
-def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled) -> Trainer:
-    """Trains as the golden run did; returns the trainer and the loss of each step."""
+@pytest.mark.parametrize("compiled", [False, True])
+def test_twelve_steps(tiny, config, tmp_path, compiled):
+    files = write_records(tmp_path / "batches.tfrecord", tiny, range(NUM_BATCHES))
+    golden = np.load(tiny / "train_one_hot.npz")
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = dataclasses.replace(config, **no_dropout)
     schedule = Schedule(
         learning_rate=float(golden["init_lr"]),
         num_train_steps=int(golden["num_train_steps"]),
         num_warmup_steps=int(golden["num_warmup_steps"]),
     )
     trainer = Trainer(
-        lambda: make_model(
-            "pretraining", dataclasses.replace(config, **no_dropout), with_losses=True
-        ),
+        lambda: make_model("pretraining", config, with_losses=True),
         Pretraining(),
         AdamWeightDecay(schedule=schedule),
-        strategy=strategy,
+        strategy=tf.distribute.get_strategy(),
         seed=3,
         step_config=StepConfig(xla=compiled),
     )
     load_checkpoint(trainer.model, tiny / "bert_model.ckpt")
     losses = []
     trainer.train(
-        batches,
+        RecordBatches(files, SequentialSampler(len(files)), batch_size=4),
         num_train_steps=NUM_BATCHES,
         folder=CheckpointFolder(tmp_path / "run"),
         intervals=Intervals(iterations_per_loop=1),
@@ -130,14 +123,3 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
     close(losses, golden["losses"], 1e-4)
     for variable in trainer.model.trainable_variables:
         close(variable, golden[f"final/{checkpoint_name(variable)}"], 1e-4)
-    return trainer
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_twelve_steps(tiny, config, tmp_path, compiled):
-    files = write_records(tmp_path / "batches.tfrecord", tiny, range(NUM_BATCHES))
-    order = SequentialSampler(len(files))
-    batches = RecordBatches(files, order, batch_size=4)
-    golden = np.load(tiny / "train_one_hot.npz")
-    strategy = tf.distribute.get_strategy()
-    twelve_steps(tiny, config, golden, batches, tmp_path, strategy=strategy, compiled=compiled)
