@@ -65,6 +65,7 @@ setup(
             "tokenization/*.npz",
             "squad/*.html",
             "playground/page.*",
+            "serving/card*.md",
             "planning/gpus/*.txtpb",
         ],
         "data_gen": ["sample_text/*.txt"],

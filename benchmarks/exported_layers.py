@@ -3,7 +3,7 @@
     python benchmarks/exported_layers.py --models=minilm,base
 
 Both are SavedModels with the signature `ids`: input_ids, input_mask, segment_ids [B, S] -> logits
-of a classifier. One is `serving.inference.InferenceModel`, the other `models.classifier_model`, of
+of a classifier. One is `serving.inference.InferenceModel`, the other the Keras model, of
 the same weights. TensorFlow's C API runs them, in sessions as TensorFlow Serving has them, in one
 process with neither Keras nor this package; they take turns call by call, so that a change of the
 machine's speed affects both. minilm is all-MiniLM-L6-v2 if BERT_TF_DATA has it, else random
@@ -89,7 +89,7 @@ def export(name: str, folder: pathlib.Path) -> None:
         def __call__(self, features):
             return self.model(features, training=False)
 
-    fused = inference.InferenceModel(inference.tensors_of(model), config, head="classification")
+    fused = inference.InferenceModel(model, config, ("logits",))
     names = {}
     for contender, module in zip(CONTENDERS, (fused, Exported()), strict=True):
         names[contender] = save(module, str(folder / contender))

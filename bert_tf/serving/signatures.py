@@ -148,10 +148,11 @@ class ServingTask:
         """All signatures by name."""
 
         def of_texts(**texts):
-            counts = tf.stack([tf.shape(text)[0] for text in texts.values()])
-            alike = tf.reduce_all(tf.equal(counts[0], counts))
-            names = " and ".join(texts)
-            return self.answer(**checked(texts, alike, f"{names} must have the same length"))
+            if len(texts) > 1:
+                counts = tf.stack([tf.shape(text)[0] for text in texts.values()])
+                alike = tf.reduce_all(tf.equal(counts[0], counts))
+                texts = checked(texts, alike, f"{' and '.join(texts)} must have the same length")
+            return self.answer(**texts)
 
         def of_ids(**features):
             return self.answer_ids(self.accepted(features))

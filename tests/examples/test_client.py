@@ -15,11 +15,8 @@ import numpy as np
 import pytest
 import served_models
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from served_models import TOKENIZER
+from google.protobuf import text_format
 
-from bert_tf.serving import loading
-from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.predictor import Predictor
 from bert_tf.tasks.features import classifier_record
@@ -45,21 +42,11 @@ TOO_LARGE = {"input_ids": [2**32 + 7], "input_mask": [1], "segment_ids": [0]}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, ServedModel]:
-    """An export with several answers, and a model with a single one."""
+    """A model with several answers, and one with a single one."""
     folder = tmp_path_factory.mktemp("served")
-    weights = served_models.write_folder("pairs", folder / "pairs")
-    export_checkpoint(
-        weights,
-        weights.config,
-        TOKENIZER,
-        str(folder / "export"),
-        options=served_models.options("pairs"),
-    )
-    weights = served_models.write_folder("regression", folder / "regression")
-    options = served_models.options("regression")
     return {
-        "pairs": loading.open_model(folder / "export"),
-        "score": loading.of_weights(weights, weights.config, TOKENIZER, options),
+        name: served_models.open_kind(served_models.write_folder(kind, folder / name), kind)
+        for name, kind in (("pairs", "pairs"), ("score", "regression"))
     }
 
 
@@ -214,27 +201,22 @@ def near(found: list[dict], wanted: list[dict]) -> None:
                 np.testing.assert_allclose(one[name], value, rtol=0, atol=1e-5)
 
 
-def test_lines_are_answered(ask, models):
-    code, found, message = ask(LINES, "--batch_size=2")
+@pytest.mark.parametrize("model", ["pairs", "score"])
+def test_lines_are_answered(ask, models, model):
+    code, found, message = ask(LINES, "--batch_size=2", model=model)
     assert (code, message) == (0, "")
-    near(found, Predictor(models["pairs"]).predict(LINES))
-    assert found[0]["labels"] == list(served_models.LABELS)  # not ASCII all of them
-
-
-def test_a_single_answer_has_its_name(ask, models):
-    code, found, message = ask(LINES, model="score")
-    assert (code, message) == (0, "")
-    near(found, Predictor(models["score"]).predict(LINES))
-    assert set(found[0]) == {"score"}
+    near(found, Predictor(models[model]).predict(LINES))
+    if model == "pairs":
+        assert found[0]["labels"] == list(served_models.LABELS)  # not ASCII all of them
+    else:
+        assert set(found[0]) == {"score"}
 
 
 def test_numbers_and_bytes_are_sent(ask, models):
-    ids = [2, 7, 9, 3]
-    record = classifier_record(max_seq_length=4).serialize(
-        {"input_ids": ids, "input_mask": [1] * 4, "segment_ids": [0, 0, 1, 1], "label_ids": [0],
-         "is_real_example": [1]}
-    )  # fmt: skip
-    features = {"input_ids": ids, "input_mask": [1] * 4, "segment_ids": [0, 0, 1, 1]}
+    ids, mask, segments = [2, 7, 9, 3], [1] * 4, [0, 0, 1, 1]
+    features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    values = features | {"label_ids": [0], "is_real_example": [1]}
+    record = classifier_record(max_seq_length=4).serialize(values)
     example = {"examples": {"b64": base64.b64encode(record).decode()}}
     _, of_ids, _ = ask([features] * 2, "--signature_name=ids")
     code, of_examples, message = ask([example], "--signature_name=examples")
@@ -258,13 +240,10 @@ def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
         (LINES, {"model": "none"}, "Servable not found"),
         (LINES, {"version": 3}, "Servable not found"),
         (["no object"], {}, "line 1 is not a JSON object"),
-        ([LINES[0], []], {}, "line 2 is not a JSON object"),
         ([{"text_a": 5, "text_b": 6}], {}, ""),
         ([{"text_a": "a", "text_b": {"b65": ""}}], {}, ""),
         ([TOO_LARGE], {"signature_name": "ids"}, ""),
-        ([{"text_a": "a", "text_b": {"b64": "!"}}], {}, ""),
         ([{"text_a": "a", "text_b": ["a", ["b"]]}], {}, ""),
-        ([{"text_a": "a", "text_b": None}], {}, ""),
         ([{"text_a": 10**30, "text_b": 10**30}], {}, ""),
     ],
 )
@@ -304,31 +283,18 @@ def test_the_guide_s_request_in_rows(rest_server):
     assert row["label"] in served_models.LABELS
 
 
-def test_the_models_config_is_one():
+def test_the_files_of_settings():
     config = model_server_config_pb2.ModelServerConfig()
     text_format.Parse((ROOT / "serve/models.config").read_text(), config)
     assert [model.name for model in config.model_config_list.config] == ["mrpc", "squad"]
-
-
-def test_the_batching_parameters_are_such():
-    """The message is not in tensorflow-serving-api: its fields, as in session_bundle_config."""
-    wrapped = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches",
-               "num_batch_threads")  # fmt: skip
-    file = descriptor_pb2.FileDescriptorProto(name="batching.proto", package="t", syntax="proto3")
-    file.dependency.append("google/protobuf/wrappers.proto")
-    message = file.message_type.add(name="BatchingParameters")
-    for number, name in enumerate(wrapped, 1):
-        field = message.field.add(name=name, number=number, type=11, label=1)
-        field.type_name = ".google.protobuf.Int64Value"
-    message.field.add(name="allowed_batch_sizes", number=6, type=3, label=3)
-    message.field.add(name="pad_variable_length_inputs", number=7, type=8, label=1)
-    from google.protobuf import wrappers_pb2  # noqa: F401 (it is found in the pool)
-
-    pool = descriptor_pool.Default()
-    pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("t.BatchingParameters"))()
-    text_format.Parse((ROOT / "serve/batching.pbtxt").read_text(), made)
-    assert made.max_batch_size.value == 32
-    assert made.num_batch_threads.value >= 1
+    # BatchingParameters, which tensorflow-serving-api has not: wrapped numbers.
+    text = re.sub("#.*", "", (ROOT / "serve/batching.pbtxt").read_text())
+    form = r"(\w+)(?:: | \{ value: )(\w+)(?: \})?"
+    found = dict(re.findall(form, text))
+    assert not re.sub(form, "", text).strip()
+    known = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches",
+             "num_batch_threads", "pad_variable_length_inputs"}  # fmt: skip
+    assert set(found) <= known
+    assert found["max_batch_size"] == "32"
     # It would pad with the first element of a tensor: a mask with 1, choices with a choice.
-    assert not made.pad_variable_length_inputs
+    assert found.get("pad_variable_length_inputs", "false") == "false"

@@ -1,7 +1,6 @@
 """examples/client.py against mistakes, broken servers and hostile ones."""
 
 import contextlib
-import gzip
 import io
 import json
 import pathlib
@@ -48,16 +47,13 @@ def chunked(*chunks):
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(chunks)
 
 
-def endless(connection):
-    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-    while True:
-        connection.sendall(b" " * (1 << 20))
+def endless(before):
+    def answer(connection):
+        connection.sendall(before)
+        while True:
+            connection.sendall(b" " * (1 << 20))
 
-
-def endless_chunk(connection):
-    connection.sendall(chunked(b"-1\r\n"))
-    while True:
-        connection.sendall(b" " * (1 << 20))
+    return answer
 
 
 def dripping(before):
@@ -99,13 +95,11 @@ BAD_REPLIES = {
     "closed": (b"", "Remote end closed"),
     "not HTTP": (b"SSH-2.0-OpenSSH_9\r\n", "BadStatusLine|SSH"),
     "no status": (b"HTTP/1.1 abc\r\n\r\n", "HTTP/1.1 abc"),
-    "long line": (b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n", "65536"),
     "many headers": (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "100 headers"),
     "cut body": (reply(b'{"outputs": [1', length=99), "14 bytes of 99"),
-    "cut chunk": (chunked(b"50\r\n{"), "IncompleteRead"),
     "odd chunk": (chunked(b"zz\r\n{"), "IncompleteRead|invalid literal"),
-    "endless": (endless, "more than 1048576 bytes"),
-    "endless chunk": (endless_chunk, "more than 1048576 bytes"),
+    "endless": (endless(b"HTTP/1.1 200 OK\r\n\r\n"), "more than 1048576 bytes"),
+    "endless chunk": (endless(chunked(b"-1\r\n")), "more than 1048576 bytes"),
     "promised": (reply(b"{}", length=10**15), "bytes of 1000000000000000"),
     "empty": (reply(b""), "Expecting value"),
     "not JSON": (reply(b"<html>no</html>"), "Expecting value"),
@@ -115,21 +109,12 @@ BAD_REPLIES = {
     "infinite": (reply(b'{"outputs": {"a": [1e999]}}'), "the number 1e999"),
     "digits": (reply(b'{"outputs": {"a": [' + b"1" * 5000 + b"]}}"), "integer string"),
     "a list": (reply([1]), "without outputs"),
-    "no outputs": (reply({"predictions": [1]}), "without outputs"),
     "a number": (reply({"outputs": {"a": 5}}), "a without a value for each of 1 rows"),
-    "a text": (reply({"outputs": {"a": "x"}}), "a without a value for each"),
     "too many": (reply({"outputs": {"a": [1, 2]}}), "a without a value for each"),
-    "gzip": (
-        reply(gzip.compress(b" " * 10**6), "200 OK", "Content-Encoding: gzip"),
-        "the encoding gzip",
-    ),
-    "redirected": (
-        reply(b"", "302 Found", "Location: http://127.0.0.1:1/"),
-        r"302",
-    ),
+    "gzip": (reply(b"x", "200 OK", "Content-Encoding: gzip"), "the encoding gzip"),
+    "redirected": (reply(b"", "302 Found", "Location: http://127.0.0.1:1/"), "302"),
     "error": (reply({"error": "no \x1b[31msuch\x07 model"}, "404 Not Found"), r"404 no \\x1b\[31m"),
     "error of bytes": (reply(b"\x1b]0;x\x07\xff" * 999, "500 Oops"), r"500 \\x1b"),
-    "error of a list": (reply({"error": [1]}, "400 Bad"), r"400 \[1\]"),
     "error without": (reply({}, "503 Busy"), "503"),
     "deep error": (reply(b"[" * 200_000, "400 Bad"), r"400 \[\["),
     "names that act": (reply({"outputs": {"\x1b[2J": 5}}), r"\\x1b\[2J without"),
@@ -145,10 +130,9 @@ def test_a_bad_reply_is_said_in_three_parts(ask, client, monkeypatch, name):
     assert re.search(says, message), message
 
 
-METADATA = ({}, [], 5, {"metadata": []}, {"metadata": {"signature_def": {"signature_def": {}}}})
-
-
-@pytest.mark.parametrize("metadata", METADATA)
+@pytest.mark.parametrize(
+    "metadata", [{}, 5, {"metadata": {"signature_def": {"signature_def": {}}}}]
+)
 def test_a_single_output_without_a_name(ask, metadata):
     stranger = Stranger(reply({"outputs": [1]}), reply(metadata))
     code, out, message = ask(stranger)
@@ -176,23 +160,17 @@ def test_the_time_is_for_the_whole_answer(ask, before):
         (b'{"a":' * 100_000, [], "nested too deep"),
         (b'{"text": "\\ud800"}', [], "line 1 is not"),
         (b'{"text": NaN}', [], "the number NaN"),
-        (b'{"text": 1e999}', [], "the number 1e999"),
         (b"\xff\xfe\x00", [], "line 1 is not"),
         (b"x" * 2_000_000, [], "longer than 1048576 bytes"),
         (LINE, ["--address=127.0.0.1:99999"], "not host:port"),
-        (LINE, ["--address=127.0.0.1:http"], "not host:port"),
         (LINE, ["--address=localhost"], "not host:port"),
-        (LINE, ["--address=a b:80"], "not host:port"),
         (LINE, ["--address=a\r\nX: y:80"], "not host:port"),
         (LINE, ["--address=http://localhost:80"], "not host:port"),
         (LINE, ["--address=no-such-host.invalid:80"], "no-such-host.invalid"),
         (LINE, ["--model=\x1b[2J"], "not printable"),
         (LINE, ["--version=-1"], "--version=-1"),
-        (LINE, ["--version=x"], "--version"),
         (LINE, ["--timeout=nan"], "--timeout=nan"),
-        (LINE, ["--timeout=1e30"], "--timeout=1e"),
         (LINE, ["--batch_size=0"], "--batch_size=0"),
-        (LINE, ["--batch_size=99999999999999999999"], "--batch_size"),
         (LINE, ["--protocol=soap"], "soap"),
         (LINE, ["--colour=red"], "--colour"),
         (LINE, ["--input_file=/nowhere/at/all"], "/nowhere/at/all"),

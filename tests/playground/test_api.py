@@ -75,7 +75,7 @@ def test_an_export_shows_its_attention(exported, folders):
     for variable in model.trainable_variables:
         name = checkpoint_name(variable)
         variable.assign(folders("no_answer").read(name))
-    own = inference.InferenceModel(inference.tensors_of(model), CONFIG, head="question_answering")
+    own = inference.InferenceModel(model, CONFIG, ("start_logits",))
     _, (wanted,) = inference.encode(own, CONFIG, features_of(told["ids"], told["segments"]))
     np.testing.assert_allclose(found, wanted[0], atol=0.5 / 255 + 1e-6)
 

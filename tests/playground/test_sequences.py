@@ -15,7 +15,7 @@ def test_the_sequences_shown_are_those_that_the_model_is_given(folders, kind, mo
     model = open_kind(weights, kind)
     row = RowReader(model.metadata).read(ROWS[kind], "the row")
     given = []
-    task = model._keep
+    task = model.keep
     original = task.outputs_of
     monkeypatch.setattr(task, "outputs_of", lambda f: given.append(f) or original(f))
     task.answer(**{name: tf.constant([value]) for name, value in row.items()})

@@ -162,14 +162,6 @@ def test_examples(tokenizer):
         assert example.segments == segment
 
 
-@hypothesis.given(st.lists(st.text(st.characters(categories=None), max_size=9), max_size=4))
-def test_any_text(tokenizer, texts):
-    """Half of a surrogate pair too, which JSON can hold."""
-    examples = make_examples([Line(text, text[:3]) for text in texts], tokenizer, 7)
-    for example in examples:
-        assert 2 <= len(example.ids) == len(example.segments) <= 7
-
-
 # ---------------------------------------------------------------------------- input
 
 LINES = {
@@ -268,13 +260,10 @@ def test_pooled_json(tmp_path):
     vectors = some_vectors(pooled=True)
     feature_extraction.write_jsonl(str(tmp_path / "a"), vectors, [-1, 0])
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
-    assert [row["linex_index"] for row in rows] == [0, 1, 2]
-    for row, vector in zip(rows, vectors, strict=True):
-        assert row.keys() == {"linex_index", "layers"}
-        assert [layer["index"] for layer in row["layers"]] == [-1, 0]
-        np.testing.assert_allclose(
-            [layer["values"] for layer in row["layers"]], vector.layers, atol=5.1e-7
-        )
+    for number, (row, vector) in enumerate(zip(rows, vectors, strict=True)):
+        values = [layer.pop("values") for layer in row["layers"]]
+        assert row == {"linex_index": number, "layers": [{"index": -1}, {"index": 0}]}
+        np.testing.assert_allclose(values, vector.layers, atol=5.1e-7)
 
 
 def test_npz(tmp_path):
@@ -285,31 +274,25 @@ def test_npz(tmp_path):
         assert found.files == ["embeddings"]
         np.testing.assert_array_equal(found["embeddings"], [v.layers.ravel() for v in pooled])
     with np.load(tmp_path / "e") as found:
-        assert found["embeddings"].shape == (10, 8)
         assert found["row_splits"].tolist() == [0, 2, 7, 10]
         assert found["tokens"].tolist() == [t for v in every for t in v.tokens]
-        rows = found["embeddings"][2:7]
-        np.testing.assert_array_equal(rows[:, :4], every[1].layers[0])
-        np.testing.assert_array_equal(rows[:, 4:], every[1].layers[1])
+        wanted = np.concatenate([np.concatenate([*v.layers], axis=1) for v in every])
+        np.testing.assert_array_equal(found["embeddings"], wanted)
 
 
 @pytest.mark.parametrize("pooled", [True, False])
 def test_tfrecord(tmp_path, pooled):
-    vectors = some_vectors(pooled=pooled)
-    path = f"{tmp_path}/a.tfrecord"
+    vectors, path = some_vectors(pooled=pooled), f"{tmp_path}/a.tfrecord"
     assert feature_extraction.write_tfrecord(path, vectors, [-1, "embeddings"]) == 3
-    kinds = {"linex_index": tf.int64, "tokens": tf.string, "layers": tf.string,
-             "embeddings": tf.float32, "shape": tf.int64}  # fmt: skip
-    spec = {name: tf.io.VarLenFeature(kind) for name, kind in kinds.items()}
-    records = [
-        {n: v.values.numpy() for n, v in tf.io.parse_single_example(raw, spec).items()}
-        for raw in tf.data.TFRecordDataset(path)
-    ]
-    for number, (record, vector) in enumerate(zip(records, vectors, strict=True)):
-        assert record["linex_index"].tolist() == [number]
-        assert [token.decode() for token in record["tokens"]] == vector.tokens
-        assert record["layers"].tolist() == [b"-1", b"embeddings"]
-        np.testing.assert_array_equal(record["embeddings"].reshape(record["shape"]), vector.layers)
+    records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    for number, (raw, vector) in enumerate(zip(records, vectors, strict=True)):
+        found = tf.train.Example.FromString(raw).features.feature
+        assert [*found["linex_index"].int64_list.value] == [number]
+        assert [one.decode() for one in found["tokens"].bytes_list.value] == vector.tokens
+        assert [*found["layers"].bytes_list.value] == [b"-1", b"embeddings"]
+        assert [*found["shape"].int64_list.value] == [*vector.layers.shape]
+        values = np.float32(found["embeddings"].float_list.value)
+        np.testing.assert_array_equal(values, vector.layers.ravel())
 
 
 @pytest.mark.parametrize("kind", feature_extraction.WRITERS)

@@ -84,65 +84,51 @@ def test_lengths_that_the_model_has_not_are_refused():
 def test_records_of_different_lengths_become_one_batch():
     serialized, lengths = [], (3, 7, 5)
     for length in lengths:
-        record = classifier_record(max_seq_length=length)
-        values = {"label_ids": [1], "is_real_example": [1]}
-        values |= {name: [i + 1] * length for i, name in enumerate(FEATURE_NAMES)}
-        serialized.append(record.serialize(values))
+        values = {name: [i + 1] * length for i, name in enumerate(FEATURE_NAMES)}
+        values |= {"label_ids": [1], "is_real_example": [1]}
+        serialized.append(classifier_record(max_seq_length=length).serialize(values))
     parsed = graph_text.parse_examples(tf.constant(serialized))
     for i, name in enumerate(FEATURE_NAMES):
         wanted = [[i + 1] * length + [0] * (7 - length) for length in lengths]
-        assert parsed[name].numpy().tolist() == wanted
-        assert parsed[name].dtype == tf.int32
-
-
-def test_no_record_is_a_batch_of_no_rows():
-    parsed = graph_text.parse_examples(tf.constant([], tf.string))
-    assert {value.shape.as_list()[0] for value in parsed.values()} == {0}
+        assert (parsed[name].numpy().tolist(), parsed[name].dtype) == (wanted, tf.int32)
+    none = graph_text.parse_examples(tf.constant([], tf.string))
+    assert {value.shape[0] for value in none.values()} == {0}
 
 
 @pytest.mark.parametrize(
-    "lengths",
-    [
-        {"input_ids": 3, "input_mask": 3},  # segment_ids are missing
-        {"input_ids": 3, "input_mask": 0, "segment_ids": 3},
-        {"input_ids": 3, "input_mask": 3, "segment_ids": 4},
-        {"input_ids": 0, "input_mask": 0, "segment_ids": 0},
-        {},
-    ],
+    "lengths", [(3, 3, None), (3, 0, 3), (3, 3, 4), (0, 0, 0), (None, None, None)]
 )
 def test_a_record_that_lacks_something_is_refused(lengths):
-    def serialized(sizes: dict[str, int]) -> bytes:
+    def serialized(*sizes: int | None) -> bytes:
         features = {
             name: tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * size))
-            for name, size in sizes.items()
+            for name, size in zip(FEATURE_NAMES, sizes, strict=True)
+            if size is not None
         }
         return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
-    whole = serialized(dict.fromkeys(FEATURE_NAMES, 3))
+    whole = serialized(3, 3, 3)
     assert graph_text.parse_examples(tf.constant([whole]))["input_mask"].shape == (1, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="equally many and at least one"):
-        graph_text.parse_examples(tf.constant([whole, serialized(lengths)]))
+        graph_text.parse_examples(tf.constant([whole, serialized(*lengths)]))
 
 
 def test_columns_that_are_padding_in_every_row_are_taken_off():
     features = small.examples(rows=6, seed=2)
     features["input_mask"][:, 5:] = 0
     given_features = {name: tf.constant(features[name]) for name in FEATURE_NAMES}
-    cut = graph_text.without_padding(given_features, most=small.S)
     longest = int(features["input_mask"].sum(axis=1).max())
     assert longest < small.S
-    for name in FEATURE_NAMES:
-        np.testing.assert_array_equal(cut[name], features[name][:, :longest])
-    wider = graph_text.without_padding(given_features, most=small.S, least=longest + 1)
-    assert {value.shape[1] for value in wider.values()} == {longest + 1}
-
-
-def test_features_of_different_shapes_or_too_long_are_refused():
-    features = {name: tf.ones([2, 5], tf.int32) for name in FEATURE_NAMES}
+    for least in (1, longest + 1):
+        cut = graph_text.without_padding(given_features, most=small.S, least=least)
+        for name in FEATURE_NAMES:
+            np.testing.assert_array_equal(cut[name], features[name][:, : max(longest, least)])
     with pytest.raises(tf.errors.InvalidArgumentError, match="same shape"):
-        graph_text.without_padding(features | {"segment_ids": tf.ones([2, 4], tf.int32)}, most=9)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 4 pieces"):
-        graph_text.without_padding(features, most=4)
+        graph_text.without_padding(
+            given_features | {"segment_ids": tf.ones([2, 4], tf.int32)}, most=9
+        )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"more than {longest - 1} pieces"):
+        graph_text.without_padding(given_features, most=longest - 1)
 
 
 # ---------------------------------------------------------------------------- chunks

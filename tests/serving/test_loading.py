@@ -93,10 +93,8 @@ def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
     ("name", "share", "says"),
     [
         (DATA, 0.5, "cannot be read (Read less bytes than requested)"),
-        (DATA, 0, "cannot be read (Read less bytes than requested)"),
         ("variables/variables.index", 0.5, "cannot be read (not an sstable"),
         ("saved_model.pb", 0.5, "cannot be read (Cannot parse file"),
-        ("saved_model.pb", 0, "cannot be read ("),
         ("fingerprint.pb", 0.5, "cannot be read (SavedModel Fingerprint Error"),
         ("assets/vocab.txt", 0, "assets/vocab.txt, which is empty"),
         ("export.json", 0.5, "export.json, which is not JSON"),

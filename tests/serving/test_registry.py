@@ -65,35 +65,24 @@ def test_the_task(source, known, given, name):
     assert make(source("classification", **known), **given).head.name == name
 
 
+SHORT_PAIRS = {"pairs": True, "max_seq_length": 11}
+WINDOWS = {"max_seq_length": 17, "doc_stride": 3, "max_query_length": 4}
+
+
 @pytest.mark.parametrize(
     ("kind", "known", "given", "wanted"),
     [
         ("classification", {}, {}, {"pairs": False, "max_seq_length": MOST}),
-        ("classification", {"pairs": True, "max_seq_length": 11}, {}, {}),
-        (
-            "classification",
-            {"pairs": True, "max_seq_length": 11},
-            {"pairs": True, "max_seq_length": 7},
-            {},
-        ),
+        ("classification", SHORT_PAIRS, {}, {}),
+        ("classification", SHORT_PAIRS, {"pairs": True, "max_seq_length": 7}, {}),
         ("multiple_choice", {}, {}, {"num_choices": 4}),
-        ("multiple_choice", {"num_choices": 3}, {}, {}),
         ("multiple_choice", {"num_choices": 3}, {"num_choices": 2}, {}),
         ("fill_mask", {"max_seq_length": 9}, {"top_k": 2}, {}),
-        (
-            "question_answering",
-            {"max_query_length": 5},
-            {},
-            {"max_seq_length": MOST, "doc_stride": 128},
-        ),
-        (
-            "question_answering",
-            {"max_seq_length": 17, "doc_stride": 3, "max_query_length": 4},
-            {"doc_stride": 5},
-            {},
-        ),
+        ("question_answering", {"max_query_length": 5}, {},
+         {"max_seq_length": MOST, "doc_stride": 128}),
+        ("question_answering", WINDOWS, {"doc_stride": 5}, {}),
     ],
-)
+)  # fmt: skip
 def test_what_is_given_goes_before_what_is_known(source, kind, known, given, wanted):
     options = make(source(kind, **known), **given).listed_options()
     wanted = known | given | wanted
@@ -114,13 +103,11 @@ def test_what_is_given_goes_before_what_is_known(source, kind, known, given, wan
     ],
 )
 def test_whether_there_may_be_no_answer(source, stored, trained, given, negative, wanted):
-    weights = source(
-        "no_answer",
-        null_score_diff_threshold=stored,
-        version_2_with_negative=trained,
-        max_query_length=4,
-    )
-    task = make(weights, null_score_diff_threshold=given, version_2_with_negative=negative)
+    known = {"null_score_diff_threshold": stored, "version_2_with_negative": trained}
+    task = make(
+        source("no_answer", **known, max_query_length=4),
+        null_score_diff_threshold=given, version_2_with_negative=negative,
+    )  # fmt: skip
     chosen = task.options
     assert (chosen.version_2_with_negative, chosen.null_score_diff_threshold) == wanted
 
@@ -183,13 +170,10 @@ def test_a_head_of_an_unknown_architecture_may_be_left_out(source):
         ("multi_label", {"num_choices": 3}, "--num_choices"),
         ("embeddings", {"doc_stride": 3}, "--doc_stride"),
         ("fill_mask", {"null_score_diff_threshold": 0.0}, "--null_score_diff_threshold"),
-        (
-            "question_answering",
-            {"null_score_diff_threshold": 0.5, "version_2_with_negative": False},
-            "--null_score_diff_threshold=0.5 with --noversion_2_with_negative",
-        ),
+        ("question_answering", {"null_score_diff_threshold": 0.5, "version_2_with_negative": False},
+         "--null_score_diff_threshold=0.5 with --noversion_2_with_negative"),
     ],
-)
+)  # fmt: skip
 def test_options_without_effect_are_named(source, kind, given, flag):
     with pytest.raises(InputError) as caught:
         check_options(source(kind), ServingOptions(**given))
@@ -202,20 +186,12 @@ def test_options_with_effect_are_taken(source, kind):
     check_options(source(kind), served_models.options(kind))
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        ("pairs", {"pairs": True}),
-        ("no_answer", {"doc_stride": 3}),
-        ("no_answer", {"top_k": 2}),
-    ],
-)
-def test_a_file_that_takes_ids_has_no_options_for_texts(source, kind, given):
-    weights = source(kind)
-    check_options(weights, ServingOptions(**given))
-    with pytest.raises(InputError, match=f"--{next(iter(given))} for"):
-        check_options(weights, ServingOptions(**given), ids_only=True)
+def test_a_file_that_takes_ids_has_no_options_for_texts(source):
     check_options(source("fill_mask"), ServingOptions(top_k=2), ids_only=True)
+    for kind, name, value in (("pairs", "pairs", True), ("no_answer", "doc_stride", 3),
+                              ("no_answer", "top_k", 2)):  # fmt: skip
+        with pytest.raises(InputError, match=f"--{name} for"):
+            check_options(source(kind), ServingOptions(**{name: value}), ids_only=True)
 
 
 def test_labels_in_another_order_stay_with_their_classes(source):

@@ -12,8 +12,6 @@ from masked_by_place import SUM
 from walking import in_process
 
 from bert_tf import FullTokenizer, make_model
-from bert_tf.checkpoints.companions import tokenizer_of
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving.scoring import Score, Scorer
@@ -110,74 +108,41 @@ def test_against_plain_numpy():
     assert found.tokens == 6
 
 
-def test_a_checkpoint_of_the_original(data_dir):
-    weights = open_weights(data_dir / "fixtures/tf1-tiny-checkpoint")
-    tokenizer = tokenizer_of(weights, weights.config)
-    model = make_model("fill_mask", weights.config)
-    load_checkpoint(model, weights, required="bert/|cls/predictions/")
-    pieces = [piece for piece in tokenizer.vocab if piece.isalpha()][:5]
-    ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(" ".join(pieces)))
-    special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[MASK]"])
-    tensors = {name: weights.read(name) for name in weights.names}
-    length = weights.config.max_position_embeddings
-    found = Scorer(model, tokenizer, max_seq_length=length).score(" ".join(pieces))
-    expected = scored_in_numpy(tensors, weights.config, ids, special)
-    assert found.tokens == len(ids) >= 3
-    assert found.score == pytest.approx(expected, rel=1e-5)
-
-
-def test_weights_that_are_no_numbers(tokenizer):
-    model = masked_by_place.make_model()
-    model.get_layer("predictions").output_bias.assign([np.nan] * len(masked_by_place.PIECES))
-    with pytest.raises(InputError, match="NaN or infinite"):
-        Scorer(model, tokenizer, max_seq_length=LENGTH).score("bread")
-
-
-def test_no_room(model, tokenizer):
+def test_what_cannot_be_scored(model, tokenizer):
     with pytest.raises(InputError, match="max_seq_length 2"):
         Scorer(model, tokenizer, max_seq_length=2)
-
-
-def test_a_vocabulary_without_mask(model):
     pieces = [piece for piece in masked_by_place.PIECES if piece != "[MASK]"]
     with pytest.raises(InputError, match=r"without \[MASK\]"):
         Scorer(model, FullTokenizer("v", pieces=pieces), max_seq_length=LENGTH)
+    damaged = masked_by_place.make_model()
+    damaged.get_layer("predictions").output_bias.assign([np.nan] * len(masked_by_place.PIECES))
+    with pytest.raises(InputError, match="NaN or infinite"):
+        Scorer(damaged, tokenizer, max_seq_length=LENGTH).score("bread")
 
 
 # ---------------------------------------------------------------------------- the command
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, model):
+def test_the_command(model, tmp_path, capsys):
     """The model by hand as the folder of a run."""
-    folder = tmp_path_factory.mktemp("model")
-    masked_by_place.make_tokenizer(folder)
-    tensors = reference.take_weights(model)
-    (folder / "bert_config.json").write_text(model.get_layer("embeddings").config.to_json_string())
-    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "temporary"))
-    return folder
-
-
-def test_the_command(folder, tmp_path, capsys):
+    masked_by_place.make_tokenizer(tmp_path)
+    config = model.get_layer("embeddings").config
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    tensors, path = reference.take_weights(model), str(tmp_path / "bert_model.ckpt")
+    write_checkpoint(path, tensors, temporary=str(tmp_path / "new"))
     lines = tmp_path / "lines.txt"
     lines.write_text("bread water wine\n\nwater\r\n" + "bread " * 12 + "\n", encoding="utf-8")
-    scores = [math.log(4) - 3 * LOG_SUM, 0, -math.log(4) - LOG_SUM, None]
-    given = f"--init_checkpoint={folder}"
+    given = f"--init_checkpoint={tmp_path}"
     with in_process("score") as main:
         main(given, f"--input_file={lines}", f"--output_file={tmp_path}/scores.jsonl")
         main(given, "bread water wine", "water")
+        with pytest.raises(InputError, match="with the text 'bread'"):
+            main(given, "--input_file=x", "bread")
     rows = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [row["tokens"] for row in rows] == [3, 0, 1, 12]
-    for row, score in zip(rows[:3], scores[:3], strict=True):
-        assert row["score"] == pytest.approx(score, rel=1e-6)
-    assert [rows[0]["perplexity"], rows[1]["perplexity"]] == [
-        pytest.approx(SUM / 4 ** (1 / 3), rel=1e-6),
-        None,
-    ]
+    scores = [math.log(4) - 3 * LOG_SUM, 0, -math.log(4) - LOG_SUM]
+    assert [row["score"] for row in rows[:3]] == pytest.approx(scores, rel=1e-6)
+    assert rows[0]["perplexity"] == pytest.approx(SUM / 4 ** (1 / 3), rel=1e-6)
+    assert rows[1]["perplexity"] is None
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert printed == [rows[0], rows[2]]
-
-
-def test_texts_from_two_sources(folder, tmp_path):
-    with in_process("score") as main, pytest.raises(InputError, match="with the text 'bread'"):
-        main(f"--init_checkpoint={folder}", "--input_file=x", "bread")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import served_models
 from saved_models import run_in_c
-from walking import in_process, run, write_config, write_vocabulary
+from walking import in_process, write_config, write_vocabulary
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
@@ -21,16 +21,14 @@ NUM_QUESTIONS = 40
 LENGTHS = {"max_seq_length": 17, "doc_stride": 5, "max_query_length": 4}
 
 
-def write_pairs(path: pathlib.Path, num_rows: int, *, seed: int) -> list[dict]:
-    generator = np.random.default_rng(seed)
-    rows = []
-    for _ in range(num_rows):
-        first, second = (
-            " ".join(f"w{n}" for n in generator.integers(0, 90, generator.integers(1, 14)))
-            for _ in range(2)
-        )
-        rows.append({"first": first, "second": second, "kind": "same" if seed % 2 else "other"})
-        seed += 1
+def write_pairs(path: pathlib.Path, num_rows: int) -> list[dict]:
+    choose = random.Random(num_rows)
+
+    def text() -> str:
+        return " ".join(f"w{choose.randrange(90)}" for _ in range(choose.randrange(1, 14)))
+
+    kinds = ("same", "other")
+    rows = [{"first": text(), "second": text(), "kind": kinds[i % 2]} for i in range(num_rows)]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
@@ -40,38 +38,27 @@ def write_pairs(path: pathlib.Path, num_rows: int, *, seed: int) -> list[dict]:
 
 def test_a_classifier_answers_as_it_predicts(tmp_path):
     for name, count in (("train", 12), ("test", 9)):
-        rows = write_pairs(tmp_path / f"{name}.csv", count, seed=3)
+        rows = write_pairs(tmp_path / f"{name}.csv", count)
     config = BertConfig.from_json_file(write_config(tmp_path / "bert_config.json"))
     write_vocabulary(tmp_path / "vocab.txt")
     variables = BertModel(config).trainable_variables
     tensors = {checkpoint_name(v): v.numpy() for v in variables}
     write_checkpoint(str(tmp_path / "bert_model.ckpt"), tensors, temporary=str(tmp_path / "new"))
-    run(
-        "run_classifier.py",
-        task_name="csv",
-        data_dir=tmp_path,
-        text_a_column="first",
-        text_b_column="second",
-        label_column="kind",
-        max_seq_length=17,
-        do_train=True,
-        do_predict=True,
-        train_batch_size=4,
-        num_train_epochs=2,
-        learning_rate="5e-3",
-        init_checkpoint=tmp_path,
-        output_dir=tmp_path / "run",
-        export_dir=tmp_path / "serving" / "pairs",
-    )
+    with in_process("run_classifier.py") as main:
+        main(
+            *("--task_name=csv", "--text_a_column=first", "--text_b_column=second"),
+            *("--label_column=kind", "--max_seq_length=17", "--do_train", "--do_predict"),
+            *("--train_batch_size=4", "--num_train_epochs=2", "--learning_rate=5e-3", "--noxla"),
+            data_dir=tmp_path, init_checkpoint=tmp_path, output_dir=tmp_path / "run",
+            export_dir=tmp_path / "serving/pairs",
+        )  # fmt: skip
     asked = batch_of([{"text_a": row["first"], "text_b": row["second"]} for row in rows])
-    (found,) = run_in_c(
-        [(str(tmp_path / "serving" / "pairs" / "1"), "serving_default", asked)], tmp_path
-    )
+    path = str(tmp_path / "serving/pairs/1")
+    (found,) = run_in_c([(path, "serving_default", asked)], tmp_path)
     wanted = np.loadtxt(tmp_path / "run/test_results.tsv", delimiter="\t")
     np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-5)
     assert set(found["labels"][0]) == {b"same", b"other"}
-    card = (tmp_path / "serving" / "pairs" / "1" / "README.md").read_text()
-    assert "run_classifier.py" in card
+    assert json.loads(pathlib.Path(path, "export.json").read_text())["commands"]
 
 
 # ---------------------------------------------------------------------------- questions
@@ -100,18 +87,13 @@ def questions(tmp_path_factory) -> pathlib.Path:
 
 
 def test_questions_are_answered_as_run_squad_does(questions, tmp_path):
-    run(
-        "run_squad.py",
-        "--nolegacy_alignment",
-        **LENGTHS,
-        init_checkpoint=questions / "model",
-        predict_file=questions / "dev.json",
-        version_2_with_negative=True,
-        null_score_diff_threshold=-0.5,
-        do_predict=True,
-        output_dir=tmp_path,
-        export_dir=tmp_path / "serving",
-    )
+    with in_process("run_squad.py") as main:
+        main(
+            *("--nolegacy_alignment", "--version_2_with_negative", "--do_predict", "--noxla"),
+            **LENGTHS, null_score_diff_threshold=-0.5, init_checkpoint=questions / "model",
+            predict_file=questions / "dev.json", output_dir=tmp_path,
+            export_dir=tmp_path / "serving",
+        )  # fmt: skip
     names = ("predictions.json", "null_odds.json")
     predictions, null_odds = (json.loads((tmp_path / name).read_text()) for name in names)
     asked = [
@@ -124,7 +106,7 @@ def test_questions_are_answered_as_run_squad_does(questions, tmp_path):
     assert answers == [predictions[f"q{n}"] for n in range(NUM_QUESTIONS)]
     assert 5 < sum(map(bool, answers)) < NUM_QUESTIONS - 5
     wanted = [null_odds[f"q{n}"] for n in range(NUM_QUESTIONS)]
-    np.testing.assert_allclose(found["null_odds"], wanted, rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(found["null_odds"], wanted, rtol=1e-6, atol=3e-5)
 
 
 # ---------------------------------------------------------------------------- bert-tf export
@@ -153,12 +135,3 @@ def test_a_folder_is_exported_as_what_it_says_it_is(questions, tmp_path):
             with pytest.raises(InputError, match=message):
                 export_model(**flags | changes)
     assert not (tmp_path / "none").exists()
-
-
-def test_labels_must_be_as_many_as_classes(tmp_path):
-    served_models.write_folder("classification", tmp_path / "model")
-    with (
-        in_process("export") as export_model,
-        pytest.raises(InputError, match="2 labels: a, b"),
-    ):
-        export_model(init_checkpoint=tmp_path / "model", export_dir=tmp_path / "out", labels="a,b")
