@@ -95,7 +95,7 @@ def logits_of(source, config, windows: Sequence, options: argparse.Namespace):
     trainer = Trainer(
         lambda: models.span_model(config),
         SpanObjective(),
-        AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1)),
+        AdamWeightDecay(Schedule(learning_rate=1.0, num_train_steps=1)),
         strategy=distribution.make_strategy("auto"),
         seed=0,
     )

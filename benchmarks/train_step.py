@@ -199,7 +199,7 @@ def our_step(num_layers: int, hidden_size: int):
     trainer = training.Trainer(
         lambda: models.pretraining_model(config, with_losses=True),
         losses.PretrainingObjective(),
-        optimization.AdamWeightDecay(schedule=schedule),
+        optimization.AdamWeightDecay(schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,
     )

@@ -24,7 +24,7 @@ _HOMES = {
     "load": "bert_tf.library.models",
     "load_checkpoint": "bert_tf.checkpoints.loading",
     "make_dataset": "bert_tf.library.datasets",
-    "make_optimizer": "bert_tf.library.optimizers",
+    "make_optimizer": "bert_tf.training.optimization",
     "open_weights": "bert_tf.checkpoints.loading",
     "pretraining_model": "bert_tf.modeling.models",
     "save_weights": "bert_tf.checkpoints.saving",

@@ -47,7 +47,7 @@ def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer
     return Trainer(
         model_fn,
         OBJECTIVES[work.head](),
-        optimization.make_optimizer(work.optimizer, schedule),
+        optimization.CLASSES[work.optimizer](schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,
         step_config=StepConfig(
@@ -100,8 +100,8 @@ def lower(trainer: Trainer, work: Workload, step: str, batch_size: int) -> bytes
     work = dataclasses.replace(work, train_batch_size=batch_size, gradient_accumulation_steps=parts)
     batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
     function, args = {
-        "train": (trainer.training_step._replica_fn, (batch, tf.constant(0))),
-        "evaluate": (trainer._eval_part, (batch,)),
-        "predict": (trainer._predict_part(PREDICTED[work.head]), (batch,)),
+        "train": (trainer.steps.update, (batch, tf.constant(0))),
+        "evaluate": (trainer.steps.sums, (batch,)),
+        "predict": (trainer.steps.outputs, (batch, PREDICTED[work.head])),
     }[step]
     return function.experimental_get_compiler_ir(*args)("hlo_serialized")

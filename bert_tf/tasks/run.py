@@ -232,7 +232,7 @@ class Run:
                 *(source.path, "" if source.metadata.document_context else "out"),
             )
         schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
-        trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
+        trainer = self.make_trainer(AdamWeightDecay(schedule), seed=0)
         encoder = ENCODER if head == "token_labels" else "bert/"
         if head in companions.WITH_NAMES:
             source = companions.with_labels(source, self.task.labels.names, self._own_names())

@@ -19,8 +19,7 @@ from bert_tf.config import typed
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.training.stops import StopTraining
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import StopTraining, Trainer
 
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 

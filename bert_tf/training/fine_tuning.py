@@ -1,5 +1,6 @@
 """What the fine-tuning of all tasks shares: the optimizer, resuming, predictions in order."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,17 +23,9 @@ def make_optimizer(
     schedule: FineTuningSchedule, num_train_steps: int
 ) -> optimization.AdamWeightDecay:
     """The optimizer of a fine-tuning run of so many steps."""
-    return optimization.make_optimizer(
-        schedule.optimizer,
-        optimization.Schedule(
-            learning_rate=schedule.learning_rate,
-            num_train_steps=num_train_steps,
-            num_warmup_steps=int(num_train_steps * schedule.warmup_proportion),
-            end_learning_rate=schedule.end_learning_rate,
-        ),
-        bias_correction=schedule.bias_correction,
-        layerwise_lr_decay=schedule.layerwise_lr_decay,
-    )
+    options = dataclasses.asdict(schedule)
+    del options["train_batch_size"], options["num_train_epochs"]
+    return optimization.make_optimizer(num_train_steps, **options)
 
 
 def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> None:

@@ -62,7 +62,7 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
     trainer = Trainer(
         lambda: bert_tf.pretraining_model(CONFIG, with_losses=True),
         PretrainingObjective(),
-        AdamWeightDecay(schedule=Schedule(learning_rate=1e-3, num_train_steps=STEPS)),
+        AdamWeightDecay(Schedule(learning_rate=1e-3, num_train_steps=STEPS)),
         strategy=strategy,
         seed=3,
         step_config=StepConfig(xla=xla),
@@ -81,7 +81,7 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
     reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-{STEPS}")
     names = reader.get_variable_to_shape_map().keys() - {"bert_tf/run_facts"}
     return {
-        "device": trainer.training_step.weights[0].device,
+        "device": trainer.steps.weights[0].device,
         "losses": losses,
         "evaluation": trainer.evaluate(in_order),
         "rows": np.concatenate([in_order.batch_rows(number) for number in range(len(predicted))]),

@@ -109,7 +109,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
     trainer = Trainer(
         lambda: pretraining_model(dataclasses.replace(config, **no_dropout), with_losses=True),
         PretrainingObjective(),
-        AdamWeightDecay(schedule=schedule),
+        AdamWeightDecay(schedule),
         strategy=strategy,
         seed=3,
         step_config=StepConfig(xla=compiled),

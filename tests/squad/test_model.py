@@ -30,7 +30,7 @@ CONFIG = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def trainer():
-    optimizer = AdamWeightDecay(schedule=Schedule(learning_rate=1.0, num_train_steps=1))
+    optimizer = AdamWeightDecay(Schedule(learning_rate=1.0, num_train_steps=1))
     return Trainer(
         lambda: models.span_model(CONFIG),
         SpanObjective(),

@@ -10,7 +10,7 @@ from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
 from bert_tf.training import best as best_module
 from bert_tf.training.best import BestCheckpoint
-from bert_tf.training.stops import StopTraining
+from bert_tf.training.trainer import StopTraining
 
 
 class Run:
