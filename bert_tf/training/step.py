@@ -17,9 +17,7 @@ So R replicas with K parts each compute what one does at once. The calls, from t
 """
 
 import contextlib
-import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -43,9 +41,9 @@ class Steps:
     gradients of that, and the update is made with the sum of the clipped gradients.
 
     Attributes:
-      names: of the trained weights, as in checkpoints.
-      weights: these, as variables.
-      frozen: the other weights, by name.
+      weights: the trained weights, by their names in checkpoints.
+      frozen: the other weights, likewise.
+      slots: the moments, and the state of the loss scale, likewise.
       loss_names: what an update reports: means over its whole batch, and its gradients' norm.
       train: (totals, iterator, first_step, num_steps) -> totals; see `_train`.
       train_on: (totals, batch, step) -> totals; one update.
@@ -79,16 +77,17 @@ class Steps:
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
         weights = {tf1.checkpoint_name(v): v.value for v in model.trainable_variables}
-        self.names = trained_names(list(weights), freeze)
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
-        self.weights = [weights.pop(name) for name in self.names]
+        self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights
-        check_model_memory(sum(w.shape.num_elements() for w in self.weights), moments=2)
-        self._m, self._v = (
-            [tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False) for w in self.weights]
-            for _ in range(2)
-        )
+        check_model_memory(sum(w.shape.num_elements() for w in self.weights.values()), moments=2)
+        self.slots = {
+            f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
+            for name, w in self.weights.items()
+            for slot in ("adam_m", "adam_v")
+        }
         self.loss_scale = LossScale() if config.precision == "float16" else None
+        self.slots |= self.loss_scale.variables if self.loss_scale else {}
         self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
         for layer in model.layers:
             if isinstance(layer, EncoderBlock):
@@ -99,25 +98,25 @@ class Steps:
 
     def _compile(self) -> None:
         """Decides what is a graph and what is compiled with XLA."""
-        xla = functools.partial(tf.function, jit_compile=True, autograph=False)
-        plain = lambda function: function  # noqa: E731
+
+        def compiled(function: Callable, when: bool = True) -> Callable:
+            if not (self.config.xla and when):
+                return function
+            return tf.function(function, jit_compile=True, autograph=False)
+
         # XLA compiles the whole update of a single replica. With several replicas it compiles only
         # loss and gradients: XLA on CPU and GPU cannot reduce over replicas.
         is_single = self.strategy.num_replicas_in_sync == 1
-        for_rows = xla if self.config.xla else plain
-        for_one, for_several = (for_rows, plain) if is_single else (plain, for_rows)
-        parts = self.config.gradient_accumulation_steps
-        self.update = for_one(self._update)
-        self.gradients = for_several(self._gradients if parts == 1 else self._sum_of_parts)
-        self.sums, self.outputs = for_rows(self._sums), for_rows(self._outputs)
+        is_whole = self.config.gradient_accumulation_steps == 1
+        self.update = compiled(self._update, is_single)
+        self.gradients = compiled(
+            self._gradients if is_whole else self._sum_of_parts, not is_single
+        )
+        self.sums, self.outputs = compiled(self._sums), compiled(self._outputs)
         # Traced once for variables of one shape, of which a model has many.
         self._updated = tf.function(self.optimizer.updated, autograph=False)
         self.train, self.train_on = tf.function(self._train), tf.function(self._train_on)
         self.evaluate, self.predict = tf.function(self._evaluate), tf.function(self._predict)
-
-    def named_variables(self) -> Iterator[tuple[str, tf.Variable, tf.Variable, tf.Variable]]:
-        """Name, weight and both moments of every trained weight."""
-        return zip(self.names, self.weights, self._m, self._v, strict=True)
 
     # ------------------------------------------------------------------ training
 
@@ -184,7 +183,7 @@ class Steps:
         """Of all rows at once: sums of losses by term, and gradients by name."""
         with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch)):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(self.weights)
+                tape.watch(list(self.weights.values()))
                 outputs = self.model(model_inputs(self.model, batch), training=True)
                 loss_sums = self.objective.loss_sums(outputs, batch)
                 loss = self.objective.loss(loss_sums, denominators)
@@ -192,8 +191,8 @@ class Steps:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
         # A weight that the loss does not depend on is left alone: not decayed either.
-        named = zip(self.names, gradients, strict=True)
-        return loss_sums, {n: tf.convert_to_tensor(g) for n, g in named if g is not None}
+        given = {name: g for name, g in gradients.items() if g is not None}
+        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given.items()}
 
     def _sum_of_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """Of K parts of the rows, one after the other."""
@@ -220,7 +219,7 @@ class Steps:
             (
                 tf.constant(0),
                 {term: tf.zeros([]) for term in self.objective.terms},
-                {n: tf.zeros(w.shape) for n, w in zip(self.names, self.weights, strict=True)},
+                {name: tf.zeros(weight.shape) for name, weight in self.weights.items()},
             ),
             maximum_iterations=num_parts,
         )
@@ -231,9 +230,7 @@ class Steps:
         skips = self.loss_scale is not None  # otherwise NaN or infinity ends the run
         skipped = self.loss_scale.skipped_steps if skips else 0
         rate = self.optimizer.schedule(step)
-        for name, weight, *moments in self.named_variables():
-            if name not in gradients:
-                continue
+        for name, gradient in gradients.items():
 
             def update(weight, m, v, gradient, rate, step, skipped, is_finite, name=name):
                 variables = (weight, m, v)
@@ -246,8 +243,9 @@ class Steps:
                 for variable, value in zip(variables, new, strict=True):
                     variable.assign(tf.where(is_finite, value, variable) if skips else value)
 
-            args = (*moments, gradients[name], rate, step, skipped, is_finite)
-            strategy.extended.update(weight, update, args=args)
+            moments = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
+            args = (*moments, gradient, rate, step, skipped, is_finite)
+            strategy.extended.update(self.weights[name], update, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)
 
@@ -291,6 +289,7 @@ class LossScale:
     range is skipped, and the scale halved; after many steps without one it is doubled.
     """
 
+    NAME = "bert_tf/loss_scale"
     FIRST, LEAST = 2.0**15, 1.0
     GROWS_AFTER = 2000  # steps
 
@@ -301,9 +300,9 @@ class LossScale:
         self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # in a row
         self.skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the whole run
         self.variables = {  # by their names in checkpoints
-            "bert_tf/loss_scale": self.scale,
-            "bert_tf/loss_scale_good_steps": self.good_steps,
-            "bert_tf/loss_scale_skipped_steps": self.skipped_steps,
+            self.NAME: self.scale,
+            f"{self.NAME}_good_steps": self.good_steps,
+            f"{self.NAME}_skipped_steps": self.skipped_steps,
         }
 
     @property
@@ -324,11 +323,6 @@ class LossScale:
 
         args = (self.good_steps, self.skipped_steps, is_finite)
         strategy.extended.update(self.scale, assign, args=args)
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Restores the saved variables; resets the others."""
-        for name, variable in self.variables.items():
-            variable.assign(values.get(name, self.FIRST if variable is self.scale else 0))
 
 
 # ------------------------------------------------------------------ functions

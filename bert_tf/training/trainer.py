@@ -5,6 +5,7 @@ exactly as an undisturbed one. Of several processes each does all of this on its
 batch, and only the chief writes.
 """
 
+import collections
 import dataclasses
 import json
 import zlib
@@ -26,17 +27,11 @@ from bert_tf.modeling.losses import Objective
 from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
 from bert_tf.terminal.progress import Progress, announced
 from bert_tf.terminal.watchdog import WATCHDOG
-from bert_tf.training.distribution import (
-    check_same_step,
-    distributed_batches,
-    on_remote_host,
-    on_this_host,
-    remote_hosts,
-)
+from bert_tf.training import distribution
 from bert_tf.training.logging import Pace, TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import Intervals, StepConfig
-from bert_tf.training.step import Steps, first_replica, layer_precision
+from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
 
 
 class StopTraining(Exception):  # noqa: N818  (not an error)
@@ -145,7 +140,7 @@ class Trainer:
             return False
 
         is_last = evaluate_if_due()  # also after a resume: the run may have been killed meanwhile
-        iterator = distributed_batches(self.strategy, batches, start=step)
+        iterator = distribution.distributed_batches(self.strategy, batches, start=step)
         with (
             noticing_sigterm() as sigterm_came,
             Progress("train", num_train_steps, "steps", done=step) as progress,
@@ -194,7 +189,7 @@ class Trainer:
           not skipped, and their number, kept_steps.
         """
         steps = self.steps
-        train = self._train_on_remote if remote_hosts(self.strategy) else steps.train
+        train = self._train_on_remote if distribution.remote_hosts(self.strategy) else steps.train
         totals = np.zeros(len(steps.loss_names) + 1, np.float32)
         whole = progress is None or cluster.has_peers()
         while step < stop:
@@ -214,7 +209,7 @@ class Trainer:
         """As `Steps.train`, for batches that are made in this process."""
         for step in range(int(first_step), int(first_step + num_steps)):
             batch = next(iterator)
-            with on_remote_host(self.strategy):
+            with distribution.on_remote_host(self.strategy):
                 totals = self.steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(step))
         return totals
 
@@ -254,7 +249,7 @@ class Trainer:
 
     def _check_beginning(self) -> None:
         """Refuses weights of which every loss would be NaN; logs warnings and sizes."""
-        for name, weight in self._named_weights():
+        for name, weight in (self.steps.weights | self.steps.frozen).items():
             if not np.isfinite(weight.numpy()).all():
                 raise InputError(
                     f"initial weights with NaN or infinity in {name}",
@@ -263,21 +258,16 @@ class Trainer:
                 )
         if warning := self.optimizer.schedule.warning():
             logging.warning("%s", warning)
-        trained = sum(weight.shape.num_elements() for weight in self.steps.weights)
+        trained = sum(weight.shape.num_elements() for weight in self.steps.weights.values())
         logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
-
-    def _named_weights(self) -> list[tuple[str, tf.Variable]]:
-        """Every weight, trained ones first."""
-        steps = self.steps
-        return [*zip(steps.names, steps.weights, strict=True), *steps.frozen.items()]
 
     def _check_same_everywhere(self, batches: Batches, settings: Mapping[str, Any]) -> None:
         """Raises InputError if processes of the run differ in settings, data or weights."""
         # The same weights may have another path on another host.
         settings = {name: value for name, value in settings.items() if name != "init_checkpoint"}
         weights = 0
-        for _, variable in self._named_weights():
-            weights = zlib.crc32(variable.numpy().tobytes(), weights)
+        for weight in (self.steps.weights | self.steps.frozen).values():
+            weights = zlib.crc32(weight.numpy().tobytes(), weights)
         cluster.check_same(
             {
                 "records": batches.fingerprint(),  # first: it is one of the settings, too
@@ -296,16 +286,15 @@ class Trainer:
           counts for its examples), and for each term <term>_loss and <term>_accuracy, means over
           all its items.
         """
-        totals: dict[str, float] = {}
-        batch_losses, num_examples = [], []
-        for result in self._results("evaluate", batches):
-            examples, denominators, loss_sums, metric_sums = result
-            batch_losses.append(float(self.objective.loss(loss_sums, denominators)))
-            num_examples.append(float(examples))
+        totals: dict[str, float] = collections.defaultdict(float)
+        for sums in self._results("evaluate", batches):
+            examples, denominators, loss_sums, metric_sums = sums
+            totals["examples"] += float(examples)
+            totals["loss"] += float(examples) * float(self.objective.loss(loss_sums, denominators))
             named = {f"{term}_loss": value for term, value in loss_sums.items()}
             for name, value in (named | metric_sums | denominators).items():
-                totals[name] = totals.get(name, 0.0) + float(value)
-        results = {"loss": float(np.average(batch_losses, weights=num_examples))}
+                totals[name] += float(value)
+        results = {"loss": totals.pop("loss") / totals.pop("examples")}
         for term in self.objective.terms:
             denominator = totals.pop(term)
             for name in (n for n in totals if n.startswith(f"{term}_")):
@@ -322,14 +311,11 @@ class Trainer:
         Yields:
           For each batch the outputs float32 [B, ...] by name.
         """
+        local, number = self.strategy.experimental_local_results, None
+        if cluster.has_peers():  # they were gathered: every replica has all rows
+            number = 1
         for outputs in self._results("predict", batches, tuple(names)):
-            yield {name: self._all_rows(value) for name, value in outputs.items()}
-
-    def _all_rows(self, value) -> np.ndarray:
-        """The rows of all replicas, in order."""
-        if cluster.has_peers():  # they were gathered: every replica has them all
-            return first_replica(self.strategy, value).numpy()
-        return np.concatenate(self.strategy.experimental_local_results(value))
+            yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
 
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
         """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
@@ -337,7 +323,7 @@ class Trainer:
         if cluster.has_peers():
             same = {"batches": batches.num_batches, "records": batches.fingerprint()}
             cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
-        iterator = distributed_batches(self.strategy, batches)
+        iterator = distribution.distributed_batches(self.strategy, batches)
         last = batches.num_batches
         with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
             for number in range(last):
@@ -348,7 +334,10 @@ class Trainer:
                 is_new = program not in self._compiled
                 self._compiled.add(program)
                 watch.doing(what, compiles=is_new)
-                with announced(f"compile: {label}", when=is_new), on_remote_host(self.strategy):
+                with (
+                    announced(f"compile: {label}", when=is_new),
+                    distribution.on_remote_host(self.strategy),
+                ):
                     result = compute(batch, *args)
                 yield result
                 progress.update(number + 1)
@@ -361,15 +350,11 @@ class Trainer:
         The values are in this host's memory, and later steps do not change them: TensorFlow copies
         a weight of a CPU when a step updates it while its value is still in use.
         """
-        variables = dict(self._named_weights())
-        for name, _, m, v in self.steps.named_variables():
-            variables |= {f"{name}/adam_m": m, f"{name}/adam_v": v}
-        if self.steps.loss_scale:
-            variables |= self.steps.loss_scale.variables
+        variables = self.steps.weights | self.steps.frozen | self.steps.slots
         return {
             tf1.GLOBAL_STEP: np.int64(step),
             tf1.RUN_SETTINGS: json.dumps(dict(run_settings), sort_keys=True),
-            **{name: on_this_host(variable) for name, variable in variables.items()},
+            **{name: distribution.on_this_host(variable) for name, variable in variables.items()},
         }
 
     def restore(self, folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> int:
@@ -379,22 +364,19 @@ class Trainer:
           InputError: the checkpoint is damaged, or is of another model.
         """
         prefix = folder.latest()
-        check_same_step(folder, tf1.step_of(prefix or ""))
+        distribution.check_same_step(folder, tf1.step_of(prefix or ""))
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
         warn_of_changed_settings(reader.run_settings(), run_settings)
         load_checkpoint(self.model, prefix, required="")
-        for name, _, m, v in self.steps.named_variables():
-            for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
-                if slot in reader.shapes:
-                    moment.assign(reader.read(slot))
-                else:
-                    logging.warning("%s has no %s; it starts at 0.", prefix, slot)
-                    moment.assign(tf.zeros_like(moment))
-        if scale := self.steps.loss_scale:
-            saved = [name for name in scale.variables if name in reader.shapes]
-            scale.restore({name: reader.read(name) for name in saved})
+        for name, slot in self.steps.slots.items():
+            if name in reader.shapes:
+                slot.assign(reader.read(name))
+            else:
+                first = LossScale.FIRST if name == LossScale.NAME else 0
+                logging.warning("%s has no %s; it starts at %g.", prefix, name, first)
+                slot.assign(tf.cast(tf.fill(slot.shape, first), slot.dtype))
         step = int(reader.read(tf1.GLOBAL_STEP))
         logging.info("Loaded checkpoint %s, step %d.", prefix, step)
         return step

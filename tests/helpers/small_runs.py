@@ -100,11 +100,6 @@ def assert_close(one, other, step: int) -> None:
 
 def spoil(trainer: Trainer) -> None:
     """Makes every weight and moment wrong, so that what is right can only come from a file."""
-    scale = trainer.steps.loss_scale
-    variables = [v for _, *three in trainer.steps.named_variables() for v in three]
-    for variable in [
-        *variables,
-        *trainer.steps.frozen.values(),
-        *(scale.variables.values() if scale else ()),
-    ]:
+    steps = trainer.steps
+    for variable in (steps.weights | steps.frozen | steps.slots).values():
         variable.assign(tf.ones_like(variable) * 7)
