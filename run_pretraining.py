@@ -98,9 +98,6 @@ if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 import contextlib
-import functools
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -142,18 +139,46 @@ def main(_: Sequence[str]) -> None:
         metadata = make_metadata(data, undescribed)
         tokenizer = make_tokenizer(config, metadata)
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-        train_batches = make_train_batches(config) if FLAGS.do_train else None
+        if FLAGS.do_train:  # every record once an epoch, shuffled
+            files = open_files(FLAGS.input_file, config)
+            batches = LaneBatches(files, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed)
         eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
         trainer = make_trainer(config, strategy)
+
+        def write_files() -> None:  # with a vocabulary the folder is a whole model
+            if tokenizer:
+                write_model_files(folder.path, config, tokenizer, metadata)
+            else:
+                write_text(f"{folder.path}/bert_config.json", config.to_json_string())
+                write_text(f"{folder.path}/{METADATA_FILE}", metadata.to_json_string())
+
         load_first_weights(trainer, folder, data, tokenizer, metadata)
         if FLAGS.do_train:
-            settings = make_run_settings(config, strategy, train_batches)
-            files = functools.partial(write_files, folder.path, config, tokenizer, metadata)
-            train(trainer, train_batches, eval_batches, folder, settings, files)
+            trainer.train(
+                batches,
+                num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
+                folder=folder,
+                intervals=from_flags.intervals(),
+                run_settings={
+                    **from_flags.all_run_settings(strategy, config),
+                    "num_records": batches.num_records,
+                    "train_records": batches.fingerprint(),
+                    "record_order": batches.order,
+                },
+                on_begin=write_files,
+                evaluate=lambda _: trainer.evaluate(eval_batches),
+            )
+            if FLAGS.vocab_file and read_model_files(folder.path)["pieces"] is None:
+                write_files()  # the run had finished without a vocabulary
         if FLAGS.do_eval:
-            evaluate(trainer, eval_batches, folder)
+            step = trainer.restore(folder, {})
+            results = {"global_step": step, **trainer.evaluate(eval_batches)}
+            write_eval_results(FLAGS.output_dir, results)
+            write_final_evaluation(FLAGS.output_dir, results)
         if FLAGS.export_dir:
-            export(config, tokenizer, folder)
+            source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
+            model = companions.PretrainedModel(source, config, tokenizer)
+            from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
     if tokenizer:
         from_flags.log_results("fill-mask", "A [MASK].", init_checkpoint=FLAGS.output_dir)
     else:
@@ -164,7 +189,7 @@ def main(_: Sequence[str]) -> None:
 
 
 def make_metadata(data: DataDescription | None, undescribed: str | None) -> ModelMetadata:
-    """What belongs to the model beside its weights."""
+    """The model's properties that its configuration and vocabulary do not hold."""
     return ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
         never_split=run_settings.never_split_of_data(data, undescribed, FLAGS.output_dir) or None,
@@ -174,10 +199,10 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
 
 
 def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool | None:
-    """The do_lower_case of the data; None: unknown, which is for models without text only.
+    """The do_lower_case of the data; None if it is unknown and the model gets no text.
 
-    Nothing is concluded from the vocabulary: data of either case may be made with any. `data`
-    describes the files that have a description; `undescribed` is one that has none.
+    The vocabulary proves nothing: data of either case may be made with any. `data` describes the
+    files that have a description; `undescribed` is one that has none.
     """
     recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
     sources = {
@@ -194,7 +219,7 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
         )
     if known and (undescribed is None or set(known) != {"info_*.json of the data"}):
         return next(iter(known.values()))
-    # A run that is resumed, and whose first part knew no more, is let go on.
+    # A run that began without knowing it may be resumed.
     if FLAGS.export_dir or (FLAGS.vocab_file and not is_file(recorded_file)):
         raise InputError(
             f"{undescribed}, without {description_path(undescribed)}",
@@ -213,7 +238,7 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
     """The tokenizer of --vocab_file, which must fit the model; None without one."""
     if not FLAGS.vocab_file:
         return None
-    # Where the case is not known no text is tokenized, and only the vocabulary is used.
+    # If the case is unknown no text is tokenized: only the vocabulary is used.
     lower, kept = metadata.do_lower_case is not False, metadata.never_split or ()
     tokenizer = FullTokenizer(FLAGS.vocab_file, lower, never_split=kept)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
@@ -225,22 +250,11 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
     return tokenizer
 
 
-def write_files(
-    folder: str, config: BertConfig, tokenizer: FullTokenizer | None, metadata: ModelMetadata
-) -> None:
-    """Writes what belongs to the checkpoints; with a vocabulary the folder is a whole model."""
-    if tokenizer is None:
-        write_text(f"{folder}/bert_config.json", config.to_json_string())
-        write_text(f"{folder}/{METADATA_FILE}", metadata.to_json_string())
-    else:
-        write_model_files(folder, config, tokenizer, metadata)
-
-
 # ---------------------------------------------------------------------------- data
 
 
 def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | None]:
-    """What all data were made with, checked; and the first file that does not say it."""
+    """The description of all data, checked; and the first file that has none."""
     train = FLAGS.do_train or not FLAGS.eval_input_file
     patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
     paths = [path for pattern in filter(None, patterns) for path in record_paths(pattern)]
@@ -266,12 +280,6 @@ def open_files(patterns: str, config: BertConfig) -> BlockFiles:
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files
-
-
-def make_train_batches(config: BertConfig) -> LaneBatches:
-    """Endless shuffled batches; every record once an epoch."""
-    files = open_files(FLAGS.input_file, config)
-    return LaneBatches(files, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed)
 
 
 def make_eval_batches(config: BertConfig) -> LaneBatches:
@@ -307,12 +315,11 @@ def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Traine
         num_warmup_steps=FLAGS.num_warmup_steps,
         end_learning_rate=FLAGS.end_learning_rate,
     )
+    optimizer = optimization.CLASSES[FLAGS.optimizer]
     trainer = Trainer(
         lambda: head().model(config, with_losses=True),
         head(),
-        optimization.make_optimizer(
-            FLAGS.optimizer, schedule, bias_correction=FLAGS.bias_correction
-        ),
+        optimizer(schedule, bias_correction=FLAGS.bias_correction),
         strategy=strategy,
         seed=FLAGS.seed,
         step_config=from_flags.step_config(),
@@ -360,60 +367,6 @@ def refuse_vocabulary(
             f"data made with {source.vocab_file}",
             "make the data with it; if only pieces [unusedN] were replaced, add --vocab_file",
         )
-
-
-def make_run_settings(
-    config: BertConfig, strategy: tf.distribute.Strategy, batches: LaneBatches
-) -> dict[str, Any]:
-    """What decides the result of the run."""
-    return {
-        **from_flags.all_run_settings(strategy, config),
-        "num_records": batches.num_records,
-        "train_records": batches.fingerprint(),
-        "record_order": batches.order,
-    }
-
-
-def train(
-    trainer: Trainer,
-    batches: LaneBatches,
-    eval_batches: LaneBatches | None,
-    folder: tf1.CheckpointFolder,
-    settings: dict[str, Any],
-    write_model_files: Callable[[], None],
-) -> None:
-    """Records -> checkpoints."""
-    trainer.train(
-        batches,
-        num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
-        folder=folder,
-        intervals=from_flags.intervals(),
-        run_settings=settings,
-        on_begin=write_model_files,
-        evaluate=lambda _: trainer.evaluate(eval_batches),
-    )
-    if FLAGS.vocab_file and read_model_files(folder.path)["pieces"] is None:
-        write_model_files()  # the run had finished without a vocabulary
-
-
-# ---------------------------------------------------------------------------- evaluate, export
-
-
-def evaluate(trainer: Trainer, batches: LaneBatches, folder: tf1.CheckpointFolder) -> None:
-    """eval_results.txt: losses and accuracies of the latest checkpoint."""
-    step = trainer.restore(folder, {})
-    results = {"global_step": step, **trainer.evaluate(batches)}
-    write_eval_results(FLAGS.output_dir, results)
-    write_final_evaluation(FLAGS.output_dir, results)
-
-
-def export(
-    config: BertConfig, tokenizer: FullTokenizer | None, folder: tf1.CheckpointFolder
-) -> None:
-    """Exports the latest checkpoint as a SavedModel that fills in masked words."""
-    source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
-    model = companions.PretrainedModel(source, config, tokenizer)
-    from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
 
 
 if __name__ == "__main__":

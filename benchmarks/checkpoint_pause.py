@@ -3,7 +3,7 @@
     python benchmarks/checkpoint_pause.py --folder=DISK             BERT-Base: 1.3 GB with moments
     python benchmarks/checkpoint_pause.py --layers=2 --hidden_size=128 --saves=3
 
-One process trains with the shipped step and saves with `bert_tf.training.stops.Stops`, every
+One process trains with the shipped step and saves as `bert_tf.training.trainer.Trainer` does, every
 other time in the foreground: weights and moments are copied, and training waits until they are on
 the disk. Columns, the median over the saves and the worst:
 
@@ -93,9 +93,6 @@ def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int, 
     runtime.prepare_process()  # as commands do, before TensorFlow loads
     import numpy as np
     from bert_tf.checkpoints.tf1 import CheckpointFolder
-    from bert_tf.training.logging import TrainingLog
-    from bert_tf.training.settings import Intervals
-    from bert_tf.training.stops import Stops
 
     saves: list[Save] = []
     start = 0
@@ -117,23 +114,17 @@ def measure(options: argparse.Namespace, folder: str) -> tuple[list[Save], int, 
     trainer, iterator = make_trainer(options), make_iterator(options)
     run = Folder(folder, keep_max=1)
     last = (2 * options.saves + 1) * options.steps
-    intervals = Intervals(iterations_per_loop=1, save_checkpoints_steps=options.steps)
-    log = TrainingLog(folder, options.train_batch_size, last, 0)
-    stops = Stops(
-        run, log, intervals, last + 1,
-        state=lambda step: trainer.state(step, {}), evaluate=None,
-    )  # fmt: skip
     for step in range(last):
         begin = time.perf_counter()
         trainer.run_steps(iterator, step, step + 1)
         end = time.perf_counter()
         if saves:
             saves[-1].steps.append((begin, end))
-        if intervals.is_due(step + 1, options.steps) and step + 1 < last:
+        if (step + 1) % options.steps == 0 and step + 1 < last:
             run.wait()  # the thread has ended long before, if there are enough steps in between
             saves.append(Save(len(saves) % 2 == 1, end))
             start = start or peak_bytes()
-        stops.at(step + 1, lambda: False)
+            run.start_saving(step + 1, trainer.state(step + 1, {}))
     run.wait()
     size = sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder) if "ckpt" in name)
     return saves, size, start

@@ -199,7 +199,7 @@ def our_step(num_layers: int, hidden_size: int):
     trainer = training.Trainer(
         lambda: make_model("pretraining", config, with_losses=True),
         heads.Pretraining(),
-        optimization.AdamWeightDecay(schedule=schedule),
+        optimization.AdamWeightDecay(schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,
     )

@@ -23,7 +23,7 @@ _HOMES = {
     "load_checkpoint": "bert_tf.checkpoints.loading",
     "make_dataset": "bert_tf.library.datasets",
     "make_model": "bert_tf.heads",
-    "make_optimizer": "bert_tf.library.optimizers",
+    "make_optimizer": "bert_tf.training.optimization",
     "open_weights": "bert_tf.checkpoints.loading",
     "save_weights": "bert_tf.checkpoints.saving",
 }
@@ -57,10 +57,10 @@ else:  # for editors and type checkers
     from bert_tf.heads import make_model
     from bert_tf.library.datasets import make_dataset
     from bert_tf.library.models import classifier, load
-    from bert_tf.library.optimizers import make_optimizer
     from bert_tf.modeling import layers
     from bert_tf.modeling.lora import add_lora
     from bert_tf.modeling.models import BertModel
     from bert_tf.serving.predictor import Predictor
     from bert_tf.serving.scoring import Scorer
     from bert_tf.tokenization.wordpiece import FullTokenizer
+    from bert_tf.training.optimization import make_optimizer

@@ -35,7 +35,7 @@ class Programs:
         self._trainer = Trainer(
             model_fn,
             head_named(work.head),
-            optimization.make_optimizer(work.optimizer, schedule),
+            optimization.CLASSES[work.optimizer](schedule),
             strategy=tf.distribute.get_strategy(),
             seed=1,
             step_config=StepConfig(
@@ -62,9 +62,9 @@ class Programs:
             batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
             trainer = self._trainer
             function, args = {
-                "train": (trainer.training_step._replica_fn, (batch, tf.constant(0))),
-                "evaluate": (trainer._eval_part, (batch,)),
-                "predict": (trainer._predict_part(head_named(work.head).outputs), (batch,)),
+                "train": (trainer.steps.update, (batch, tf.constant(0))),
+                "evaluate": (trainer.steps.sums, (batch,)),
+                "predict": (trainer.steps.outputs, (batch, head_named(work.head).outputs)),
             }[step]
             try:
                 hlo = function.experimental_get_compiler_ir(*args)("hlo_serialized")

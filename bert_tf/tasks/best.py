@@ -18,7 +18,7 @@ from bert_tf.checkpoints.run_settings import changed_settings
 from bert_tf.config import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.training.stops import StopTraining
+from bert_tf.training.trainer import StopTraining
 
 if TYPE_CHECKING:
     from bert_tf.tasks.run import Run, SplitData

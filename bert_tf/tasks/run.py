@@ -211,7 +211,7 @@ class Run:
         """
         self._warn_of_other_facts()
         schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
-        trainer = self.make_trainer(AdamWeightDecay(schedule=schedule), seed=0)
+        trainer = self.make_trainer(AdamWeightDecay(schedule), seed=0)
         source = self.model.source
         logging.info("%s", load_checkpoint(trainer.model, source, required=self.head.required))
         self.step = tf1.step_of(source.path)
@@ -352,17 +352,9 @@ class Run:
 
 def make_optimizer(schedule: FineTuningSchedule, num_train_steps: int) -> AdamWeightDecay:
     """The optimizer of a fine-tuning run of so many steps."""
-    return optimization.make_optimizer(
-        schedule.optimizer,
-        Schedule(
-            learning_rate=schedule.learning_rate,
-            num_train_steps=num_train_steps,
-            num_warmup_steps=int(num_train_steps * schedule.warmup_proportion),
-            end_learning_rate=schedule.end_learning_rate,
-        ),
-        bias_correction=schedule.bias_correction,
-        layerwise_lr_decay=schedule.layerwise_lr_decay,
-    )
+    options = dataclasses.asdict(schedule)
+    del options["train_batch_size"], options["num_train_epochs"]
+    return optimization.make_optimizer(num_train_steps, **options)
 
 
 def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.data.batches import Batches
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, first_line
 from bert_tf.terminal import messages
 from bert_tf.terminal.watchdog import WATCHDOG
 
@@ -47,7 +47,7 @@ def make_strategy(
     if name in ("one", "mirrored") and os.environ.get(CLUSTER) and num_processes() > 1:
         raise InputError(
             f"--strategy={name}, and {CLUSTER} with {num_processes()} processes",
-            "auto or multiworker: otherwise each process writes into the same --output_dir",
+            "auto or multiworker: otherwise every process writes into the same --output_dir",
             f"leave out --strategy, or run one process without {CLUSTER}",
         )
     if num_cpu_devices > 1:
@@ -69,17 +69,13 @@ def _split_cpu(strategy: str, num_devices: int) -> None:
         where = f"{len(gpus)} GPUs" if gpus else f"the strategy {strategy}"
         raise InputError(
             f"--num_cpu_devices={num_devices} with {where}",
-            "it with mirrored and without GPUs, which are used before the CPU",
-            "leave out --num_cpu_devices, or use --strategy=mirrored and hide the GPUs "
-            "(CUDA_VISIBLE_DEVICES=-1)",
+            "--strategy=mirrored and no GPUs, which are used before the CPU",
+            "leave it out, or hide the GPUs (CUDA_VISIBLE_DEVICES=-1)",
         )
-    try:
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * num_devices,
-        )
-    except RuntimeError as error:
-        raise RuntimeError("make_strategy must precede TensorFlow's first operation") from error
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * num_devices,
+    )
 
 
 def num_processes() -> int:
@@ -122,7 +118,7 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     cluster.join(strategy)
     cluster.barrier()
-    logging.info("All %d processes are there.", num_processes())
+    logging.info("All %d processes have started.", num_processes())
     return strategy
 
 
@@ -141,7 +137,7 @@ def _tpu_strategy(
     except Exception as error:  # the resolver's errors have no common class
         raise InputError(
             f"the TPU {tpu or '(none named)'}, which does not answer: "
-            f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}",
+            f"{type(error).__name__}: {first_line(error)}",
             "the name or grpc:// address of a TPU, or `local` on a TPU virtual machine, "
             "with a TensorFlow that was built for TPUs",
             "check --tpu, --tpu_zone and --gcp_project, or leave out --tpu, --use_tpu and "
@@ -230,7 +226,7 @@ def check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
     if len(set(steps)) > 1:
         raise InputError(
             f"{folder.path}, whose latest checkpoint is of step {step} here; the processes of this "
-            f"run see those of steps {', '.join(map(str, steps))}",
-            "one folder that all processes see",
-            "put --output_dir on a file system that they share, or on gs://",
+            f"run find those of steps {', '.join(map(str, steps))}",
+            "one folder that all processes share",
+            "put --output_dir on a shared file system, or on gs://",
         )

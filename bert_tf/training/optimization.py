@@ -1,22 +1,29 @@
-"""Learning-rate schedule and weight updates, exactly those of the original by default."""
+"""The learning-rate schedule and the optimizers, those of the original by default.
+
+In `keras.ops` alone: the compiled training step calls `updated`, and `fit` runs the optimizer on
+every backend of Keras.
+"""
 
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import tensorflow as tf
+import keras
+import numpy as np
+from keras import ops
 
-from bert_tf.config import check_fields, declared, size
+from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.config import check, check_fields, declared, size
 from bert_tf.errors import InputError
-from bert_tf.training.settings import OPTIMIZERS
 
 # Weight decay applies to kernels, embeddings and output_weights, not to biases and normalizations.
-NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias|gamma$|beta$")
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then linear decay (original: `create_optimizer`).
 
         step t < W   init * t / W
@@ -38,23 +45,23 @@ class Schedule:
     def __post_init__(self):
         check_fields(self)
 
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+    def __call__(self, step: Any) -> Any:
         """The rate of step t, int scalar counted before the update -> float32 scalar."""
-        step = tf.cast(step, tf.float32)
+        step = ops.cast(ops.convert_to_tensor(step), "float32")
         total = float(self.num_train_steps)
         span = self.learning_rate - self.end_learning_rate
-        rate = span * (1.0 - tf.minimum(step, total) / total) + self.end_learning_rate
+        rate = span * (1.0 - ops.minimum(step, total) / total) + self.end_learning_rate
         if self.num_warmup_steps:
             warmup = self.learning_rate * (step / self.num_warmup_steps)
-            rate = tf.where(step < self.num_warmup_steps, warmup, rate)
+            rate = ops.where(step < self.num_warmup_steps, warmup, rate)
         return rate
 
     def rate(self, step: int) -> float:
         """The rate of a step, as a number."""
-        return float(self(tf.constant(step)))
+        return float(self(step))
 
     def warning(self) -> str:
-        """Why a run with it learns less than was meant, and what to do; "" for a sound one."""
+        """Why a run with it learns little, and what to do; "" for a sound one."""
         total, warmup = self.num_train_steps, self.num_warmup_steps
         last = self.rate(total - 1)
         if warmup >= total:
@@ -67,9 +74,13 @@ class Schedule:
             return "The learning rate is 0 in every step: nothing is learned. Use a greater one."
         return ""
 
+    def get_config(self) -> dict[str, Any]:
+        """The fields."""
+        return dataclasses.asdict(self)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AdamWeightDecay:
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AdamWeightDecay(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (original: `AdamWeightDecayOptimizer`).
 
         m = beta_1 m + (1 - beta_1) g        v = beta_2 v + (1 - beta_2) g^2
@@ -80,61 +91,100 @@ class AdamWeightDecay:
     three times as large as Adam's. The decay is not an L2 loss, whose gradient would pass through m
     and v; it is applied to p directly. With a `layerwise_lr_decay` below 1, lower layers change
     less (`layer_scales`).
+
+    `Trainer` keeps the moments itself and calls `updated`; in `fit` Keras does the rest. There
+    Keras clips each replica's gradient, not their sum: several devices train a little differently.
     """
 
-    schedule: Schedule
-    weight_decay_rate: float = 0.01
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-6
-    clip_norm: float = 1.0
-    bias_correction: bool = False
-    layerwise_lr_decay: float = 1.0
+    _SETTINGS = (
+        *("weight_decay_rate", "beta_1", "beta_2", "epsilon", "clip_norm"),
+        *("bias_correction", "layerwise_lr_decay", "name"),
+    )
+
+    def __init__(
+        self,
+        learning_rate: Schedule,
+        *,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float = 1.0,
+        bias_correction: bool = False,
+        layerwise_lr_decay: float = 1.0,
+        name: str | None = None,
+    ):
+        """Takes the constants of the formula; gradients are clipped to `clip_norm`, 0: not."""
+        super().__init__(learning_rate, global_clipnorm=clip_norm or None, name=name)
+        self.schedule, self.clip_norm = learning_rate, clip_norm
+        self.weight_decay_rate, self.epsilon = weight_decay_rate, epsilon
+        self.beta_1, self.beta_2 = beta_1, beta_2
+        self.bias_correction, self.layerwise_lr_decay = bias_correction, layerwise_lr_decay
 
     def decays(self, name: str) -> bool:
         """Whether weight decay applies to the variable of that checkpoint name."""
         return not NOT_DECAYED.search(name)
 
     def updated(
-        self,
-        p: tf.Tensor,
-        m: tf.Tensor,
-        v: tf.Tensor,
-        gradient: tf.Tensor,
-        *,
-        step: tf.Tensor,
-        decays: bool,
-        scale: float = 1.0,
-        skipped: tf.Tensor | int = 0,
-        rate: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The new (p, m, v) of one variable after step t, at `scale` times the learning rate.
+        self, p: Any, m: Any, v: Any, gradient: Any, *, rate: Any, count: Any, decays: bool
+    ) -> tuple[Any, Any, Any]:
+        """The new (p, m, v) of one variable.
 
-        All tensors are of the variable's shape. The `skipped` steps before t, which have left the
-        moments as they were, do not count in the bias correction. `rate` is that of the schedule,
-        if it is known already.
+        Args:
+          p: the variable; m, v and the gradient have its shape.
+          m: its first moment.
+          v: its second moment.
+          gradient: of the loss, already clipped.
+          rate: the learning rate, float32 scalar.
+          count: int scalar, 1 for the first update of the moments; for the bias correction.
+          decays: whether weight decay applies.
         """
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
-        v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
+        v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         m_hat, v_hat = m, v
         if self.bias_correction:
-            count = tf.cast(step - skipped, tf.float32) + 1.0
-            m_hat = m / (1.0 - tf.pow(self.beta_1, count))
-            v_hat = v / (1.0 - tf.pow(self.beta_2, count))
-        update = m_hat / (tf.sqrt(v_hat) + self.epsilon)
-        rate = self.schedule(step) if rate is None else rate
+            count = ops.cast(count, "float32")
+            m_hat = m / (1.0 - ops.power(self.beta_1, count))
+            v_hat = v / (1.0 - ops.power(self.beta_2, count))
+        update = m_hat / (ops.sqrt(v_hat) + self.epsilon)
         if decays:
-            update += self.weight_decay_rate * p
-            rate *= self.trust_ratio(p, update)
-        return p - rate * scale * update, m, v
+            update = update + self.weight_decay_rate * p
+            rate = rate * self.trust_ratio(p, update)
+        return p - rate * update, m, v
 
-    def trust_ratio(self, p: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
+    def trust_ratio(self, p: Any, update: Any) -> Any:
         """The factor of the learning rate of one variable to which weight decay applies."""
         del p, update
         return 1.0
 
+    # ------------------------------------------------------------------ for `fit`
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+    def build(self, variables: list[keras.Variable]) -> None:
+        """Makes the moments; called by Keras."""
+        if self.built:
+            return
+        super().build(variables)
+        self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
+        self._names = [checkpoint_name(variable) for variable in variables]
+        self._scales = layer_scales(self._names, self.layerwise_lr_decay)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates a variable and its moments; called by Keras."""
+        index = self._get_variable_index(variable)
+        name, slots = self._names[index], (variable, self._m[index], self._v[index])
+        values = (ops.convert_to_tensor(value) for value in (*slots, gradient))
+        rate, count = learning_rate * self._scales[name], self.iterations + 1
+        new = self.updated(*values, rate=rate, count=count, decays=self.decays(name))
+        for slot, value in zip(slots, new, strict=True):
+            self.assign(slot, value)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        schedule = keras.optimizers.schedules.serialize(self.schedule)
+        return {"learning_rate": schedule} | {name: getattr(self, name) for name in self._SETTINGS}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class Lamb(AdamWeightDecay):
     """LAMB (You et al., 2020): each variable's update has the norm of its weights times the rate.
 
@@ -142,19 +192,51 @@ class Lamb(AdamWeightDecay):
     applies, even at a decay rate of 0; others, and those with |p| or |u| of 0, keep the plain rate.
     """
 
-    def trust_ratio(self, p: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
+    def trust_ratio(self, p: Any, update: Any) -> Any:
         """|p| / |u|, or 1 where one of them is 0."""
-        weight_norm, update_norm = tf.norm(p), tf.norm(update)
-        usable = (weight_norm > 0.0) & (update_norm > 0.0)
-        return tf.where(usable, weight_norm / tf.where(usable, update_norm, 1.0), 1.0)
+        weight_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (p, update))
+        usable = ops.logical_and(weight_norm > 0.0, update_norm > 0.0)
+        return ops.where(usable, weight_norm / ops.where(usable, update_norm, 1.0), 1.0)
 
 
-CLASSES = dict(zip(OPTIMIZERS, (AdamWeightDecay, Lamb), strict=True))
+CLASSES = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of `settings.OPTIMIZERS`
 
 
-def make_optimizer(name: str, schedule: Schedule, **options: Any) -> AdamWeightDecay:
-    """The optimizer of that name in `OPTIMIZERS`; `options` are fields of `AdamWeightDecay`."""
-    return CLASSES[name](schedule=schedule, **options)
+def make_optimizer(
+    num_train_steps: int,
+    *,
+    learning_rate: float = 5e-5,
+    warmup_proportion: float = 0.1,
+    end_learning_rate: float = 0.0,
+    optimizer: str = "adamw",
+    **options: Any,
+) -> AdamWeightDecay:
+    """The optimizer of fine-tuning, as of `run_classifier.py`; also for `compile`.
+
+    Args:
+      num_train_steps: of the whole training: `epochs * len(dataset)`.
+      learning_rate: the maximum, at the end of the warm-up.
+      warmup_proportion: the share of the steps in which the rate rises; then it falls.
+      end_learning_rate: the rate to which it falls.
+      optimizer: adamw or lamb.
+      **options: other arguments of `AdamWeightDecay`.
+
+    Raises:
+      InputError: a number is out of range.
+    """
+    num_train_steps, learning_rate, warmup_proportion = (
+        number.item() if isinstance(number, np.generic) else number
+        for number in (num_train_steps, learning_rate, warmup_proportion)
+    )
+    check("num_train_steps", num_train_steps, int, low=1)
+    check("warmup_proportion", warmup_proportion, float, low=0, high=1)
+    schedule = Schedule(
+        learning_rate=learning_rate,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * warmup_proportion),
+        end_learning_rate=end_learning_rate,
+    )
+    return CLASSES[optimizer](schedule, **options)
 
 
 def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
@@ -194,7 +276,7 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
     Raises:
       InputError: a pattern is invalid or found in no name, or nothing is left to train.
     """
-    frozen: set[str] = set()
+    trained = list(names)
     for pattern in freeze:
         try:
             found = {name for name in names if re.search(pattern, name)}
@@ -205,13 +287,14 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
                 "correct --freeze",
             ) from None
         if not found:
+            parts = r"(layer_\d+|embeddings|pooler)/.*"  # one name from each
+            samples = {re.sub(parts, r"\1", name): name for name in names}.values()
             raise InputError(
                 f"--freeze with {pattern!r}, which is in the name of no variable",
-                f"a pattern of names such as {', '.join(_samples(names))}",
+                f"a pattern of names such as {', '.join(samples)}",
                 "correct --freeze",
             )
-        frozen |= found
-    trained = [name for name in names if name not in frozen]
+        trained = [name for name in trained if name not in found]
     if not trained:
         raise InputError(
             f"--freeze={','.join(freeze)}, which leaves no variable to train",
@@ -219,30 +302,3 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
             "leave one of them out",
         )
     return trained
-
-
-def _samples(names: Sequence[str]) -> list[str]:
-    """One name from each part of a model: embeddings, each layer, ..."""
-    parts = {re.sub(r"(layer_\d+|embeddings|pooler)/.*", r"\1", name): name for name in names}
-    return list(parts.values())
-
-
-def clip_by_global_norm(
-    gradients: Sequence[tf.Tensor], clip_norm: float
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Scales all gradients together so that their norm is at most `clip_norm`.
-
-    Args:
-      gradients: of the whole batch, already summed over replicas and micro-batches.
-      clip_norm: the greatest norm; 0 does not clip.
-
-    Returns:
-      The gradients, and their norm before. If that is not finite every gradient becomes NaN, so
-      training stops with a message, and no weight alone has been updated.
-    """
-    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    norm = tf.linalg.global_norm(dense)
-    if not clip_norm:
-        return dense, norm
-    clipped, _ = tf.clip_by_global_norm(dense, clip_norm, use_norm=norm)
-    return clipped, norm

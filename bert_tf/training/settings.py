@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bert_tf.config import check_fields, declared
 from bert_tf.errors import InputError
 
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -16,7 +17,9 @@ class StepConfig:
     Only `precision` and `clip_per_replica` change the result by more than rounding.
     """
 
-    precision: str = "float32"  # of layers; weights, moments, norms, soft-max, losses: float32
+    precision: str = declared(
+        "float32", choices=PRECISIONS
+    )  # of layers; weights, moments, norms, soft-max, losses: float32
     gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
     recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
     recompute_attention: bool = False  # recompute attention's probabilities there
@@ -24,8 +27,7 @@ class StepConfig:
     xla: bool = True  # compile with XLA
 
     def __post_init__(self):
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"received precision {self.precision!r}, expected one of {PRECISIONS}")
+        check_fields(self)
 
     def check_batch_size(self, size: int, num_replicas: int, *, name: str = "batch_size") -> None:
         """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
@@ -73,16 +75,13 @@ class FineTuningSchedule:
 class Intervals:
     """Steps between logging, saving and evaluation."""
 
-    iterations_per_loop: int = 1000  # the most steps in one call of the compiled loop
-    log_steps: int = 100  # 0, here and below: only at the end
-    save_checkpoints_steps: int = 1000
-    eval_steps: int = 0
+    iterations_per_loop: int = declared(1000, low=1)  # at most, in one call of the compiled loop
+    log_steps: int = declared(100, low=0)  # 0, here and below: only at the end
+    save_checkpoints_steps: int = declared(1000, low=0)
+    eval_steps: int = declared(0, low=0)
 
     def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            least = int(name == "iterations_per_loop")
-            if value < least:
-                raise InputError(f"--{name}={value}", f"{least} or more", f"correct --{name}")
+        check_fields(self)
 
     def next_stop(self, step: int, last: int) -> int:
         """The next step after `step` at which something is due."""

@@ -1,6 +1,6 @@
-"""One training step: batch -> loss -> gradients -> one update of the whole batch.
+"""What the devices compute for a batch: an update, the sums of an evaluation, predictions.
 
-On R replicas that each hold B / R rows of the batch and split them into K parts:
+On R replicas that each hold B / R rows of the batch and split them into K parts, an update is
 
     denominators  summed over replicas             how many masked positions, how many examples
     loss          of a part's rows, divided by the denominators of the whole batch
@@ -10,42 +10,46 @@ On R replicas that each hold B / R rows of the batch and split them into K parts
 
 So R replicas with K parts each compute what one does at once. The calls, from the outside in:
 
-    TrainingStep.run              num_steps steps in one call
-      _add_step                   on all replicas
-        _on_replica               on one of them; `_replica_fn` is its compiled form
-          _gradients              model -> losses -> gradients; `_sum_of_parts` calls it for each
-                                  part; `_gradients_fn` is one of the two, compiled
-          _apply                  optimizer -> weights and moments
+    Steps.train               num_steps updates in one call
+      _update                 one of them, on one replica
+        _gradients            model -> losses -> gradients; `_sum_of_parts` calls it for each part
+        _apply                optimizer -> weights and moments
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import cluster
 from bert_tf.checkpoints import tf1
-from bert_tf.errors import InputError
 from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
 from bert_tf.modeling.layers import EncoderBlock
 from bert_tf.runtime import check_model_memory
-from bert_tf.training.optimization import (
-    AdamWeightDecay,
-    clip_by_global_norm,
-    layer_scales,
-    trained_names,
-)
+from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 from bert_tf.training.settings import StepConfig
 
 
-class TrainingStep:
-    """Updates a model's weights and the optimizer's moments, under a strategy.
+class Steps:
+    """The steps of a model on the devices of a strategy, with the optimizer's moments.
 
     `clip_per_replica` is what the original does on a TPU (its run_pretraining.py with TF1's
     CrossShardOptimizer): every replica computes the mean loss of its own rows and clips the
     gradients of that, and the update is made with the sum of the clipped gradients.
+
+    Attributes:
+      weights: the trained weights, by their names in checkpoints.
+      frozen: the other weights, likewise.
+      slots: the moments, and the state of the loss scale, likewise.
+      loss_names: what an update reports: means over its whole batch, and its gradients' norm.
+      train: (totals, iterator, first_step, num_steps) -> totals; see `_train`.
+      train_on: (totals, batch, step) -> totals; one update.
+      evaluate: (batch) -> the sums of the whole batch; see `_sums`.
+      predict: (batch, names) -> these outputs of each replica, float32.
+      update, sums, outputs: the programs of one replica that XLA compiles; so is `gradients`.
     """
 
     def __init__(
@@ -73,143 +77,113 @@ class TrainingStep:
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
         weights = {tf1.checkpoint_name(v): v.value for v in model.trainable_variables}
-        self.names = trained_names(list(weights), freeze)
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
-        self.weights = [weights.pop(name) for name in self.names]
-        self.frozen = weights  # the others, by name
-        check_model_memory(sum(w.shape.num_elements() for w in self.weights), moments=2)
-        self._m, self._v = (
-            [tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False) for w in self.weights]
-            for _ in range(2)
-        )
-        # Traced once for variables of one shape, of which a model has many.
-        self._updated = tf.function(optimizer.updated, autograph=False)
+        self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
+        self.frozen = weights
+        check_model_memory(sum(w.shape.num_elements() for w in self.weights.values()), moments=2)
+        self.slots = {
+            f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
+            for name, w in self.weights.items()
+            for slot in ("adam_m", "adam_v")
+        }
         self.loss_scale = LossScale() if config.precision == "float16" else None
+        self.slots |= self.loss_scale.variables if self.loss_scale else {}
+        self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
         for layer in model.layers:
             if isinstance(layer, EncoderBlock):
                 layer.recompute = config.recompute
                 attention = layer.attention.self_attention
                 attention.recompute = config.recompute_attention and not config.recompute
-        self.run = tf.function(self._run)
-        self.add_step = tf.function(self._add_step)
-        # XLA compiles the whole step of a single replica. With several replicas it compiles only
+        self._compile()
+
+    def _compile(self) -> None:
+        """Decides what is a graph and what is compiled with XLA."""
+
+        def compiled(function: Callable, when: bool = True) -> Callable:
+            if not (self.config.xla and when):
+                return function
+            return tf.function(function, jit_compile=True, autograph=False)
+
+        # XLA compiles the whole update of a single replica. With several replicas it compiles only
         # loss and gradients: XLA on CPU and GPU cannot reduce over replicas.
-        is_single = strategy.num_replicas_in_sync == 1
-        self._replica_fn = with_xla(self._on_replica, config.xla and is_single)
-        compute = self._gradients if config.gradient_accumulation_steps == 1 else self._sum_of_parts
-        self._gradients_fn = with_xla(compute, config.xla and not is_single)
-
-    @property
-    def loss_names(self) -> list[str]:
-        """What a step reports: means over its whole batch, and the norm of its gradients."""
-        return ["loss", "gradient_norm", *(f"{term}_loss" for term in self.objective.terms)]
-
-    def named_variables(self) -> Iterator[tuple[str, tf.Variable, tf.Variable, tf.Variable]]:
-        """Name, weight and both moments of every trained weight."""
-        return zip(self.names, self.weights, self._m, self._v, strict=True)
-
-    def check_weights(self) -> None:
-        """Raises InputError if a weight is NaN or infinite, as every loss would be."""
-        for name, weight in (*zip(self.names, self.weights, strict=True), *self.frozen.items()):
-            if not np.isfinite(weight.numpy()).all():
-                raise InputError(
-                    f"initial weights with NaN or infinity in {name}",
-                    "finite numbers",
-                    "give another --init_checkpoint, or an earlier checkpoint of the run",
-                )
-
-    def not_finite(
-        self, losses: Mapping[str, float], step: int, stop: int, checkpoint: str | None
-    ) -> InputError:
-        """The error for losses that are not finite, of steps after the last checkpoint."""
-        if self.loss_scale is None:
-            received, other = "a loss of {loss} with gradients of norm {gradient_norm}", ""
-        else:
-            received = "gradients beyond float16 in every step, with the least loss scale,"
-            other = "--precision=bfloat16, or "
-        return InputError(
-            f"{received.format(**losses)} between steps {step} and {stop}, at a learning rate of "
-            f"{max(map(self.optimizer.schedule.rate, (step, stop - 1))):g}",
-            "finite numbers; the records and the weights at the start are sound, so the learning "
-            "rate is most likely too high",
-            f"start again with {other}a lower --learning_rate or a longer warm-up; the last "
-            f"checkpoint before it is {checkpoint or 'none'}",
+        is_single = self.strategy.num_replicas_in_sync == 1
+        is_whole = self.config.gradient_accumulation_steps == 1
+        self.update = compiled(self._update, is_single)
+        self.gradients = compiled(
+            self._gradients if is_whole else self._sum_of_parts, not is_single
         )
+        self.sums, self.outputs = compiled(self._sums), compiled(self._outputs)
+        # Traced once for variables of one shape, of which a model has many.
+        self._updated = tf.function(self.optimizer.updated, autograph=False)
+        self.train, self.train_on = tf.function(self._train), tf.function(self._train_on)
+        self.evaluate, self.predict = tf.function(self._evaluate), tf.function(self._predict)
 
-    def _run(self, totals: tf.Tensor, iterator, first_step: tf.Tensor, num_steps: tf.Tensor):
-        """`num_steps` updates; `totals` with their losses added."""
+    # ------------------------------------------------------------------ training
+
+    def _train(self, totals: tf.Tensor, iterator: Iterator, first_step, num_steps) -> tf.Tensor:
+        """Makes `num_steps` updates.
+
+        Args:
+          totals: float32 [len(loss_names) + 1], the losses so far and the steps that they are of.
+          iterator: of batches, at that of `first_step`.
+          first_step: int32 scalar, the number of updates before these.
+          num_steps: int32 scalar.
+
+        Returns:
+          `totals`, with the losses of these updates added.
+        """
         for i in tf.range(num_steps):
-            totals = self._add_step(totals, next(iterator), first_step + i)
+            losses = self.strategy.run(self.update, args=(next(iterator), first_step + i))
+            totals += first_replica(self.strategy, losses)
         return totals
 
-    def no_steps(self) -> tf.Tensor:
-        """Totals of no steps: a 0 for each loss, and for the number of steps."""
-        return tf.zeros([len(self.loss_names) + 1])
+    def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        losses = self.strategy.run(self.update, args=(batch, step))
+        return totals + first_replica(self.strategy, losses)
 
-    def _add_step(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """One update on all replicas; `totals` with its losses added."""
-        losses = self.strategy.run(self._replica_fn, args=(batch, step))
-        names = [*self.loss_names, "kept_steps"]
-        return totals + tf.stack([first_replica(self.strategy, losses[name]) for name in names])
-
-    def means(self, totals: tf.Tensor) -> Sums:
-        """The mean of each loss over the steps that were not skipped, and their number."""
-        *sums, kept_steps = tf.unstack(totals)
-        means = [total / tf.maximum(kept_steps, 1.0) for total in sums]
-        return dict(zip(self.loss_names, means, strict=True)) | {"kept_steps": kept_steps}
-
-    def _on_replica(self, batch: Batch, step: tf.Tensor) -> Sums:
-        """One update; returns the losses of the whole batch and the norm of its gradients.
+    def _update(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        """One update; called on every replica.
 
         Args:
           batch: the replica's rows, each value [B / R, ...].
           step: int32 scalar, the number of updates before this one.
+
+        Returns:
+          The losses of the whole batch and the norm of its gradients, and 1; all 0 for a step that
+          was skipped. float32 [len(loss_names) + 1].
         """
+        context = tf.distribute.get_replica_context()
         own_denominators = self.objective.denominators(batch)
         denominators = sum_over_replicas(own_denominators)
         per_replica = self.config.clip_per_replica
-        loss_sums, gradients = self._loss_and_gradients(
-            batch, own_denominators if per_replica else denominators, step
+        first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * num_rows(batch)
+        scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
+        loss_sums, gradients = self.gradients(
+            batch, own_denominators if per_replica else denominators, step, first_row, scale
         )
+        if scale is not None:
+            gradients = {name: gradient / scale for name, gradient in gradients.items()}
         loss_sums = sum_over_replicas(loss_sums)
         if not per_replica:
             gradients = sum_over_replicas(gradients)
-        clipped, norm = clip_by_global_norm(list(gradients.values()), self.optimizer.clip_norm)
-        gradients = dict(zip(gradients, clipped, strict=True))
+        norm = tf.linalg.global_norm(list(gradients.values()))
+        if clip := self.optimizer.clip_norm:  # if the norm is not finite, all gradients become NaN
+            values, _ = tf.clip_by_global_norm(list(gradients.values()), clip, use_norm=norm)
+            gradients = dict(zip(gradients, values, strict=True))
         if per_replica:  # the norm that is reported is the mean of theirs
             gradients, norm = sum_over_replicas((gradients, norm))
             norm /= self.strategy.num_replicas_in_sync
         is_finite = tf.math.is_finite(norm)
-        context = tf.distribute.get_replica_context()
         context.merge_call(self._apply, args=(gradients, step, is_finite))
-        losses = {"loss": self.objective.loss(loss_sums, denominators), "gradient_norm": norm}
-        for term in self.objective.terms:
-            one_term = {t: s if t == term else tf.zeros_like(s) for t, s in loss_sums.items()}
-            losses[f"{term}_loss"] = self.objective.loss(one_term, denominators)
-        if self.loss_scale is None:
-            return losses | {"kept_steps": tf.constant(1.0)}
-        losses = {name: tf.where(is_finite, value, 0.0) for name, value in losses.items()}
-        return losses | {"kept_steps": tf.cast(is_finite, tf.float32)}
-
-    # ------------------------------------------------------------------ loss and gradients
-
-    def _loss_and_gradients(self, batch: Batch, denominators: Sums, step: tf.Tensor):
-        """Of the replica's rows: sums of losses by term, and gradients by name."""
-        context = tf.distribute.get_replica_context()
-        rows = batch["is_real_example"].shape[0]
-        first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
-        scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        loss_sums, gradients = self._gradients_fn(batch, denominators, step, first_row, scale)
-        if scale is not None:
-            gradients = {name: gradient / scale for name, gradient in gradients.items()}
-        return loss_sums, gradients
+        terms = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.objective.terms]
+        losses = tf.stack([self.objective.loss(loss_sums, denominators), norm, *terms, 1.0])
+        return losses if scale is None else tf.where(is_finite, losses, 0.0)
 
     def _gradients(self, batch: Batch, denominators: Sums, step, first_row, scale):
-        """Of all rows at once."""
-        rows = batch["is_real_example"].shape[0]
-        with dropout_key(step_seed(self.seed, step), first_row, rows):
+        """Of all rows at once: sums of losses by term, and gradients by name."""
+        with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch)):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(self.weights)
+                tape.watch(list(self.weights.values()))
                 outputs = self.model(model_inputs(self.model, batch), training=True)
                 loss_sums = self.objective.loss_sums(outputs, batch)
                 loss = self.objective.loss(loss_sums, denominators)
@@ -217,13 +191,13 @@ class TrainingStep:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
         # A weight that the loss does not depend on is left alone: not decayed either.
-        named = zip(self.names, gradients, strict=True)
-        return loss_sums, {n: tf.convert_to_tensor(g) for n, g in named if g is not None}
+        given = {name: g for name, g in gradients.items() if g is not None}
+        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given.items()}
 
     def _sum_of_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """Of K parts of the rows, one after the other."""
         num_parts = self.config.gradient_accumulation_steps
-        rows = batch["is_real_example"].shape[0] // num_parts
+        rows = num_rows(batch) // num_parts
         stacked = {
             name: tf.reshape(value, tf.concat([[num_parts, rows], tf.shape(value)[1:]], axis=0))
             for name, value in batch.items()
@@ -245,35 +219,66 @@ class TrainingStep:
             (
                 tf.constant(0),
                 {term: tf.zeros([]) for term in self.objective.terms},
-                {n: tf.zeros(w.shape) for n, w in zip(self.names, self.weights, strict=True)},
+                {name: tf.zeros(weight.shape) for name, weight in self.weights.items()},
             ),
             maximum_iterations=num_parts,
         )
         return loss_sums, {n: g for n, g in gradients.items() if n in with_gradient}
-
-    # ------------------------------------------------------------------ update
 
     def _apply(self, strategy: tf.distribute.Strategy, gradients, step, is_finite) -> None:
         """Updates every weight and its moments, on every device; cross-replica context."""
         skips = self.loss_scale is not None  # otherwise NaN or infinity ends the run
         skipped = self.loss_scale.skipped_steps if skips else 0
         rate = self.optimizer.schedule(step)
-        for name, weight, m, v in self.named_variables():
-            if name not in gradients:
-                continue
-            options = {"decays": self.optimizer.decays(name), "scale": self._scales[name]}
+        for name, gradient in gradients.items():
 
-            def update(weight, m, v, gradient, step, rate, is_finite, skipped, options=options):
-                variables, skipped = (weight, m, v), tf.cast(skipped, tf.int32)
-                values = map(tf.convert_to_tensor, (*variables, gradient))
-                new = self._updated(*values, step=step, rate=rate, skipped=skipped, **options)
+            def update(weight, m, v, gradient, rate, step, skipped, is_finite, name=name):
+                variables = (weight, m, v)
+                new = self._updated(
+                    *map(tf.convert_to_tensor, (*variables, gradient)),
+                    rate=rate * self._scales[name],
+                    count=step + 1 - tf.cast(skipped, tf.int32),
+                    decays=self.optimizer.decays(name),
+                )
                 for variable, value in zip(variables, new, strict=True):
                     variable.assign(tf.where(is_finite, value, variable) if skips else value)
 
-            args = (m, v, gradients[name], step, rate, is_finite, skipped)
-            strategy.extended.update(weight, update, args=args)
+            moments = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
+            args = (*moments, gradient, rate, step, skipped, is_finite)
+            strategy.extended.update(self.weights[name], update, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)
+
+    # ------------------------------------------------------------------ evaluation, prediction
+
+    def _evaluate(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
+        sums = self.strategy.run(lambda rows: sum_over_replicas(self.sums(rows)), args=(batch,))
+        return tf.nest.map_structure(lambda x: first_replica(self.strategy, x), sums)
+
+    def _sums(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
+        """Of a replica's rows: number of examples, denominators, summed losses, summed metrics."""
+        outputs = self.model(model_inputs(self.model, batch), training=False)
+        return (
+            tf.reduce_sum(batch["is_real_example"]),
+            self.objective.denominators(batch),
+            self.objective.loss_sums(outputs, batch),
+            self.objective.metric_sums(outputs, batch),
+        )
+
+    def _predict(self, batch: Batch, names: tuple[str, ...]):
+        def on_replica(rows):
+            outputs = self.outputs(rows, names)
+            if not cluster.has_peers():
+                return outputs
+            gather = tf.distribute.get_replica_context().all_gather
+            return {name: gather(value, axis=0) for name, value in outputs.items()}
+
+        return self.strategy.run(on_replica, args=(batch,))
+
+    def _outputs(self, batch: Batch, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
+        """These outputs of the model for a replica's rows, float32."""
+        outputs = self.model(model_inputs(self.model, batch), training=False)
+        return {name: tf.cast(outputs[name], tf.float32) for name in names}
 
 
 class LossScale:
@@ -284,6 +289,7 @@ class LossScale:
     range is skipped, and the scale halved; after many steps without one it is doubled.
     """
 
+    NAME = "bert_tf/loss_scale"
     FIRST, LEAST = 2.0**15, 1.0
     GROWS_AFTER = 2000  # steps
 
@@ -293,14 +299,10 @@ class LossScale:
         # int64: int32 variables are kept from GPUs.
         self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # in a row
         self.skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the whole run
-
-    @property
-    def variables(self) -> dict[str, tf.Variable]:
-        """The variables by their names in checkpoints."""
-        return {
-            "bert_tf/loss_scale": self.scale,
-            "bert_tf/loss_scale_good_steps": self.good_steps,
-            "bert_tf/loss_scale_skipped_steps": self.skipped_steps,
+        self.variables = {  # by their names in checkpoints
+            self.NAME: self.scale,
+            f"{self.NAME}_good_steps": self.good_steps,
+            f"{self.NAME}_skipped_steps": self.skipped_steps,
         }
 
     @property
@@ -322,11 +324,6 @@ class LossScale:
         args = (self.good_steps, self.skipped_steps, is_finite)
         strategy.extended.update(self.scale, assign, args=args)
 
-    def restore(self, values: Mapping[str, object]) -> None:
-        """Restores the saved variables; resets the others."""
-        for name, variable in self.variables.items():
-            variable.assign(values.get(name, self.FIRST if variable is self.scale else 0))
-
 
 # ------------------------------------------------------------------ functions
 
@@ -342,16 +339,14 @@ def layer_precision(precision: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def with_xla(function: Callable, compiles: bool) -> Callable:
-    """The function as one XLA program if `compiles`, otherwise as it is."""
-    if not compiles:
-        return function
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
 def model_inputs(model: keras.Model, batch: Batch) -> Batch:
     """The model's inputs in a batch."""
     return {name: batch[name] for name in model.input}
+
+
+def num_rows(batch: Batch) -> int:
+    """The rows of a batch, or of a replica's part."""
+    return batch["is_real_example"].shape[0]
 
 
 def first_replica(strategy: tf.distribute.Strategy, value):

@@ -1,12 +1,12 @@
-"""The loop: batches -> steps -> logged losses and checkpoints; evaluation and prediction.
+"""The loop: batches -> steps -> losses, checkpoints, evaluations; and prediction.
 
 Data position, dropout and learning rate are pure functions of the step, so a resumed run ends
 exactly as an undisturbed one. Of several processes each does all of this on its part of every
 batch, and only the chief writes.
 """
 
+import collections
 import dataclasses
-import functools
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,29 +22,20 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
-from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.runtime import noticing_sigterm, sigterm_came
+from bert_tf.errors import InputError
+from bert_tf.heads.head import Head
+from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
 from bert_tf.terminal.progress import Progress, announced
 from bert_tf.terminal.watchdog import WATCHDOG
-from bert_tf.training.distribution import (
-    check_same_step,
-    distributed_batches,
-    on_remote_host,
-    on_this_host,
-    remote_hosts,
-)
+from bert_tf.training import distribution
 from bert_tf.training.logging import Pace, TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import Intervals, StepConfig
-from bert_tf.training.step import (
-    TrainingStep,
-    first_replica,
-    layer_precision,
-    model_inputs,
-    sum_over_replicas,
-    with_xla,
-)
-from bert_tf.training.stops import Stops
+from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
+
+
+class StopTraining(Exception):  # noqa: N818  (not an error)
+    """Raised by an evaluation to end training; its message is the reason."""
 
 
 class Trainer:
@@ -78,13 +69,10 @@ class Trainer:
         with strategy.scope(), layer_precision(config.precision):
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
-            self.training_step = TrainingStep(
+            self.steps = Steps(
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
-        self._eval_part = with_xla(self._sums_of_part, config.xla)
-        self._eval_step = tf.function(self._eval_step_fn)
-        self._predict_steps: dict[tuple[str, ...], Callable] = {}
-        self._compiled: set[tuple[Callable, tf.TensorShape]] = set()  # steps for shapes of batches
+        self._compiled: set[tuple[str, tf.TensorShape]] = set()  # what, for shapes of batches
         self._pace = Pace()
 
     # ------------------------------------------------------------------ training
@@ -106,18 +94,20 @@ class Trainer:
         Args:
           batches: at least `num_train_steps` of them; batch t is that of step t.
           num_train_steps: updates in all, those before a resume included.
-          folder: where checkpoints are written.
+          folder: where checkpoints are written, each while the next steps are computed.
           intervals: how often to log, save and evaluate.
-          run_settings: what decides the run's result; recorded in checkpoints, compared on resume.
+          run_settings: the settings that affect the trained weights; recorded in checkpoints, and
+            compared on resume.
           on_begin: called before the first step, unless the run has ended already.
           evaluate: called with the step every `intervals.eval_steps`, also before the first step;
             returns what is logged. Raises `StopTraining` to make that step the last one.
           on_stop: called at each stop with the step and the mean losses since the last stop.
 
         Raises:
-          InputError: loss, gradients or initial weights are not finite, or a record is invalid;
-            the last checkpoint is kept. Or the folder has a finished run with other settings.
-          Interrupted: a SIGTERM came; a checkpoint has been written.
+          InputError: loss, gradients or initial weights are not finite, a record is invalid, or a
+            checkpoint could not be written; the last checkpoint is kept. Or the folder has a
+            finished run with other settings.
+          Interrupted: a SIGTERM came to one of the processes; a checkpoint has been written.
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
@@ -131,111 +121,153 @@ class Trainer:
             on_begin()
         self._check_beginning()
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
-        state = functools.partial(self.state, run_settings=run_settings)
-        stops = Stops(folder, log, intervals, num_train_steps, state=state, evaluate=evaluate)
-        stops.evaluate(step)  # also after a resume: the run may have been killed meanwhile
-        iterator = distributed_batches(self.strategy, batches, start=step)
+
+        def is_due(every: int) -> bool:
+            return step == num_train_steps or intervals.is_due(step, every)
+
+        def save() -> None:
+            folder.wait()  # before the state is copied: there is one copy at a time
+            folder.start_saving(step, self.state(step, run_settings))
+
+        def evaluate_if_due() -> bool:
+            """Whether training ends here."""
+            if evaluate and intervals.is_due(step, intervals.eval_steps):
+                try:
+                    log.write_evaluation(step, evaluate(step))
+                except StopTraining as reason:
+                    logging.info("Training stops at step %d: %s", step, reason)
+                    return True
+            return False
+
+        is_last = evaluate_if_due()  # also after a resume: the run may have been killed meanwhile
+        iterator = distribution.distributed_batches(self.strategy, batches, start=step)
         with (
             noticing_sigterm() as sigterm_came,
             Progress("train", num_train_steps, "steps", done=step) as progress,
             WATCHDOG.watched("train"),
             folder.whole_at_end(),
         ):
-            while step < num_train_steps and not stops.is_last:
-                stop = intervals.next_stop(step, num_train_steps)
-                step, losses, kept_steps = self._checked_steps(
-                    iterator, step, stop, batches, folder, progress
-                )
+            while step < num_train_steps and not is_last:
+                first, stop = step, intervals.next_stop(step, num_train_steps)
+                with batches.record_errors():
+                    step, losses = self.run_steps(iterator, first, stop, progress)
+                losses, kept_steps = self._checked(losses, first, step, folder)
                 log.add(losses, kept_steps)
                 if on_stop:
                     on_stop(step, losses)
                 folder.raise_error()
-                if stops.is_due(step, intervals.log_steps):
+                if is_due(intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1))
                     progress.said()
-                stops.at(step, sigterm_came)
+                with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
+                    if saves := is_due(intervals.save_checkpoints_steps):
+                        save()
+                    interrupted = cluster.any_process(sigterm_came())
+                    if not interrupted:  # otherwise the resumed run evaluates here
+                        is_last = evaluate_if_due()
+                        interrupted = cluster.any_process(sigterm_came())
+                    if (is_last or interrupted) and not saves:
+                        save()
+                    if interrupted:
+                        folder.wait()
+                        raise Interrupted(step, folder.path)
 
-    def _check_beginning(self) -> None:
-        """Checks the weights, and logs what there is to know before the first step."""
-        self.training_step.check_weights()
-        if warning := self.optimizer.schedule.warning():
-            logging.warning("%s", warning)
-        trained = sum(weight.shape.num_elements() for weight in self.training_step.weights)
-        logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
-
-    def run_steps(self, iterator: Iterator, step: int, stop: int) -> dict[str, float]:
+    def run_steps(
+        self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
+    ) -> tuple[int, dict[str, float]]:
         """Makes the updates of steps `step` to `stop` - 1.
 
         Args:
           iterator: of `distributed_batches`, at the batch of `step`.
           step: number of updates made before.
           stop: number of updates made afterwards.
+          progress: is updated about every second; then a process without peers also looks for a
+            SIGTERM, and stops early.
 
         Returns:
-          The mean of each loss over the steps that were not skipped, and their number, kept_steps.
+          The number of updates made afterwards; and the mean of each loss over the steps that were
+          not skipped, and their number, kept_steps.
         """
-        return self._run_steps(iterator, step, stop)[1]
-
-    def _run_steps(
-        self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
-    ) -> tuple[int, dict[str, float]]:
-        """The number of updates made afterwards, and what `run_steps` gives.
-
-        A progress is updated about every second, after calls that hand on their totals. Then a
-        process without peers also looks for a SIGTERM, and stops early.
-        """
-        with on_remote_host(self.strategy):
-            totals = self.training_step.no_steps()
+        steps = self.steps
+        train = self._train_on_remote if distribution.remote_hosts(self.strategy) else steps.train
+        totals = np.zeros(len(steps.loss_names) + 1, np.float32)
+        whole = progress is None or cluster.has_peers()
         while step < stop:
-            whole = progress is None or cluster.has_peers()
             with self._pace.call(step, stop, whole=whole) as number:
-                totals = self._add_steps(totals, iterator, step, number)
-                loss, *_, kept_steps = totals.numpy()  # waits for the device
+                totals = train(totals, iterator, tf.constant(step), tf.constant(number))
+                totals = totals.numpy()  # waits for the device
             step += number
+            means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
-                progress.update(step, f", loss {loss / max(1.0, kept_steps):.4f}")
+                progress.update(step, f", loss {means[0]:.4f}")
             if not whole and sigterm_came():
                 break
-        with on_remote_host(self.strategy):
-            losses = self.training_step.means(totals)
-        return step, {name: float(value) for name, value in losses.items()}
+        losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
+        return step, losses | {"kept_steps": float(totals[-1])}
 
-    def _add_steps(self, totals: tf.Tensor, iterator: Iterator, step: int, number: int):
-        """`totals` with the losses of `number` updates from `step` on."""
-        if not remote_hosts(self.strategy):
-            return self.training_step.run(totals, iterator, tf.constant(step), tf.constant(number))
-        for one in range(step, step + number):  # batches are made in this process
+    def _train_on_remote(self, totals, iterator: Iterator, first_step, num_steps) -> tf.Tensor:
+        """As `Steps.train`, for batches that are made in this process."""
+        for step in range(int(first_step), int(first_step + num_steps)):
             batch = next(iterator)
-            with on_remote_host(self.strategy):
-                totals = self.training_step.add_step(totals, batch, tf.constant(one))
+            with distribution.on_remote_host(self.strategy):
+                totals = self.steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(step))
         return totals
 
-    def _checked_steps(self, iterator, step: int, stop: int, batches, folder, progress):
-        """The updates made, the mean losses of steps that were not skipped, and their number."""
-        first = step
-        with batches.record_errors():
-            step, losses = self._run_steps(iterator, first, stop, progress)
-        kept_steps = round(losses.pop("kept_steps"))
-        if not kept_steps and not self.training_step.loss_scale.is_least:
+    def _checked(
+        self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder
+    ) -> tuple[dict[str, float], int]:
+        """The losses of steps `first` to `step` - 1 and the number of those not skipped.
+
+        Raises:
+          InputError: they are not finite.
+        """
+        kept_steps, scale = round(losses.pop("kept_steps")), self.steps.loss_scale
+        if not kept_steps and not scale.is_least:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
-            raise self.training_step.not_finite(losses, first, step, folder.latest())
+            received = (
+                f"a loss of {losses['loss']} with gradients of norm {losses['gradient_norm']}"
+            )
+            if scale:
+                received = "gradients beyond float16 in every step, with the least loss scale,"
+            raise InputError(
+                f"{received} between steps {first} and {step}, at a learning rate of "
+                f"{max(map(self.optimizer.schedule.rate, (first, step - 1))):g}",
+                "finite numbers; the records and the initial weights are sound, so the learning "
+                "rate is most likely too high",
+                f"start again with {'--precision=bfloat16, or ' if scale else ''}a lower "
+                "--learning_rate or a longer warm-up; the last checkpoint before it is "
+                f"{folder.latest() or 'none'}",
+            )
         if skipped := step - first - kept_steps:
             logging.warning(
                 "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
-                "loss scale is %g now.",
-                *(skipped, step - first, step),
-                self.training_step.loss_scale.scale.numpy(),
+                "loss scale is now %g.",
+                *(skipped, step - first, step, scale.scale.numpy()),
             )
-        return step, losses, kept_steps
+        return losses, kept_steps
+
+    def _check_beginning(self) -> None:
+        """Refuses weights of which every loss would be NaN; logs warnings and sizes."""
+        for name, weight in (self.steps.weights | self.steps.frozen).items():
+            if not np.isfinite(weight.numpy()).all():
+                raise InputError(
+                    f"initial weights with NaN or infinity in {name}",
+                    "finite numbers",
+                    "give another --init_checkpoint, or an earlier checkpoint of the run",
+                )
+        if warning := self.optimizer.schedule.warning():
+            logging.warning("%s", warning)
+        trained = sum(weight.shape.num_elements() for weight in self.steps.weights.values())
+        logging.info("%d of %d parameters are trained.", trained, self.model.count_params())
 
     def _check_same_everywhere(self, batches: Batches, settings: Mapping[str, Any]) -> None:
         """Raises InputError if processes of the run differ in settings, data or weights."""
         # The same weights may have another path on another host.
         settings = {name: value for name, value in settings.items() if name != "init_checkpoint"}
         weights = 0
-        for variable in [*self.training_step.weights, *self.training_step.frozen.values()]:
-            weights = zlib.crc32(variable.numpy().tobytes(), weights)
+        for weight in (self.steps.weights | self.steps.frozen).values():
+            weights = zlib.crc32(weight.numpy().tobytes(), weights)
         cluster.check_same(
             {
                 "records": batches.fingerprint(),  # first: it is one of the settings, too
@@ -244,7 +276,7 @@ class Trainer:
             }
         )
 
-    # ------------------------------------------------------------------ evaluation
+    # ------------------------------------------------------------------ evaluation, prediction
 
     def evaluate(self, batches: Batches) -> dict[str, float]:
         """Loss and metrics over all examples of finite `batches`.
@@ -254,40 +286,20 @@ class Trainer:
           counts for its examples), and for each term <term>_loss and <term>_accuracy, means over
           all its items.
         """
-        totals: dict[str, float] = {}
-        batch_losses, num_examples = [], []
-        for result in self._results("evaluate", self._eval_step, batches):
-            examples, denominators, loss_sums, metric_sums = result
-            batch_losses.append(float(self.objective.loss(loss_sums, denominators)))
-            num_examples.append(float(examples))
+        totals: dict[str, float] = collections.defaultdict(float)
+        for sums in self._results("evaluate", batches):
+            examples, denominators, loss_sums, metric_sums = sums
+            totals["examples"] += float(examples)
+            totals["loss"] += float(examples) * float(self.objective.loss(loss_sums, denominators))
             named = {f"{term}_loss": value for term, value in loss_sums.items()}
             for name, value in (named | metric_sums | denominators).items():
-                totals[name] = totals.get(name, 0.0) + float(value)
-        results = {"loss": float(np.average(batch_losses, weights=num_examples))}
+                totals[name] += float(value)
+        results = {"loss": totals.pop("loss") / totals.pop("examples")}
         for term in self.objective.terms:
             denominator = totals.pop(term)
             for name in (n for n in totals if n.startswith(f"{term}_")):
                 results[name] = totals[name] / denominator if denominator else 0.0
         return results
-
-    def _eval_step_fn(self, batch: Batch):
-        def on_replica(part):
-            return sum_over_replicas(self._eval_part(part))
-
-        results = self.strategy.run(on_replica, args=(batch,))
-        return tf.nest.map_structure(lambda x: first_replica(self.strategy, x), results)
-
-    def _sums_of_part(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
-        """Of a replica's rows: number of examples, denominators, summed losses, summed metrics."""
-        outputs = self.model(model_inputs(self.model, batch), training=False)
-        return (
-            tf.reduce_sum(batch["is_real_example"]),
-            self.objective.denominators(batch),
-            self.objective.loss_sums(outputs, batch),
-            self.objective.metric_sums(outputs, batch),
-        )
-
-    # ------------------------------------------------------------------ prediction
 
     def predict(self, batches: Batches, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
         """Outputs of the model for the rows of finite `batches`.
@@ -299,59 +311,34 @@ class Trainer:
         Yields:
           For each batch the outputs float32 [B, ...] by name.
         """
-        step_fn = self._predict_step(tuple(names))
-        for outputs in self._results("predict", step_fn, batches):
-            yield {name: self._all_rows(value) for name, value in outputs.items()}
+        local, number = self.strategy.experimental_local_results, None
+        if cluster.has_peers():  # they were gathered: every replica has all rows
+            number = 1
+        for outputs in self._results("predict", batches, tuple(names)):
+            yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
 
-    def _predict_step(self, names: tuple[str, ...]) -> Callable:
-        """Kept, so that one compilation serves all evaluations of a run."""
-        part_fn = self._predict_part(names)
-
-        def on_replica(part):
-            outputs = part_fn(part)
-            if not cluster.has_peers():
-                return outputs
-            context = tf.distribute.get_replica_context()
-            return {name: context.all_gather(value, axis=0) for name, value in outputs.items()}
-
-        def step_fn(batch):
-            return self.strategy.run(on_replica, args=(batch,))
-
-        return self._predict_steps.setdefault(names, tf.function(step_fn))
-
-    def _predict_part(self, names: Sequence[str]) -> Callable:
-        """A function of a replica's rows that gives these outputs."""
-
-        def compute(batch):
-            outputs = self.model(model_inputs(self.model, batch), training=False)
-            return {name: tf.cast(outputs[name], tf.float32) for name in names}
-
-        return with_xla(compute, self.step_config.xla)
-
-    def _all_rows(self, value) -> np.ndarray:
-        """The rows of all replicas, in order."""
-        if cluster.has_peers():  # they were gathered: every replica has them all
-            return first_replica(self.strategy, value).numpy()
-        return np.concatenate(self.strategy.experimental_local_results(value))
-
-    def _results(self, label: str, step_fn: Callable, batches: Batches) -> Iterator[Any]:
-        """Yields `step_fn(batch)` for each of finite `batches`."""
+    def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
+        """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
+        compute = getattr(self.steps, label)
         if cluster.has_peers():
             same = {"batches": batches.num_batches, "records": batches.fingerprint()}
             cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
-        iterator = distributed_batches(self.strategy, batches)
+        iterator = distribution.distributed_batches(self.strategy, batches)
         last = batches.num_batches
         with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
             for number in range(last):
                 watch.doing(what := f"{label}, batch {number + 1} of {last}")
                 with batches.record_errors():
                     batch = next(iterator)
-                shape = first_replica(self.strategy, batch["input_ids"]).shape
-                is_new = (step_fn, shape) not in self._compiled
-                self._compiled.add((step_fn, shape))
+                program = (label, first_replica(self.strategy, batch["input_ids"]).shape)
+                is_new = program not in self._compiled
+                self._compiled.add(program)
                 watch.doing(what, compiles=is_new)
-                with announced(f"compile: {label}", when=is_new), on_remote_host(self.strategy):
-                    result = step_fn(batch)
+                with (
+                    announced(f"compile: {label}", when=is_new),
+                    distribution.on_remote_host(self.strategy),
+                ):
+                    result = compute(batch, *args)
                 yield result
                 progress.update(number + 1)
 
@@ -363,16 +350,12 @@ class Trainer:
         The values are in this host's memory, and later steps do not change them: TensorFlow copies
         a weight of a CPU when a step updates it while its value is still in use.
         """
-        tensors: dict[str, Any] = {
+        variables = self.steps.weights | self.steps.frozen | self.steps.slots
+        return {
             tf1.GLOBAL_STEP: np.int64(step),
             tf1.RUN_SETTINGS: json.dumps(dict(run_settings), sort_keys=True),
-            **self.training_step.frozen,
+            **{name: distribution.on_this_host(variable) for name, variable in variables.items()},
         }
-        for name, weight, m, v in self.training_step.named_variables():
-            tensors |= {name: weight, f"{name}/adam_m": m, f"{name}/adam_v": v}
-        if self.training_step.loss_scale:
-            tensors |= self.training_step.loss_scale.variables
-        return {n: on_this_host(v) if isinstance(v, tf.Variable) else v for n, v in tensors.items()}
 
     def restore(self, folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> int:
         """Loads the folder's latest checkpoint into model and moments; returns its step, or 0.
@@ -381,22 +364,19 @@ class Trainer:
           InputError: the checkpoint is damaged, or is of another model.
         """
         prefix = folder.latest()
-        check_same_step(folder, tf1.step_of(prefix or ""))
+        distribution.check_same_step(folder, tf1.step_of(prefix or ""))
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
         warn_of_changed_settings(reader.run_settings(), run_settings)
         load_checkpoint(self.model, prefix, required="")
-        for name, _, m, v in self.training_step.named_variables():
-            for moment, slot in ((m, f"{name}/adam_m"), (v, f"{name}/adam_v")):
-                if slot in reader.shapes:
-                    moment.assign(reader.read(slot))
-                else:
-                    logging.warning("%s has no %s; it starts at 0.", prefix, slot)
-                    moment.assign(tf.zeros_like(moment))
-        if scale := self.training_step.loss_scale:
-            saved = [name for name in scale.variables if name in reader.shapes]
-            scale.restore({name: reader.read(name) for name in saved})
+        for name, slot in self.steps.slots.items():
+            if name in reader.shapes:
+                slot.assign(reader.read(name))
+            else:
+                first = LossScale.FIRST if name == LossScale.NAME else 0
+                logging.warning("%s has no %s; it starts at %g.", prefix, name, first)
+                slot.assign(tf.cast(tf.fill(slot.shape, first), slot.dtype))
         step = int(reader.read(tf1.GLOBAL_STEP))
         logging.info("Loaded checkpoint %s, step %d.", prefix, step)
         return step

@@ -1,7 +1,7 @@
 """A run on devices of another process, which cannot ask this one for anything.
 
     python remote_training.py serve ADDRESS
-    python remote_training.py train ADDRESS OWN_ADDRESS RECORDS FOLDER
+    python remote_training.py train ADDRESS OWN_ADDRESS FOLDER
 
 The first lends two CPU devices at that address. The second trains on them; what `results` gives for
 one of them, compiled, and for both is pickled to FOLDER/results.pickle.
@@ -12,22 +12,12 @@ import pickle
 import sys
 
 import numpy as np
-import small
 import tensorflow as tf
+from small_runs import STEPS, endless, in_order, make_trainer, tensors_of, train, write_files
 
-import bert_tf
-from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
-from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
-from bert_tf.data.shards import RecordFiles
-from bert_tf.heads.pretraining import Pretraining
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import Intervals, StepConfig
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.settings import Intervals
 
 DEVICES = [f"/job:worker/replica:0/task:0/device:CPU:{number}" for number in range(2)]
-CONFIG = bert_tf.BertConfig(**{**vars(small.CONFIG), "num_hidden_layers": 1})
-STEPS = 3
 
 
 def serve(address: str) -> None:
@@ -36,7 +26,7 @@ def serve(address: str) -> None:
     tf.distribute.Server({"worker": [address]}, job_name="worker", config=config).join()
 
 
-def train(address: str, own_address: str, records: str, folder: str) -> None:
+def train_there(address: str, own_address: str, folder: str) -> None:
     """Waits for the process at that address and uses its devices."""
     cluster = tf.train.ClusterSpec({"worker": [address], "localhost": [own_address]})
     tf.config.experimental_connect_to_cluster(cluster, make_master_device_default=False)
@@ -45,54 +35,35 @@ def train(address: str, own_address: str, records: str, folder: str) -> None:
         DEVICES, cross_device_ops=tf.distribute.ReductionToOneDevice()
     )
     found = {
-        "one": results(one, records, f"{folder}/one", xla=True),
-        "both": results(both, records, f"{folder}/both", xla=False),
+        "one": results(one, f"{folder}/one", xla=True),
+        "both": results(both, f"{folder}/both", xla=False),
     }
     pathlib.Path(folder, "results.pickle").write_bytes(pickle.dumps(found))
 
 
-def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla: bool) -> dict:
+def results(strategy: tf.distribute.Strategy, folder: str, *, xla: bool) -> dict:
     """Trains a few steps, with dropout; evaluates and predicts.
 
     Returns:
       The device of a weight; the mean losses by step, the evaluation, a predicted output, and the
       last checkpoint.
     """
-    files = RecordFiles(records, small.RECORD)
-    trainer = Trainer(
-        lambda: bert_tf.make_model("pretraining", CONFIG, with_losses=True),
-        Pretraining(),
-        AdamWeightDecay(schedule=Schedule(learning_rate=1e-3, num_train_steps=STEPS)),
-        strategy=strategy,
-        seed=3,
-        step_config=StepConfig(xla=xla),
-    )
-    losses = {}
-    trainer.train(
-        _batches(files, ShuffledSampler(len(files), seed=5)),
-        num_train_steps=STEPS,
-        folder=CheckpointFolder(folder),
-        intervals=Intervals(iterations_per_loop=2, log_steps=STEPS, save_checkpoints_steps=STEPS),
-        run_settings={},
-        on_stop=losses.__setitem__,
-    )
-    in_order = _batches(files, SequentialSampler(len(files)), num_examples=len(files))
-    predicted = list(trainer.predict(in_order, ["next_sentence_logits"]))
-    reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-{STEPS}")
-    names = reader.get_variable_to_shape_map().keys() - {"bert_tf/run_facts"}
+    pathlib.Path(folder).mkdir()
+    files = write_files(pathlib.Path(folder))
+    trainer = make_trainer(strategy=strategy, xla=xla)
+    intervals = Intervals(iterations_per_loop=4, log_steps=STEPS, save_checkpoints_steps=STEPS)
+    losses = train(trainer, endless(files), folder, intervals=intervals)
+    few = in_order(files, num_examples=len(files))
+    predicted = list(trainer.predict(few, ["next_sentence_logits"]))
     return {
-        "device": trainer.training_step.weights[0].device,
+        "device": next(iter(trainer.steps.weights.values())).device,
         "losses": losses,
-        "evaluation": trainer.evaluate(in_order),
-        "rows": np.concatenate([in_order.batch_rows(number) for number in range(len(predicted))]),
+        "evaluation": trainer.evaluate(few),
+        "rows": np.concatenate([few.batch_rows(number) for number in range(len(predicted))]),
         "predicted": np.concatenate([outputs["next_sentence_logits"] for outputs in predicted]),
-        "checkpoint": {name: np.asarray(reader.get_tensor(name)) for name in names},
+        "checkpoint": tensors_of(folder, STEPS),
     }
 
 
-def _batches(files: RecordFiles, order, num_examples: int | None = None) -> RecordBatches:
-    return RecordBatches(files, order, batch_size=4, num_examples=num_examples)
-
-
 if __name__ == "__main__":
-    {"serve": serve, "train": train}[sys.argv[1]](*sys.argv[2:])
+    {"serve": serve, "train": train_there}[sys.argv[1]](*sys.argv[2:])

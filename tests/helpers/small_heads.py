@@ -1,7 +1,7 @@
 """Every head with a tiny model and one batch of it, for tests of what all heads have in common."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ from bert_tf.training.trainer import Trainer
 
 CLASSES, CHOICES = 3, 2
 # At a rate of BERT: what rounding makes of gradients near 0 is multiplied by it.
-OPTIMIZER = AdamWeightDecay(schedule=Schedule(learning_rate=1e-4, num_train_steps=9))
+SCHEDULE = Schedule(learning_rate=1e-4, num_train_steps=9)
 
 
 @dataclasses.dataclass
@@ -78,16 +78,20 @@ def make_trainer(
     config: BertConfig = small.CONFIG,
     *,
     strategy=None,
-    optimizer: AdamWeightDecay = OPTIMIZER,
+    optimizer: AdamWeightDecay | None = None,
+    seed: int = 3,
+    freeze: Sequence[str] = (),
+    objective: heads.Head | None = None,
     **step_config,
 ) -> Trainer:
     """A trainer; what is left over are the fields of `StepConfig`."""
     return Trainer(
         lambda: HEADS[head].model(config),
-        HEADS[head].objective,
-        optimizer,
+        objective or HEADS[head].objective,
+        optimizer or AdamWeightDecay(SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),
-        seed=3,
+        seed=seed,
+        freeze=freeze,
         step_config=StepConfig(**step_config),
     )
 
@@ -132,7 +136,7 @@ class Batches:
 def take_steps(trainer: Trainer, batch: dict[str, np.ndarray], steps: int = 3) -> dict[str, float]:
     """Updates over a batch whose rows change places; the mean losses."""
     iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, steps))
-    return trainer.run_steps(iterator, 0, steps)
+    return trainer.run_steps(iterator, 0, steps)[1]
 
 
 def tensors(trainer: Trainer) -> dict[str, np.ndarray]:

@@ -105,7 +105,7 @@ def test_twelve_steps(tiny, config, tmp_path, compiled):
     trainer = Trainer(
         lambda: make_model("pretraining", config, with_losses=True),
         Pretraining(),
-        AdamWeightDecay(schedule=schedule),
+        AdamWeightDecay(schedule),
         strategy=tf.distribute.get_strategy(),
         seed=3,
         step_config=StepConfig(xla=compiled),

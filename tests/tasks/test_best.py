@@ -8,7 +8,7 @@ from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
 from bert_tf.tasks import best as best_module
 from bert_tf.tasks.best import BestCheckpoint
-from bert_tf.training.stops import StopTraining
+from bert_tf.training.trainer import StopTraining
 
 
 def best_of(run) -> BestCheckpoint:

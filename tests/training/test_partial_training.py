@@ -1,66 +1,41 @@
 """Some weights are frozen, some trained more slowly: in the loop, on replicas, after a resume."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
+from small_heads import tensors
+from small_runs import (
+    SCHEDULE,
+    STILL,
+    assert_close,
+    assert_same,
+    endless,
+    spoil,
+    tensors_of,
+    train,
+    write_files,
+)
+from small_runs import make_trainer as trainer_of_all
 
-from bert_tf import make_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
-from bert_tf.data.samplers import ShuffledSampler
-from bert_tf.data.shards import RecordFiles
-from bert_tf.heads.pretraining import Pretraining
-from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
-from bert_tf.training.settings import Intervals, StepConfig
-from bert_tf.training.trainer import Trainer
 
-CONFIG = dataclasses.replace(small.CONFIG, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+CONFIG = type(STILL)(**vars(STILL) | {"num_hidden_layers": small.CONFIG.num_hidden_layers})
 FREEZE = ("bert/embeddings", "bert/encoder/layer_0/", "LayerNorm")
-DECAY = 0.5
-BATCH, STEPS, PEAK = 4, 4, 1e-2
+DECAY, STEPS = 0.5, 4
 
 
 @pytest.fixture(scope="module")
-def batches(tmp_path_factory) -> RecordBatches:
-    path = tmp_path_factory.mktemp("records") / "train.tfrecord"
-    files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
-    order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=BATCH)
+def batches(tmp_path_factory):
+    return endless(write_files(tmp_path_factory.mktemp("records")))
 
 
-def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0) -> Trainer:
-    schedule = Schedule(learning_rate=PEAK, num_train_steps=STEPS)
-    return Trainer(
-        lambda: make_model("pretraining", CONFIG, with_losses=True),
-        Pretraining(),
-        AdamWeightDecay(schedule=schedule, layerwise_lr_decay=decay, clip_norm=clip_norm),
-        strategy=strategy or distribution.make_strategy("one"),
-        seed=3,
-        freeze=freeze,
-        step_config=StepConfig(xla=False),
-    )
-
-
-def train(trainer: Trainer, batches, folder, *, steps: int = STEPS) -> dict[int, dict]:
-    losses = {}
-    trainer.train(
-        batches,
-        num_train_steps=steps,
-        folder=CheckpointFolder(folder),
-        intervals=Intervals(iterations_per_loop=1, log_steps=0, save_checkpoints_steps=2),
-        run_settings={"freeze": list(FREEZE)},
-        on_stop=losses.__setitem__,
-    )
-    return losses
-
-
-def tensors(trainer: Trainer) -> dict[str, np.ndarray]:
-    return {n: v.numpy() for n, v in trainer.state(0, {}).items() if isinstance(v, tf.Tensor)}
+def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0):
+    schedule = Schedule(learning_rate=SCHEDULE.learning_rate, num_train_steps=STEPS)
+    optimizer = AdamWeightDecay(schedule, layerwise_lr_decay=decay, clip_norm=clip_norm)
+    return trainer_of_all(CONFIG, strategy, optimizer=optimizer, freeze=freeze)
 
 
 def is_frozen(name: str) -> bool:
@@ -69,57 +44,50 @@ def is_frozen(name: str) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(batches, tmp_path_factory):
-    """All four steps without a stop: weights before, trainer, losses, folder."""
+    """All four steps without a stop: trainer, losses, folder with the first state."""
     folder, trainer = tmp_path_factory.mktemp("whole"), make_trainer()
-    before = tensors(trainer)
-    return before, trainer, train(trainer, batches, folder), folder
+    CheckpointFolder(folder).save(0, trainer.state(0, {}))
+    return trainer, train(trainer, batches, folder, num_train_steps=STEPS), folder
 
 
 def test_frozen_weights_are_left_alone_and_have_no_moments(whole):
-    before, trainer, _, folder = whole
-    after = tensors(trainer)
+    trainer, _, folder = whole
+    before, after = tensors_of(folder, 0), tensors_of(folder, STEPS)
     names = {tf1.checkpoint_name(v) for v in trainer.model.trainable_variables}
     frozen = {name for name in names if is_frozen(name)}
     assert 20 < len(frozen) < len(names)
     for name in names:
         assert np.array_equal(before[name], after[name]) == (name in frozen), name
-    saved = tf.train.load_checkpoint(str(folder)).get_variable_to_shape_map().keys()
     slots = {f"{name}/adam_{moment}" for name in names - frozen for moment in "mv"}
-    assert saved == names | slots | {tf1.GLOBAL_STEP, tf1.RUN_SETTINGS}
+    assert after.keys() == names | slots | {tf1.GLOBAL_STEP, tf1.RUN_SETTINGS}
 
 
 def first_changes(batches, folder, **options) -> tuple[dict[str, np.ndarray], dict]:
     """What one step adds to each weight, and its losses; there is no warm-up, and no clipping."""
     trainer = make_trainer(clip_norm=0, **options)
     before = tensors(trainer)
-    (losses,) = train(trainer, batches, folder, steps=1).values()
+    (losses,) = train(trainer, batches, folder, num_train_steps=1).values()
     after = tensors(trainer)
     return {name: after[name] - value for name, value in before.items()}, losses
 
 
-@pytest.fixture(scope="module")
-def plain(batches, tmp_path_factory):
-    return first_changes(batches, tmp_path_factory.mktemp("plain"), freeze=(), decay=1.0)
-
-
-def test_lower_layers_change_less(plain, batches, tmp_path):
-    plain, _ = plain
-    slow, _ = first_changes(batches, tmp_path, freeze=())
-    names = [name for name in plain if not name.endswith(("adam_m", "adam_v", "global_step"))]
+def test_lower_layers_change_less_and_the_norm_is_of_what_is_trained(batches, tmp_path, caplog):
+    """Moments are 0 before the first step, so m is a tenth of the gradient that was not clipped."""
+    every, all_losses = first_changes(batches, tmp_path / "every", freeze=(), decay=1.0)
+    names = [name for name in every if not name.endswith(("adam_m", "adam_v", "global_step"))]
+    slow, _ = first_changes(batches, tmp_path / "slow", freeze=())
     for name, scale in layer_scales(names, DECAY).items():
         # Weights of size 1 keep 7 digits of a change of 0.03.
-        assert slow[name] == pytest.approx(scale * plain[name], rel=1e-3, abs=2e-7), name
+        assert slow[name] == pytest.approx(scale * every[name], rel=1e-3, abs=2e-7), name
         if "attention/self/key/bias" not in name:  # which does not change the attention
-            assert np.abs(plain[name]).max() > 1e-4, name
-
-
-def test_the_norm_is_of_what_is_trained(plain, batches, tmp_path):
-    """Moments are 0 before the first step, so m is a tenth of the gradient that was not clipped."""
-    every, all_losses = plain
-    some, some_losses = first_changes(batches, tmp_path)
+            assert np.abs(every[name]).max() > 1e-4, name
+    with caplog.at_level("INFO", logger="absl"):
+        some, some_losses = first_changes(batches, tmp_path / "some")
     gradients = {n: 10 * v for n, v in every.items() if n.endswith("adam_m")}
     trained = {n: g for n, g in gradients.items() if not is_frozen(n)}
     assert {n for n in some if n.endswith("adam_m")} == trained.keys()
+    sizes = [sum(v.size for v in some.values()) for some in (trained, gradients)]
+    assert f"{sizes[0]} of {sizes[1]} parameters are trained." in caplog.text
 
     def norm(values) -> float:
         return float(np.sqrt(sum(np.square(g).sum() for g in values)))
@@ -130,18 +98,12 @@ def test_the_norm_is_of_what_is_trained(plain, batches, tmp_path):
     assert some_losses["loss"] == pytest.approx(all_losses["loss"], rel=1e-6)
 
 
-def count_products(trainer: Trainer, batches) -> int:
+def count_products(trainer, batches) -> int:
     """Matrix products in the graph of a step."""
-    batch = next(iter(batches.dataset()))
-    graph = (
-        tf.function(trainer.training_step._on_replica)
-        .get_concrete_function(batch, tf.constant(0))
-        .graph
-    )
-    functions = graph.as_graph_def().library.function
-    nodes = [node for function in functions for node in function.node_def]
-    nodes += graph.as_graph_def().node
-    return sum("MatMul" in node.op or "Einsum" in node.op for node in nodes)
+    update, batch = tf.function(trainer.steps.update), next(iter(batches.dataset()))
+    graph = update.get_concrete_function(batch, tf.constant(0)).graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    return sum("MatMul" in node.op or "Einsum" in node.op for node in [*nodes, *graph.node])
 
 
 def test_gradients_of_frozen_weights_are_not_computed(batches):
@@ -153,35 +115,16 @@ def test_gradients_of_frozen_weights_are_not_computed(batches):
     assert everything - upper >= 2 * 6 + 2 * 2 + 3
 
 
-def test_resumed_is_undisturbed(whole, batches, tmp_path):
+def test_resumed_is_undisturbed_and_two_replicas_are_one(whole, two_replicas, batches, tmp_path):
     """Bit for bit, frozen weights and all, in a trainer that had others when it was stopped."""
-    start, trainer, losses, folder = whole
-    CheckpointFolder(tmp_path).save(0, start | {tf1.GLOBAL_STEP: np.int64(0)})
-    train(trainer, batches, tmp_path, steps=2)
-    for variable in trainer.model.trainable_variables:
-        variable.assign(tf.ones_like(variable.value) * 7)
-    assert train(trainer, batches, tmp_path) == {step: losses[step] for step in (3, 4)}
-    ours, theirs = (tf.train.load_checkpoint(f"{f}/model.ckpt-4") for f in (tmp_path, folder))
-    for name in theirs.get_variable_to_shape_map():
-        np.testing.assert_array_equal(ours.get_tensor(name), theirs.get_tensor(name), name)
-
-
-def test_two_replicas_are_one(whole, two_replicas, batches, tmp_path):
-    _, one, losses, _ = whole
+    trainer, losses, folder = whole
+    CheckpointFolder(tmp_path).save(0, tensors_of(folder, 0))
+    train(trainer, batches, tmp_path, num_train_steps=2)
+    spoil(trainer)
+    resumed = train(trainer, batches, tmp_path, num_train_steps=STEPS)
+    assert resumed == {step: losses[step] for step in (3, 4)}
+    assert_same(tmp_path, folder, STEPS)
     two = make_trainer(two_replicas)
-    for step, means in train(two, batches, tmp_path).items():
+    for step, means in train(two, batches, tmp_path / "two", num_train_steps=STEPS).items():
         assert means == pytest.approx(losses[step], rel=1e-5)
-    ours = tensors(two)
-    for name, value in tensors(one).items():
-        assert np.abs(ours[name] - value).max() < 1e-6, name
-
-
-def test_how_much_is_trained_is_said(whole, batches, tmp_path, caplog):
-    trainer = whole[1]
-    sizes = {
-        tf1.checkpoint_name(v): int(np.prod(v.shape)) for v in trainer.model.trainable_variables
-    }
-    trained = sum(size for name, size in sizes.items() if not is_frozen(name))
-    with caplog.at_level("INFO", logger="absl"):
-        train(trainer, batches, tmp_path, steps=1)
-    assert f"{trained} of {sum(sizes.values())} parameters are trained." in caplog.text
+    assert_close(tmp_path / "two", folder, STEPS)

@@ -1,44 +1,27 @@
 """bfloat16 and float16: what is computed in them and what is not; the scale of the loss."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
-from small_heads import OPTIMIZER, Batches, make_batch, make_trainer, take_steps, tensors
+from small_heads import SCHEDULE, Batches, make_batch, make_trainer, take_steps, tensors
+from small_runs import DROPPING, assert_same, endless, spoil, tensors_of, train, write_files
 
 from bert_tf import BertModel
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
-from bert_tf.data.samplers import ShuffledSampler
-from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.optimization import Schedule
-from bert_tf.training.settings import Intervals
+from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import LossScale, layer_precision
 
 LOW = ("bfloat16", "float16")
 ROWS = 6
-SHALLOW = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
-TRAINED = dataclasses.replace(
-    OPTIMIZER, schedule=Schedule(learning_rate=2e-3, num_train_steps=60, num_warmup_steps=6)
-)
 
 
 @pytest.fixture(scope="module")
-def batches(tmp_path_factory) -> RecordBatches:
-    path = tmp_path_factory.mktemp("records") / "train.tfrecord"
-    files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
-    order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=4)
-
-
-def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-{step}")
-    return {n: np.asarray(reader.get_tensor(n)) for n in reader.get_variable_to_shape_map()}
+def batches(tmp_path_factory):
+    return endless(write_files(tmp_path_factory.mktemp("records")))
 
 
 # ---------------------------------------------------------------------------- layers
@@ -64,7 +47,7 @@ def test_what_is_computed_in_it(precision):
 
 def test_logits_are_float32():
     for head, names in (("classes", ["logits"]), ("span", ["start_logits", "end_logits"])):
-        trainer = make_trainer(head, SHALLOW, precision="bfloat16")
+        trainer = make_trainer(head, DROPPING, precision="bfloat16")
         batch = make_batch(head, ROWS)
         outputs = trainer.model({name: batch[name] for name in trainer.model.input})
         assert {outputs[name].dtype for name in names} == {tf.float32}
@@ -86,27 +69,26 @@ def test_many_gradients_of_one_row_are_added_up_exactly():
 # ---------------------------------------------------------------------------- training
 
 
-@pytest.fixture(scope="module")
-def final_losses() -> dict[str, float]:
-    """Of 60 steps over one batch, by precision; evaluation of the trained model."""
-    found = {}
-    batch = make_batch("pretraining", ROWS)
+def test_a_run_ends_where_float32_does():
+    """60 steps over one batch; weights and moments stay float32."""
+    batch, final = make_batch("pretraining", ROWS), {}
+    schedule = Schedule(learning_rate=2e-3, num_train_steps=60, num_warmup_steps=6)
     for precision in ("float32", *LOW):
         trainer = make_trainer(
-            "pretraining", SHALLOW, optimizer=TRAINED, precision=precision, xla=precision in LOW
+            "pretraining",
+            DROPPING,
+            optimizer=AdamWeightDecay(schedule),
+            precision=precision,
+            xla=precision in LOW,
         )
-        found[f"{precision} first"] = take_steps(trainer, batch, 2)["loss"]
+        first = take_steps(trainer, batch, 2)["loss"]
         take_steps(trainer, batch, 50)
-        found[precision] = take_steps(trainer, batch, 10)["loss"]
+        final[precision] = take_steps(trainer, batch, 10)["loss"]
+        assert final[precision] < 0.9 * first  # something is learned
         assert all(v.dtype in (np.float32, np.int64) for v in tensors(trainer).values())
-    return found
-
-
-@pytest.mark.parametrize("precision", LOW)
-def test_a_run_ends_where_float32_does(final_losses, precision):
-    assert final_losses["float32"] < 0.9 * final_losses["float32 first"]  # something is learned
-    assert final_losses[precision] == pytest.approx(final_losses["float32"], rel=0.02)
-    assert final_losses[precision] != final_losses["float32"]
+    for precision in LOW:
+        assert final[precision] == pytest.approx(final["float32"], rel=0.02)
+        assert final[precision] != final["float32"]
 
 
 # ---------------------------------------------------------------------------- the loss scale
@@ -136,58 +118,39 @@ def test_the_scale_looks_after_itself(monkeypatch):
     assert float(scale.scale) == 1.0
 
 
-def run(trainer, batches, folder, *, steps: int, on_stop=lambda step, means: None) -> None:
-    trainer.train(
-        batches,
-        num_train_steps=steps,
-        folder=CheckpointFolder(folder),
-        intervals=Intervals(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2),
-        run_settings={},
-        on_stop=on_stop,
-    )
-
-
 def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches, tmp_path, caplog):
     """The scale is so large at first that some steps are lost; then all goes well."""
-    losses = {}
-
-    trainer = make_trainer("pretraining", SHALLOW, precision="float16")
-    trainer.training_step.loss_scale.scale.assign(2.0**36)
-    for name in ("whole", "killed"):
-        CheckpointFolder(tmp_path / name).save(0, trainer.state(0, {}))
-    start = tensors_of(tmp_path / "whole", 0)
+    trainer = make_trainer("pretraining", DROPPING, precision="float16")
+    trainer.steps.loss_scale.scale.assign(2.0**36)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        CheckpointFolder(folder).save(0, trainer.state(0, {"seed": 3}))
+    start = tensors_of(whole, 0)
     with caplog.at_level("WARNING", logger="absl"):
-        run(trainer, batches, tmp_path / "whole", steps=40, on_stop=losses.__setitem__)
+        losses = train(trainer, batches, whole, num_train_steps=40)
     skipped = [step for step, means in losses.items() if not means]
     assert skipped[:3] == [1, 2, 3]
     assert len(skipped) < 30
-    assert f"loss scale is {2.0 ** (36 - 1):g} now" in caplog.text
-    end = tensors_of(tmp_path / "whole", 40)
+    assert f"loss scale is now {2.0 ** (36 - 1):g}." in caplog.text
+    end = tensors_of(whole, 40)
     assert end["bert_tf/loss_scale_skipped_steps"] == len(skipped)
     assert end["bert_tf/loss_scale"] == 2.0 ** (36 - len(skipped))
     assert end["bert_tf/loss_scale_good_steps"] == 40 - skipped[-1]
-    changed = [n for n in start if n.startswith("bert/") and not np.array_equal(start[n], end[n])]
-    assert changed
+    assert any(n.startswith("bert/") and not np.array_equal(v, end[n]) for n, v in start.items())
 
     def kill(step, means):
         if step == 3:  # in the midst of those that are skipped
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(trainer, batches, tmp_path / "killed", steps=40, on_stop=kill)
-    at_two = tensors_of(tmp_path / "killed", 2)
+        train(trainer, batches, killed, num_train_steps=40, on_stop=kill)
+    at_two = tensors_of(killed, 2)
     for name, value in start.items():  # nothing was changed by steps that were skipped
         if name.startswith(("bert/", "cls/")):
             np.testing.assert_array_equal(at_two[name], value, name)
-    for (
-        _,
-        *variables,
-    ) in trainer.training_step.named_variables():  # all are to be restored
-        for variable in (*variables, *trainer.training_step.loss_scale.variables.values()):
-            variable.assign(tf.ones_like(variable) * 7)
-    run(trainer, batches, tmp_path / "killed", steps=40)
-    for name, value in tensors_of(tmp_path / "killed", 40).items():
-        np.testing.assert_array_equal(value, end[name], name)
+    spoil(trainer)
+    train(trainer, batches, killed, num_train_steps=40)
+    assert_same(killed, whole, 40)
 
 
 BEYOND, WITHIN = 2.0**120, 2.0**10  # of float16, for gradients of any size that these have
@@ -195,29 +158,29 @@ BEYOND, WITHIN = 2.0**120, 2.0**10  # of float16, for gradients of any size that
 
 def test_skipped_steps_do_not_count_in_the_bias_correction():
     """The first update of weights that begin at 0 is as long as the rate, whenever it comes."""
-    optimizer = dataclasses.replace(OPTIMIZER, bias_correction=True)
-    trainer = make_trainer("classes", SHALLOW, optimizer=optimizer, precision="float16")
+    optimizer = AdamWeightDecay(SCHEDULE, bias_correction=True)
+    trainer = make_trainer("classes", DROPPING, optimizer=optimizer, precision="float16")
     batch = make_batch("classes", ROWS)
-    trainer.training_step.loss_scale.scale.assign(BEYOND)
+    trainer.steps.loss_scale.scale.assign(BEYOND)
     assert take_steps(trainer, batch, 3)["kept_steps"] == 0
-    trainer.training_step.loss_scale.scale.assign(WITHIN)
+    trainer.steps.loss_scale.scale.assign(WITHIN)
     assert not tensors(trainer)["output_bias"].any()
     iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, 1))
-    assert trainer.run_steps(iterator, 3, 4)["kept_steps"] == 1
-    rate = float(optimizer.schedule(3))
-    assert np.abs(tensors(trainer)["output_bias"]) == pytest.approx(rate, rel=1e-3)
+    assert trainer.run_steps(iterator, 3, 4)[1]["kept_steps"] == 1
+    change = np.abs(tensors(trainer)["output_bias"])
+    assert change == pytest.approx(SCHEDULE.rate(3), rel=1e-3)
 
 
 def test_gradients_are_those_of_float32_whatever_the_scale():
     """Without clipping, which would hide a factor."""
-    optimizer = dataclasses.replace(OPTIMIZER, clip_norm=1e6)
+    optimizer = AdamWeightDecay(SCHEDULE, clip_norm=1e6)
     batch, found = make_batch("pretraining", ROWS), []
     for precision, scale in (("float32", None), ("float16", 8.0), ("float16", 1024.0)):
         trainer = make_trainer(
-            "pretraining", SHALLOW, optimizer=optimizer, precision=precision, xla=False
+            "pretraining", DROPPING, optimizer=optimizer, precision=precision, xla=False
         )
         if scale:
-            trainer.training_step.loss_scale.scale.assign(scale)
+            trainer.steps.loss_scale.scale.assign(scale)
         norm = take_steps(trainer, batch, 1)["gradient_norm"]
         found.append((norm, tensors(trainer)))
     (norm, exact), *others = found
@@ -236,13 +199,13 @@ def test_two_replicas_are_one_in_float16(two_replicas):
     for strategy, parts in ((None, 1), (two_replicas, 3)):
         trainer = make_trainer(
             "pretraining",
-            SHALLOW,
+            DROPPING,
             strategy=strategy,
             precision="float16",
             gradient_accumulation_steps=parts,
             xla=False,
         )
-        scale = trainer.training_step.loss_scale
+        scale = trainer.steps.loss_scale
         before = tensors(trainer)
         scale.scale.assign(BEYOND)
         assert take_steps(trainer, batch, 2)["kept_steps"] == 0
@@ -262,9 +225,9 @@ def test_two_replicas_are_one_in_float16(two_replicas):
 
 
 def test_when_no_scale_helps(batches, tmp_path):
-    trainer = make_trainer("pretraining", SHALLOW, precision="float16", xla=False)
-    trainer.model.get_layer("embeddings").norm.gamma.assign([1e30] * SHALLOW.hidden_size)
-    trainer.training_step.loss_scale.scale.assign(2.0)
+    trainer = make_trainer("pretraining", DROPPING, precision="float16", xla=False)
+    trainer.model.get_layer("embeddings").norm.gamma.assign([1e30] * DROPPING.hidden_size)
+    trainer.steps.loss_scale.scale.assign(2.0)
     with pytest.raises(InputError, match="float16 in every step") as caught:
-        run(trainer, batches, tmp_path, steps=6)
+        train(trainer, batches, tmp_path)
     assert "--precision=bfloat16" in caught.value.remedy

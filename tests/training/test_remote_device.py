@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import remote_training
 import small
+from small_runs import RECORDS
 
 from bert_tf.training import distribution
 
-ROWS = 11
 # A model this small trains no faster for being compiled well.
 ENVIRONMENT = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
 SECONDS = 300
@@ -46,7 +46,6 @@ def started(log: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen]:
 def runs(tmp_path_factory) -> dict[str, dict]:
     """What `remote_training` finds, on one device there, on both, and on this process's own."""
     folder = tmp_path_factory.mktemp("remote")
-    records = small.write_records(folder / "train.tfrecord", small.examples(ROWS))
     address = f"127.0.0.1:{free_port()}"
     # The worker has no way to the process that feeds it, as a TPU's may have none: no name ends
     # with .invalid.
@@ -54,10 +53,10 @@ def runs(tmp_path_factory) -> dict[str, dict]:
     logs = [folder / "worker.log", folder / "train.log"]
     with (
         started(logs[0], "serve", address),
-        started(logs[1], "train", address, own_address, records, str(folder)) as training,
+        started(logs[1], "train", address, own_address, str(folder)) as training,
     ):
         one = distribution.make_strategy("one")
-        here = remote_training.results(one, records, str(folder / "here"), xla=False)
+        here = remote_training.results(one, str(folder / "here"), xla=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
             training.wait(timeout=SECONDS)
     assert training.returncode == 0, "\n".join(log.read_text()[-3000:] for log in logs)
@@ -69,12 +68,13 @@ def test_a_run_on_remote_devices_is_one_on_the_own(runs, devices):
     there, here = runs[devices], runs["here"]
     assert there["device"] == remote_training.DEVICES[0]
     assert here["device"].startswith("/job:localhost/")
-    assert list(there["losses"]) == list(here["losses"]) == [2, 3]
+    assert list(there["losses"]) == list(here["losses"]) == [4, 6]
     for step, losses in here["losses"].items():
         assert there["losses"][step] == pytest.approx(losses, rel=1e-6)
     assert there["evaluation"] == pytest.approx(here["evaluation"], rel=1e-6)
-    np.testing.assert_array_equal(there["rows"], np.arange(ROWS))
+    np.testing.assert_array_equal(there["rows"], np.arange(RECORDS))
     small.close(there["predicted"], here["predicted"])
     assert there["checkpoint"].keys() == here["checkpoint"].keys()
     for name, value in here["checkpoint"].items():
-        small.close(there["checkpoint"][name], value)
+        if value.dtype == np.float32:
+            small.close(there["checkpoint"][name], value)

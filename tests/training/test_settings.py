@@ -1,7 +1,5 @@
 """bert_tf.training.settings: sizes, numbers of steps and intervals."""
 
-import dataclasses
-
 import pytest
 
 from bert_tf.errors import InputError
@@ -15,29 +13,35 @@ def stops(intervals: Intervals, first: int, last: int) -> list[int]:
     return steps[1:]
 
 
-def test_intervals():
-    intervals = Intervals(iterations_per_loop=4, log_steps=5, save_checkpoints_steps=7)
-    assert stops(intervals, 0, 16) == [4, 5, 7, 10, 14, 15, 16]
-    assert stops(intervals, 6, 12) == [7, 10, 12]
-    evaluating = dataclasses.replace(intervals, eval_steps=3, iterations_per_loop=1000)
-    assert stops(evaluating, 0, 10) == [3, 5, 6, 7, 9, 10]
-    only_at_the_end = Intervals(iterations_per_loop=10, log_steps=0, save_checkpoints_steps=0)
-    assert stops(only_at_the_end, 0, 25) == [10, 20, 25]
+@pytest.mark.parametrize(
+    ("loop", "log", "save", "evaluate", "first", "expected"),
+    [
+        (4, 5, 7, 0, 0, [4, 5, 7, 10, 14, 15, 16]),
+        (4, 5, 7, 0, 6, [7, 10, 14, 15, 16]),
+        (1000, 5, 7, 3, 0, [3, 5, 6, 7, 9, 10, 12, 14, 15, 16]),
+        (10, 0, 0, 0, 0, [10, 16]),  # nothing but the end
+    ],
+)
+def test_intervals(loop, log, save, evaluate, first, expected):
+    intervals = Intervals(
+        iterations_per_loop=loop, log_steps=log, save_checkpoints_steps=save, eval_steps=evaluate
+    )
+    assert stops(intervals, first, 16) == expected
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("kind", "name", "value"),
     [
-        {"iterations_per_loop": 0},
-        {"log_steps": -1},
-        {"save_checkpoints_steps": -5},
-        {"eval_steps": -1},
+        (Intervals, "iterations_per_loop", 0),
+        (Intervals, "log_steps", -1),
+        (Intervals, "save_checkpoints_steps", -5),
+        (Intervals, "eval_steps", -1),
+        (StepConfig, "precision", "float8"),
     ],
 )
-def test_invalid_intervals(wrong):
-    ((name, value),) = wrong.items()
-    with pytest.raises(InputError, match=f"--{name}={value}"):
-        Intervals(**wrong)
+def test_settings_that_are_none(kind, name, value):
+    with pytest.raises(InputError, match=name):
+        kind(**{name: value})
 
 
 def test_a_batch_that_cannot_be_shared_out():
@@ -50,11 +54,6 @@ def test_a_batch_that_cannot_be_shared_out():
     assert "a multiple of 6" in caught.value.remedy
     with pytest.raises(InputError, match="=5 for 2 replicas"):
         StepConfig().check_batch_size(5, 2)
-
-
-def test_an_unknown_precision():
-    with pytest.raises(ValueError, match="float8"):
-        StepConfig(precision="float8")
 
 
 def test_no_step():

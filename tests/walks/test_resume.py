@@ -22,60 +22,43 @@ from walking import (
     write_vocabulary,
 )
 
-from bert_tf import BertConfig
 from bert_tf.data.lanes import number_of_lanes
 
 pytestmark = pytest.mark.walk
 
-NUM_TRAIN_STEPS = 200
-SAVE_CHECKPOINTS_STEPS = 4
-LOG_STEPS = 2
+STEPS, SAVED_EVERY, LOGGED_EVERY = 200, 4, 2
 RECORDS_OF_FILES = (21, 12, 8)
 BATCH = 4  # most epochs end within a batch
 SMALL_PIPE = 4096  # bytes, some 25 lines
 
 
-@pytest.fixture(autouse=True)
-def _leave_nothing_running():
-    yield
-    end_all()
-
-
-@pytest.fixture(scope="module")
-def given(tmp_path_factory) -> pathlib.Path:
-    """Records in three files, a configuration with dropout, a vocabulary."""
-    folder = tmp_path_factory.mktemp("given")
+@pytest.fixture
+def train(tmp_path):
+    """The command that is killed and given again; its model has dropout, its data three files."""
     for number, rows in enumerate(RECORDS_OF_FILES):
-        index_with_blocks_of(1, write_records(folder / f"{number}.tfrecord", rows, seed=number))
+        index_with_blocks_of(1, write_records(tmp_path / f"{number}.tfrecord", rows, seed=number))
     assert number_of_lanes(BATCH, sum(RECORDS_OF_FILES)) == 2  # each record is a block
-    config = write_config(folder / "bert_config.json", num_hidden_layers=1)
-    assert BertConfig.from_json_file(config).hidden_dropout_prob > 0
-    write_vocabulary(folder / "vocab.txt")
-    return folder
-
-
-def train(given: pathlib.Path, output_dir: pathlib.Path, *, pipesize: int = -1) -> subprocess.Popen:
-    """The command that is killed and given again."""
-    return start(
-        "run_pretraining.py",
-        pipesize=pipesize,
-        input_file=given / "*.tfrecord",
-        bert_config_file=given / "bert_config.json",
-        vocab_file=given / "vocab.txt",
-        do_lower_case=True,
-        output_dir=output_dir,
-        do_train=True,
-        train_batch_size=BATCH,
-        num_train_steps=NUM_TRAIN_STEPS,
-        num_warmup_steps=20,
-        learning_rate=3e-3,
-        save_checkpoints_steps=SAVE_CHECKPOINTS_STEPS,
-        keep_checkpoint_max=3,
-        log_steps=LOG_STEPS,
-        iterations_per_loop=3,
-        seed=17,
+    flags = {
+        "input_file": tmp_path / "*.tfrecord",
+        "bert_config_file": write_config(tmp_path / "bert_config.json", num_hidden_layers=1),
+        "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
+        "do_lower_case": True,
+        "do_train": True,
+        "train_batch_size": BATCH,
+        "num_train_steps": STEPS,
+        "num_warmup_steps": 20,
+        "learning_rate": 3e-3,
+        "save_checkpoints_steps": SAVED_EVERY,
+        "keep_checkpoint_max": 3,
+        "log_steps": LOGGED_EVERY,
+        "iterations_per_loop": 3,
+        "seed": 17,
         **SIZES,
+    }
+    yield lambda folder, **options: start(
+        "run_pretraining.py", output_dir=folder, **flags, **options
     )
+    end_all()
 
 
 def kill_after(process: subprocess.Popen, step: int, seconds: float) -> str:
@@ -102,20 +85,13 @@ def finish(process: subprocess.Popen) -> str:
     return said
 
 
-def last_step(said: str) -> int:
-    """The last step that a run told of."""
-    return int(said.rpartition("train: ")[2].partition(" of")[0])
-
-
 def check_what_is_left(folder: pathlib.Path) -> int:
     """Every checkpoint of a killed run is whole; returns the step of the latest, or 0."""
     for index in folder.glob("model.ckpt-*.index"):
         tensors = read_tensors(index)
         assert tensors["global_step"] == int(index.stem.partition("-")[2])
         assert all(np.isfinite(tensors[name]).all() for name in tensors if "adam_" in name)
-    if not (folder / "checkpoint").exists():
-        return 0
-    return int(read_tensors(folder)["global_step"])
+    return int(read_tensors(folder)["global_step"]) if (folder / "checkpoint").exists() else 0
 
 
 def leave_half_written(folder: pathlib.Path, step: int) -> None:
@@ -131,38 +107,27 @@ def leave_half_written(folder: pathlib.Path, step: int) -> None:
 
 def files_of(folder: pathlib.Path) -> dict[str, bytes]:
     """All files of a run but its summaries, which tell times of day."""
-    files = contents(folder)
-    return {name: data for name, data in files.items() if "events.out.tfevents" not in name}
+    return {name: data for name, data in contents(folder).items() if "tfevents" not in name}
 
 
-def test_killed_three_times(given, tmp_path):
-    undisturbed = train(given, tmp_path / "undisturbed")
-    moments = random.Random(20240229)
-    latest, folder = 0, tmp_path / "killed"
+def test_killed_three_times(train, tmp_path):
+    undisturbed, folder = train(tmp_path / "undisturbed"), tmp_path / "killed"
+    moments, latest = random.Random(20240229), 0
     for kill in range(3):
-        step = latest + LOG_STEPS * moments.randint(1, 15)
-        seconds = moments.uniform(0, 0.05)
-        said = kill_after(train(given, folder, pipesize=SMALL_PIPE), step, seconds)
+        step = latest + LOGGED_EVERY * moments.randint(1, 15)
+        said = kill_after(train(folder, pipesize=SMALL_PIPE), step, moments.uniform(0, 0.05))
         assert ("Loaded checkpoint" in said) == (kill > 0)
+        reached = int(said.rpartition("train: ")[2].partition(" of")[0])
         before, latest = latest, check_what_is_left(folder)
-        print(
-            f"killed {seconds * 1000:.0f} ms after step {step}, at {last_step(said)} or later; "
-            f"latest checkpoint {latest}; there are {sorted(p.name for p in folder.iterdir())}"
-        )
-        assert before < last_step(said) < NUM_TRAIN_STEPS
+        assert before < reached < STEPS
         # The checkpoint before the last one may still have been being written.
-        assert last_step(said) - 2 * SAVE_CHECKPOINTS_STEPS <= latest < NUM_TRAIN_STEPS
+        assert reached - 2 * SAVED_EVERY <= latest < STEPS
         if kill == 1:
-            leave_half_written(folder, latest + SAVE_CHECKPOINTS_STEPS)
-    said = finish(train(given, folder))
+            leave_half_written(folder, latest + SAVED_EVERY)
+    said = finish(train(folder))
     assert f"Loaded checkpoint {folder}/model.ckpt-{latest}, step {latest}." in said
     assert "but is no longer the run" not in said
-
     finish(undisturbed)
-    expected = read_tensors(tmp_path / "undisturbed")
-    tensors = read_tensors(folder)
-    assert tensors.keys() == expected.keys()
-    for name, value in expected.items():
-        assert np.asarray(tensors[name]).tobytes() == np.asarray(value).tobytes(), name
+    np.testing.assert_equal(read_tensors(folder), read_tensors(tmp_path / "undisturbed"))
     assert files_of(folder) == files_of(tmp_path / "undisturbed")
     assert len([name for name in files_of(folder) if name.endswith(".index")]) == 3

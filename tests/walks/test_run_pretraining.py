@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from walking import (
+    ROOT,
     SIZES,
     contents,
     describe,
@@ -23,19 +25,37 @@ import bert_tf
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.training.logging import read_curves
 
 pytestmark = pytest.mark.walk
 
-ONE_STEP = {
-    "do_train": True,
-    "num_train_steps": 1,
-    "num_warmup_steps": 0,
-    "train_batch_size": 3,
-    "xla": False,
-    "strategy": "one",
-    **SIZES,
-}
+
+@pytest.fixture
+def main():
+    """`main` of run_pretraining.py, called with flags."""
+    with in_process("run_pretraining.py") as main:
+        yield main
+
+
+def one_step(folder, records: str = "t.tfrecord", **config) -> dict:
+    """The flags of a short run on seven records, which are written."""
+    return {
+        "input_file": write_records(folder / records, 7, seed=6),
+        "bert_config_file": write_config(folder / "c.json", **{"num_hidden_layers": 1} | config),
+        "do_train": True,
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
+        "train_batch_size": 3,
+        "xla": False,
+        "strategy": "one",
+        **SIZES,
+    }
+
+
+def known(folder) -> dict:
+    """What is recorded with a model."""
+    return json.loads((folder / "model_facts.json").read_text())
 
 
 def weights(folder) -> dict[str, np.ndarray]:
@@ -98,13 +118,13 @@ def test_four_records_of_the_original(goldens_dir, tmp_path):
         np.testing.assert_allclose(final[name.removeprefix("final/")], golden[name], atol=1e-4)
 
 
-def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
-    """TFRecords that the original wrote, both ways of masking, trained on and evaluated."""
-    config = write_config(tmp_path / "c.json", vocab_size=30522, max_position_embeddings=128)
-    ended = run(
-        "run_pretraining.py",
+def test_records_of_the_original(main, goldens_dir, data_dir, tmp_path):
+    """TFRecords that the original wrote, both ways of masking: trained on, evaluated, exported."""
+    main(
         input_file=goldens_dir / "pretraining_*.tfrecord",
-        bert_config_file=config,
+        bert_config_file=write_config(
+            tmp_path / "c.json", vocab_size=30522, max_position_embeddings=128
+        ),
         vocab_file=data_dir / "vocab" / "uncased_en_30522.txt",
         do_lower_case=True,
         output_dir=tmp_path / "run",
@@ -113,11 +133,13 @@ def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
         num_train_steps=4,
         num_warmup_steps=1,
         max_eval_steps=3,
+        strategy="one",
         export_dir=tmp_path / "serving",
     )
-    assert "128 records" in ended.stderr
-    text = (tmp_path / "run" / "eval_results.txt").read_text()
-    assert re.findall(r"^(\w+) = \S+$", text, re.MULTILINE) == [
+    facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
+    assert facts["num_records"] == 128
+    values = results(tmp_path / "run")
+    assert list(values) == [
         "global_step",
         "loss",
         "masked_lm_accuracy",
@@ -125,34 +147,24 @@ def test_records_of_the_original(goldens_dir, data_dir, tmp_path):
         "next_sentence_accuracy",
         "next_sentence_loss",
     ]
-    assert len(text.splitlines()) == 6
-    values = results(tmp_path / "run")
     total = values["masked_lm_loss"] + values["next_sentence_loss"]
     assert values["loss"] == pytest.approx(total, abs=1e-2)
-    guesses_as_exported(tmp_path)
-
-
-def guesses_as_exported(folder) -> None:
-    """The export of a run guesses as its checkpoint does."""
-    text = "the capital of [MASK] is [MASK] ."
-    found = bert_tf.Predictor(folder / "serving").predict([text])
-    wanted = bert_tf.Predictor(folder / "run", task="fill_mask").predict([text])
+    assert known(tmp_path / "run") == {
+        "architecture": "BertForPreTraining", "do_lower_case": True, "max_seq_length": 128
+    }  # fmt: skip
+    text = "the capital of [MASK] is [MASK] ."  # the export guesses as the checkpoint does
+    found = bert_tf.Predictor(tmp_path / "serving").predict([text])
+    wanted = bert_tf.Predictor(tmp_path / "run", task="fill_mask").predict([text])
     assert found[0]["pieces"] == wanted[0]["pieces"]
     np.testing.assert_allclose(found[0]["probabilities"], wanted[0]["probabilities"], atol=1e-5)
-    facts = json.loads((folder / "serving" / "1" / "export.json").read_text())
+    facts = json.loads((tmp_path / "serving" / "1" / "export.json").read_text())
     assert facts["task"] == "fill_mask"
     assert facts["options"]["max_seq_length"] == 128
     assert "masked_lm_accuracy" in facts["metrics"]
-    assert "run_pretraining.py" in facts["commands"][0]
-    known = json.loads((folder / "run" / "model_facts.json").read_text())
-    assert known == {
-        "architecture": "BertForPreTraining", "do_lower_case": True, "max_seq_length": 128
-    }  # fmt: skip
 
 
-def test_one_and_four_devices_then_the_other_scripts(tmp_path):
-    """The same weights on four devices, which take their rows in parts, with dropout; guesses and
-    picture from what was trained."""
+def test_one_and_four_devices_then_guesses(tmp_path, capsys):
+    """The same weights on four devices, which take their rows in parts, with dropout."""
     flags = {
         "input_file": write_records(tmp_path / "train.tfrecord", 45, seed=3),
         "eval_input_file": write_records(tmp_path / "held_out.tfrecord", 29, seed=4),
@@ -171,9 +183,11 @@ def test_one_and_four_devices_then_the_other_scripts(tmp_path):
         **SIZES,
     }
     one, four = tmp_path / "one", tmp_path / "four"
-    run("run_pretraining.py", **flags, output_dir=one, eval_batch_size=7)
     mirrored = {"strategy": "mirrored", "num_cpu_devices": 4, "gradient_accumulation_steps": 2}
-    run("run_pretraining.py", **flags, output_dir=four, eval_batch_size=4, **mirrored)
+    ended = run("run_pretraining.py", **flags, output_dir=four, eval_batch_size=4, **mirrored)
+    assert "bert-tf fill-mask" in ended.stderr  # the next command
+    with in_process("run_pretraining.py") as main:
+        main(**flags, output_dir=one, eval_batch_size=7, strategy="one")
 
     ours, theirs = weights(one), weights(four)
     assert ours.keys() == theirs.keys()
@@ -186,74 +200,77 @@ def test_one_and_four_devices_then_the_other_scripts(tmp_path):
     steps = sorted(int(p.name[11:-6]) for p in one.glob("model.ckpt-*.index"))
     assert steps == [6, 8, 9]
     assert set(read_curves(str(one))["eval/loss"]) == {0, 5, 9}  # 9: --do_eval
-
-    guesses = run("fill-mask", "w3 [MASK] w5 [MASK]", init_checkpoint=one, top_k=3).stdout
+    with in_process("fill-mask") as fill_mask:
+        fill_mask("w3 [MASK] w5 [MASK]", init_checkpoint=one, top_k=3)
+    guesses = capsys.readouterr().out
     assert guesses.startswith("w3 [MASK] w5 [MASK]\n")
     rows = re.findall(r"^  \[MASK\] [12]: (?:\S+ \d+\.\d%\s*){3}$", guesses, re.MULTILINE)
     assert len(rows) == 2
-    picture = tmp_path / "curves.png"
-    run("plot", output_dir=one, picture=picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_masked_lm_only(tmp_path):
+def test_masked_lm_only(main, tmp_path):
     """Data without next_sentence_labels; the next-sentence head is not there to be trained."""
-    run(
-        "run_pretraining.py",
-        input_file=write_records(tmp_path / "t.tfrecord", 11, seed=5, next_sentence=False),
-        bert_config_file=write_config(tmp_path / "c.json"),
+    flags = one_step(tmp_path) | {
+        "input_file": write_records(tmp_path / "m.tfrecord", 11, seed=5, next_sentence=False),
+        "num_train_steps": 3,
+        "num_warmup_steps": 1,
+    }
+    main(
+        **flags,
         output_dir=tmp_path / "run",
         masked_lm_only=True,
-        do_train=True,
         do_eval=True,
-        train_batch_size=5,
-        num_train_steps=3,
-        num_warmup_steps=1,
         optimizer="lamb",
         bias_correction=True,
         clip_per_replica=True,
         max_eval_steps=2,
-        **SIZES,
     )
     keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert set(results(tmp_path / "run")) == keys
     assert not any("seq_relationship" in name for name in weights(tmp_path / "run"))
-    # What decides how it ends is noted, to be compared when it is gone on with.
+    # The settings that affect the weights are recorded, to be compared on resume.
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
     noted = ("masked_lm_only", "clip_per_replica", "num_replicas", "hidden_dropout_prob")
     assert [facts[name] for name in noted] == [True, True, 1, 0.1]
 
 
-def test_two_phases_are_one_schedule(tmp_path, caplog):
+def test_two_phases_are_one_schedule(main, tmp_path, caplog):
     """The first stops in the middle of the decay; the second goes on, there with other data."""
-    flags = {
-        "input_file": write_records(tmp_path / "a.tfrecord", 11, seed=5),
-        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
-        "do_train": True,
-        "train_batch_size": 3,
-        "num_train_steps": 7,
-        "num_warmup_steps": 2,
-        "xla": False,
-        "strategy": "one",
-        **SIZES,
-    }
-    with in_process("run_pretraining.py") as main:
-        main(**flags, output_dir=tmp_path / "at_once")
-        for _ in range(2):  # of which the second has nothing to do
-            main(**flags, output_dir=tmp_path / "phases", stop_at_step=4)
-            assert weights(tmp_path / "phases")["global_step"] == 4
-        shutil.copytree(tmp_path / "phases", tmp_path / "others")
-        main(**flags, output_dir=tmp_path / "phases", stop_at_step=7)
-        np.testing.assert_equal(weights(tmp_path / "phases"), weights(tmp_path / "at_once"))
-        flags["input_file"] = write_records(tmp_path / "b.tfrecord", 13, seed=6)
-        main(**flags, output_dir=tmp_path / "others")
+    flags = one_step(tmp_path) | {"num_train_steps": 7, "num_warmup_steps": 2}
+    main(**flags, output_dir=tmp_path / "at_once")
+    for _ in range(2):  # of which the second has nothing to do
+        main(**flags, output_dir=tmp_path / "phases", stop_at_step=4)
+        assert weights(tmp_path / "phases")["global_step"] == 4
+    shutil.copytree(tmp_path / "phases", tmp_path / "others")
+    main(**flags, output_dir=tmp_path / "phases", stop_at_step=7)
+    np.testing.assert_equal(weights(tmp_path / "phases"), weights(tmp_path / "at_once"))
+    flags["input_file"] = write_records(tmp_path / "b.tfrecord", 13, seed=6)
+    main(**flags, output_dir=tmp_path / "others")
     assert "Resuming with train_records" in caplog.text
     assert weights(tmp_path / "others")["global_step"] == 7
-    with (
-        in_process("run_pretraining.py") as main,
-        pytest.raises(InputError, match="--stop_at_step=9 with --num_train_steps=7"),
-    ):
+    with pytest.raises(InputError, match="--stop_at_step=9 with --num_train_steps=7"):
         main(**flags, output_dir=tmp_path / "none", stop_at_step=9)
+
+
+def test_few_calls_from_main_to_the_loss(main, tmp_path, monkeypatch):
+    """Our functions in a call of `losses`, those that TensorFlow rewrites for graphs included."""
+    losses, found = Pretraining.losses, []
+
+    def with_callers(*args):
+        frame, names = sys._getframe(1), ["losses"]
+        while frame:
+            file, name = frame.f_code.co_filename, frame.f_code.co_name
+            is_ours = file.startswith((f"{ROOT}/bert_tf", f"{ROOT}/run_"))
+            if is_ours or (name.startswith("tf__") and name != "tf__with_callers"):
+                names.append(name.removeprefix("tf__"))
+            frame = frame.f_back
+        found.append(names[::-1])
+        return losses(*args)
+
+    monkeypatch.setattr(Pretraining, "losses", with_callers)
+    main(**one_step(tmp_path), output_dir=tmp_path / "run")
+    assert found[0][0] == "main"
+    assert len(found[0]) <= 8, " ".join(found[0])
 
 
 # ---------------------------------------------------------------------------- the case of the data
@@ -265,6 +282,7 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text((tmp_path / "small.txt").read_text() + "Paris\n")
     (tmp_path / "text.txt").write_text("w1 Paris w3\nParis w5\n\nw6 w7\nw8 Paris w1\n" * 9)
+    flags = one_step(tmp_path, "other") | {"input_file": tmp_path / "t.tfrecord*"}
     with in_process("create_pretraining_data.py") as create:
         create(
             input_file=tmp_path / "text.txt",
@@ -273,15 +291,10 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path):
             do_lower_case=False,
             **SIZES,
         )
-    flags = {
-        "input_file": tmp_path / "t.tfrecord*",
-        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
-        **ONE_STEP,
-    }
     with in_process("run_pretraining.py") as main:
         main(**flags, vocab_file=vocabulary, output_dir=tmp_path / "run")
         main(**flags, output_dir=tmp_path / "plain")
-        describe(write_records(tmp_path / "other", 8, seed=3), tmp_path / "small.txt")
+        describe(tmp_path / "other", tmp_path / "small.txt")
         flags["input_file"] = tmp_path / "other"
         with pytest.raises(InputError, match=r"another vocabulary than that of .*model\.ckpt-1"):
             main(**flags, output_dir=tmp_path / "next", init_checkpoint=tmp_path / "run")
@@ -297,75 +310,57 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path):
                 main(**flags | {"num_train_steps": 2} | wrong, output_dir=tmp_path / "run")
             assert contents(tmp_path / "run") == before
     for name in ("run", "plain"):  # recorded without a vocabulary too, which may be given later
-        known = json.loads((tmp_path / name / "model_facts.json").read_text())
-        assert known["do_lower_case"] is False
-    weights = bert_tf.open_weights(tmp_path / "plain")
-    tokenizer = tokenizer_of(weights, weights.config, str(vocabulary))
+        assert known(tmp_path / name)["do_lower_case"] is False
+    plain = bert_tf.open_weights(tmp_path / "plain")
+    tokenizer = tokenizer_of(plain, plain.config, str(vocabulary))
     assert tokenizer.tokenize("Paris") == ["Paris"]
     with pytest.raises(InputError, match="whose model says do_lower_case False"):
-        tokenizer_of(weights, weights.config, str(vocabulary), True)
+        tokenizer_of(plain, plain.config, str(vocabulary), True)
 
 
-def test_a_vocabulary_that_is_far_smaller_than_the_model(tmp_path):
+def test_a_vocabulary_that_is_far_smaller_than_the_model(main, tmp_path):
     """Every command that reads text would refuse the model later."""
-    flags = {
-        "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
-        "bert_config_file": write_config(tmp_path / "c.json", vocab_size=1200),
-        "do_lower_case": True,
-        "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
-        **ONE_STEP,
-    }
-    with in_process("run_pretraining.py") as main:
-        with pytest.raises(InputError, match="to a new model give vocab_size 101"):
-            main(**flags, output_dir=tmp_path / "run")
-        assert not list(tmp_path.glob("run/model.ckpt*"))
-
-
-def test_pieces_that_the_data_keep_whole_go_with_the_model(tmp_path):
+    flags = one_step(tmp_path, vocab_size=1200) | {"do_lower_case": True}
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
-    flags = {
-        "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
-        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
-        "vocab_file": vocabulary,
-        **ONE_STEP,
-    }
+    with pytest.raises(InputError, match="to a new model give vocab_size 101"):
+        main(**flags, vocab_file=vocabulary, output_dir=tmp_path / "run")
+    assert not list(tmp_path.glob("run/model.ckpt*"))
+
+
+def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path):
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    flags = one_step(tmp_path) | {"vocab_file": vocabulary}
     describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3"])
-    with in_process("run_pretraining.py") as main:
-        main(**flags, output_dir=tmp_path / "run")
-        found = bert_tf.open_weights(tmp_path / "run")
-        assert found.metadata.never_split == ("w3",)
-        assert tokenizer_of(found, found.config).tokenize("xw3") == ["[UNK]", "w3"]
-        describe(tmp_path / "t.tfrecord", vocabulary)
+    main(**flags, output_dir=tmp_path / "run")
+    found = bert_tf.open_weights(tmp_path / "run")
+    assert found.metadata.never_split == ("w3",)
+    assert tokenizer_of(found, found.config).tokenize("xw3") == ["[UNK]", "w3"]
+    describe(tmp_path / "t.tfrecord", vocabulary)
+    for other in (
+        {"num_train_steps": 2, "output_dir": tmp_path / "run"},
+        {"output_dir": tmp_path / "new", "init_checkpoint": tmp_path / "run"},
+    ):
         with pytest.raises(InputError, match="without --never_split"):
-            main(**flags | {"num_train_steps": 2}, output_dir=tmp_path / "run")
-        with pytest.raises(InputError, match="without --never_split"):
-            main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
-        describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3", "w4"])
-        main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
-        assert bert_tf.open_weights(tmp_path / "new").metadata.never_split == ("w3", "w4")
+            main(**flags | other)
+    describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3", "w4"])
+    main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
+    assert bert_tf.open_weights(tmp_path / "new").metadata.never_split == ("w3", "w4")
 
 
-def test_data_of_which_the_case_is_unknown(tmp_path, caplog):
+def test_data_of_which_the_case_is_unknown(main, tmp_path, caplog):
     """The original's records say nothing: its own command goes on, and records nothing."""
-    flags = {
-        "input_file": write_records(tmp_path / "t.tfrecord", 7, seed=6),
-        "bert_config_file": write_config(tmp_path / "c.json", num_hidden_layers=1),
-        "output_dir": tmp_path / "run",
-        **ONE_STEP,
-    }
+    flags = one_step(tmp_path) | {"output_dir": tmp_path / "run"}
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     caplog.set_level("WARNING")
-    with in_process("run_pretraining.py") as main:
-        with pytest.raises(InputError, match=r"without .*info_t\.tfrecord") as caught:
-            main(**flags, vocab_file=vocabulary)
-        assert "--nodo_lower_case" in caught.value.remedy
-        assert not (tmp_path / "run").exists()
-        main(**flags)
-        assert "was lower-cased, so the model will not record it" in caplog.text
-        known = json.loads((tmp_path / "run/model_facts.json").read_text())
-        assert known == {"architecture": "BertForPreTraining", "max_seq_length": 17}
-        main(**flags | {"num_train_steps": 2}, vocab_file=vocabulary, do_lower_case=False)
-        known = json.loads((tmp_path / "run/model_facts.json").read_text())
-        assert known["do_lower_case"] is False
-        with pytest.raises(InputError, match=r"True in the flags, False in .*model_facts"):
-            main(**flags | {"num_train_steps": 3}, do_lower_case=True)
+    with pytest.raises(InputError, match=r"without .*info_t\.tfrecord") as caught:
+        main(**flags, vocab_file=vocabulary)
+    assert "--nodo_lower_case" in caught.value.remedy
+    assert not (tmp_path / "run").exists()
+    main(**flags)
+    assert "was lower-cased, so the model will not record it" in caplog.text
+    found = {"architecture": "BertForPreTraining", "max_seq_length": 17}
+    assert known(tmp_path / "run") == found
+    main(**flags | {"num_train_steps": 2}, vocab_file=vocabulary, do_lower_case=False)
+    assert known(tmp_path / "run")["do_lower_case"] is False
+    with pytest.raises(InputError, match=r"True in the flags, False in .*model_facts"):
+        main(**flags | {"num_train_steps": 3}, do_lower_case=True)

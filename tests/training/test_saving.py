@@ -1,0 +1,280 @@
+"""Runs that end early and are resumed, and checkpoints that are written while training goes on."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from concurrent import futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import (
+    EVERY_STEP,
+    STEPS,
+    assert_same,
+    endless,
+    make_trainer,
+    spoil,
+    tensors_of,
+    train,
+    write_files,
+)
+
+from bert_tf import cluster
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.tf1 import CheckpointFolder
+from bert_tf.errors import InputError
+from bert_tf.runtime import Interrupted
+from bert_tf.training import distribution
+from bert_tf.training.settings import Intervals
+from bert_tf.training.trainer import StopTraining
+
+STRIDES = Intervals(iterations_per_loop=3, log_steps=0, save_checkpoints_steps=6)
+LATE = 0.2  # seconds; whoever does not wait for the thread is there long before
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory):
+    return endless(write_files(tmp_path_factory.mktemp("records")))
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    return make_trainer()
+
+
+@pytest.fixture(scope="module")
+def in_turn(trainer, batches, tmp_path_factory) -> tuple[pathlib.Path, dict[int, dict]]:
+    """The folder and the losses of a run that does nothing while it writes."""
+    folder = tmp_path_factory.mktemp("in_turn")
+    CheckpointFolder(folder).save(0, trainer.state(0, {"seed": 3}))
+
+    def save_in_turn(folder: CheckpointFolder, step: int, tensors) -> None:
+        folder._write(step, {name: np.array(value) for name, value in tensors.items()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointFolder, "start_saving", save_in_turn)
+        losses = train(trainer, batches, folder)
+    return folder, losses
+
+
+@pytest.fixture
+def folder(tmp_path, in_turn) -> pathlib.Path:
+    """A run's folder, with nothing done yet."""
+    CheckpointFolder(tmp_path / "run").save(0, tensors_of(in_turn[0], 0))
+    return tmp_path / "run"
+
+
+def files_of(folder: pathlib.Path, step: int) -> list[bytes]:
+    """The bytes of a checkpoint; none where it is not there."""
+    return [path.read_bytes() for path in sorted(folder.glob(f"model.ckpt-{step}.*"))]
+
+
+class Writing:
+    """In the place of what writes a checkpoint's files: is held up at chosen steps."""
+
+    def __init__(self, monkeypatch, *held: int):
+        self._write, self._goes_on = tf1.write_checkpoint, threading.Event()
+        self._held, self.begun = held, []
+        monkeypatch.setattr(tf1, "write_checkpoint", self)
+
+    def __call__(self, prefix: str, tensors, *, temporary: str) -> None:
+        step = tf1.step_of(prefix)
+        self.begun.append(step)
+        if step in self._held:
+            assert self._goes_on.wait(60)
+        self._write(prefix, tensors, temporary=temporary)
+
+    def let_go(self, *, after: float = 0.0) -> None:
+        threading.Timer(after, self._goes_on.set).start()
+
+
+# ---------------------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize(("replicas", "xla"), [(1, False), (1, True), (2, False)])
+def test_a_state_stays_as_it_is_while_steps_go_on(replicas, xla, batches, request):
+    strategy = request.getfixturevalue("two_replicas") if replicas == 2 else None
+    trainer = make_trainer(strategy=strategy, xla=xla)
+    iterator = distribution.distributed_batches(trainer.strategy, batches)
+    trainer.run_steps(iterator, 0, 2)  # the first has a rate of 0
+    for step in (2, 4):  # the second state is of weights that have moved for the first
+        state = trainer.state(step, {})
+        before = {name: np.array(value) for name, value in state.items()}
+        trainer.run_steps(iterator, step, step + 2)
+        after = trainer.state(step + 2, {})
+        for name, value in before.items():
+            assert np.asarray(state[name]).tobytes() == value.tobytes(), name
+        same = [n for n, v in before.items() if np.asarray(after[n]).tobytes() == v.tobytes()]
+        assert same == [tf1.RUN_SETTINGS]
+
+
+def test_steps_go_on_while_a_checkpoint_is_written(
+    trainer, batches, folder, in_turn, monkeypatch, tmp_path
+):
+    """Two of them; a run that is killed meanwhile has the checkpoint before, and ends the same."""
+    writing, run, found = Writing(monkeypatch, 2), CheckpointFolder(folder), []
+
+    def on_stop(step, means):
+        if step == 4:  # whose checkpoint waits for that of step 2
+            assert writing.begun == [2]
+            assert CheckpointFolder(folder).latest().endswith("-0")
+            shutil.copytree(folder, tmp_path / "killed")
+            writing.let_go()
+
+    def evaluate(step):  # finds the checkpoint of its step
+        found.append(tf1.step_of(run.latest()))
+        return {"loss": 0.5}
+
+    intervals = dataclasses.replace(EVERY_STEP, eval_steps=4)
+    train(trainer, batches, run, intervals=intervals, evaluate=evaluate, on_stop=on_stop)
+    assert found == [0, 4]
+    assert writing.begun == [2, 4, 6]
+    assert list(train(trainer, batches, tmp_path / "killed")) == [1, 2, 3, 4, 5, 6]
+    for step in (2, 4, 6):
+        assert len(files_of(in_turn[0], step)) == 2
+        assert files_of(folder, step) == files_of(in_turn[0], step), step
+        assert files_of(tmp_path / "killed", step) == files_of(in_turn[0], step), step
+
+
+# ---------------------------------------------------------------------------- what ends a run
+
+
+@pytest.mark.parametrize(("failing", "last"), [(2, 3), (6, 6)])
+def test_a_checkpoint_that_cannot_be_written(trainer, batches, folder, monkeypatch, failing, last):
+    """Ends the run at the next stop; that of the last step is an error of the run, too."""
+    write, run, steps = tf1.write_checkpoint, CheckpointFolder(folder), []
+
+    def full(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left")
+
+    def broken(prefix, *args, **kwargs):
+        with monkeypatch.context() as patch:
+            if tf1.step_of(prefix) == failing:
+                patch.setattr(tf.raw_ops, "SaveV2", full)
+            write(prefix, *args, **kwargs)
+
+    def on_stop(step, means):
+        steps.append(step)
+        if step == failing + 1:
+            futures.wait([run._saving])
+
+    monkeypatch.setattr(tf1, "write_checkpoint", broken)
+    with pytest.raises(InputError, match=rf"step {failing} cannot be written \(no space") as caught:
+        train(trainer, batches, run, on_stop=on_stop)
+    assert steps[-1] == last
+    assert f"resumes from {folder}/model.ckpt-{failing - 2}" in caught.value.remedy
+    assert not files_of(folder, failing)
+    assert not list(folder.glob(".*"))
+
+
+def sigterm() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def ctrl_c() -> None:
+    raise KeyboardInterrupt
+
+
+def enough() -> None:
+    raise StopTraining("it is good enough")
+
+
+ENDS: dict[str, tuple[type | None, Callable | None, Callable | None, list[int]]] = {
+    # What is raised; what is done after step 3, and in its evaluation; the steps evaluated then.
+    "ctrl-c": (KeyboardInterrupt, ctrl_c, None, [0]),
+    "sigterm": (Interrupted, sigterm, None, [0]),  # the evaluation is left to the run that goes on
+    "sigterm in an evaluation": (Interrupted, None, sigterm, [0, 3]),
+    "an evaluation": (None, None, enough, [0]),
+    "the last step": (None, None, None, [0, 3, 6]),
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "held", "latest"),
+    [
+        ("ctrl-c", 2, 2),
+        ("sigterm", 2, 3),
+        ("sigterm in an evaluation", 3, 3),
+        ("an evaluation", 3, 3),
+        ("the last step", 6, 6),
+    ],
+)
+def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
+    trainer, batches, folder, in_turn, monkeypatch, how, held, latest
+):
+    """The writing of one checkpoint is held up; the run is resumed in strides of another length."""
+    undisturbed, losses = in_turn
+    error, after, within, evaluates = ENDS[how]
+    evaluated: list[int] = []
+
+    def at(step: int, action: Callable | None) -> None:
+        if step == 3 and action:
+            action()
+
+    def evaluate(step: int) -> dict[str, float]:
+        at(step, within)
+        evaluated.append(step)
+        return {"loss": 0.0}
+
+    writing, barriers = Writing(monkeypatch, held), []
+    monkeypatch.setattr(cluster, "barrier", lambda: barriers.append(len(files_of(folder, latest))))
+    handler = signal.getsignal(signal.SIGTERM)
+    intervals = dataclasses.replace(EVERY_STEP, eval_steps=3)
+    writing.let_go(after=5 * LATE)
+    with pytest.raises(error) if error else contextlib.nullcontext() as caught:
+        train(
+            trainer,
+            batches,
+            folder,
+            intervals=intervals,
+            evaluate=evaluate,
+            on_stop=lambda step, means: at(step, after),
+        )
+    if error is Interrupted:
+        assert (caught.value.step, caught.value.code) == (3, 0)
+        assert barriers == [0, 2]  # after the checkpoints of steps 2 and 3: all processes know
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert evaluated == evaluates
+    assert CheckpointFolder(folder).latest() == f"{folder}/model.ckpt-{latest}"
+    assert not list(folder.glob(".*"))
+    assert files_of(folder, 2) == files_of(undisturbed, 2)
+    monkeypatch.undo()
+    spoil(trainer)
+    resumed = train(trainer, batches, folder, intervals=STRIDES)
+    assert files_of(folder, 6) == files_of(undisturbed, 6)
+    for stop, means in resumed.items():
+        for name, mean in means.items():
+            expected = np.mean([losses[step][name] for step in range(latest + 1, stop + 1)])
+            assert mean == pytest.approx(expected, rel=1e-6)
+        latest = stop
+    assert latest == STEPS
+
+
+def test_sigterm_ends_it_after_the_steps_that_it_makes_now(
+    trainer, batches, folder, in_turn, monkeypatch
+):
+    """SIGTERM within step 2, and nothing else stops before step 6."""
+    make, made = trainer.steps.train, []
+
+    def train_on(totals, iterator, step, number):
+        made.append(int(step + number))
+        if step == 1:
+            sigterm()
+        return make(totals, iterator, step, number)
+
+    monkeypatch.setattr(trainer.steps, "train", train_on)
+    monkeypatch.setattr(trainer._pace, "_num_steps", 1)
+    strides = Intervals(iterations_per_loop=6, log_steps=6, save_checkpoints_steps=6)
+    with pytest.raises(Interrupted) as caught:
+        train(trainer, batches, folder, intervals=strides)
+    assert len(made) == 2
+    assert caught.value.step == made[-1] < 6
+    spoil(trainer)
+    train(trainer, batches, folder, intervals=strides)
+    assert_same(folder, in_turn[0], 6)
