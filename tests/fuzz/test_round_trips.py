@@ -16,6 +16,7 @@ from bert_tf.squad import data
 from bert_tf.tasks.examples import WordColumns
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
+ARCHITECTURES = sorted({head_named(name).architecture for name in NAMES})
 TEXT = st.text(max_size=12)
 FILLED = TEXT.filter(str.strip)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
