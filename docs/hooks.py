@@ -10,7 +10,8 @@ import html
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -123,31 +124,46 @@ def messages() -> Iterator[Message]:
     folders = (ROOT / name for name in ("bert_tf", "data_gen"))
     paths = [*ROOT.glob("*.py"), *itertools.chain(*(folder.rglob("*.py") for folder in folders))]
     for path in sorted(paths):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        folder, named = path.parent.relative_to(ROOT).as_posix(), {}
+        for node in in_order(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assign):
+                pairs = [(node.targets[0], node.value)]
+                if all(isinstance(side, ast.Tuple) for side in pairs[0]):
+                    pairs = zip(*(side.elts for side in pairs[0]), strict=False)
+                named |= {getattr(n, "id", ""): text_of(value, named) for n, value in pairs}
             called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InputError"
             if called and len(node.args) == len(Message._fields) - 1:
-                folder = path.parent.relative_to(ROOT).as_posix()
-                yield Message(folder, *map(text_of, node.args))
+                yield Message(folder, *(text_of(part, named) for part in node.args))
 
 
-def text_of(node: ast.AST) -> str:
+def in_order(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all in it, in the order of the source: a part of a message may have a name."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from in_order(child)
+
+
+def text_of(node: ast.AST, named: Mapping[str, str] = MappingProxyType({})) -> str:
     """The text of an expression, with "…" for what is known only when it runs."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(map(text_of, node.values))
-    if isinstance(node, ast.BinOp):
-        return text_of(node.left) + text_of(node.right)
-    if isinstance(node, ast.IfExp):
-        return text_of(node.body) or text_of(node.orelse)
+    match node:
+        case ast.Constant(value=value):
+            return str(value)
+        case ast.JoinedStr(values=parts):
+            return "".join(text_of(part, named) for part in parts)
+        case ast.BinOp(left=left, right=right):
+            return text_of(left, named) + text_of(right, named)
+        case ast.IfExp(body=body, orelse=orelse):
+            return text_of(body, named) or text_of(orelse, named)
+        case ast.Name(id=name) | ast.FormattedValue(value=ast.Name(id=name)):
+            return named.get(name, "…")
     return "…"
 
 
 def page_of_errors(messages: Iterable[Message]) -> str:
     """Markdown: a table of messages for each folder of the sources."""
     parts = ["# Every error", INTRODUCTION]
-    in_order = sorted(messages, key=lambda message: message.folder)
-    for folder, rows in itertools.groupby(in_order, lambda message: message.folder):
+    by_folder = sorted(messages, key=lambda message: message.folder)
+    for folder, rows in itertools.groupby(by_folder, lambda message: message.folder):
         parts += [
             f"## {folder if folder != '.' else 'The five scripts'}",
             "| received | expected | to do |\n|---|---|---|",

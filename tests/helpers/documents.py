@@ -57,6 +57,8 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
             return verb, rest
         case ["python", "-m", module, *rest]:
             return MODULES.get(module, module), rest
+        case ["python", "pairs.py", verb, *rest]:  # a file of the user's, which has the verbs
+            return verb, rest
         case ["python", script, *rest]:
             return script, rest
     raise AssertionError(f"no command: {words}")
