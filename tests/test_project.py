@@ -189,7 +189,7 @@ def test_the_files_and_names_of_the_guide_exist():
     code = "\n".join(read(path) for path in sorted(paths) if path.endswith(".py"))
     names = {span for span in spans if re.fullmatch(r"[A-Z]\w+|_?[a-zA-Z]+_\w+|_[A-Z]+", span)}
     names -= {"BERT_TF_DATA", "BERT_TF_GOLDENS"}
-    assert {"_TASKS", "ServingTask", "write_tensors", "METRICS"} <= names
+    assert {"_TASKS", "LabelHead", "write_tensors", "METRICS"} <= names
     missing = [n for n in sorted(names) if not re.search(rf"(def|class) {n}\b|^{n}\b", code, re.M)]
     assert missing == []
     for link in re.findall(r"\]\(([^)]+)\)", GUIDE):
