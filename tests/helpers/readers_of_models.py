@@ -23,9 +23,8 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
 from bert_tf.serving import checksums, loading, rows
-from bert_tf.tasks import sweep
+from bert_tf.tasks import best, sweep
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.training import best
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)

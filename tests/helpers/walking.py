@@ -194,6 +194,9 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
         at_end = signal.getsignal(signal.SIGTERM)
         try:
             with unittest.mock.patch.dict(os.environ):
+                chosen = {*flags, *(word.lstrip("-").partition("=")[0] for word in words)}
+                if "strategy" in absl_flags.FLAGS and not chosen & {"strategy", "tpu"}:
+                    flags["strategy"] = "one"  # two mirrored ones in a process disturb each other
                 given = command(script, *words, **flags)
                 given = given[given.index(script if script in VERBS else str(ROOT / script)) :]
                 outside = parsed(given)

@@ -163,8 +163,9 @@ def record_of(head: str) -> Record:
     if head == "span":
         return squad_record(max_seq_length=small.S, is_training=True)
     choices = CHOICES if head == "multiple_choice" else 1
+    name = "classification" if head == "classes" else head
     return classifier_record(
-        max_seq_length=small.S, head=head, num_labels=CLASSES, num_choices=choices
+        max_seq_length=small.S, head=name, num_labels=CLASSES, num_choices=choices
     )
 
 

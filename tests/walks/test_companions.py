@@ -441,8 +441,10 @@ WRITES = {"save_weights"}  # to its path
 
 
 def parameters_of(name: str) -> set[str]:
-    """The parameters of a public name."""
-    return {*inspect.signature(getattr(bert_tf, name)).parameters, *OPTIONS.get(name, ())}
+    """The parameters of a public name; a module has none."""
+    value = getattr(bert_tf, name)
+    own = inspect.signature(value).parameters if callable(value) else ()
+    return {*own, *OPTIONS.get(name, ())}
 
 
 def test_every_public_name_is_tried():

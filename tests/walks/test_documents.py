@@ -94,6 +94,8 @@ QUICKLY = {
     "squad": ("--num_train_epochs=1", *TRAIN),
 }
 SCRIPTS = {"create_pretraining_data.py": "data"}
+# Its head would be known to all tests of this process: walks/test_new_head runs one.
+DOCUMENTS = [name for name in DOCUMENTS if name != "docs/own_head.md"]
 LINES = {name: shell_commands(read(name)) for name in DOCUMENTS}
 
 
