@@ -104,8 +104,9 @@ def make_masked_lm(tensors, word_table: tf.Variable) -> Node:
     places = dense("dense", f"{transform}/dense") | norm("layer_norm", transform)
     for place, name in places.items():
         head.put(place, variable(tensors, name))
-    head.bias = variable(tensors, "cls/predictions/output_bias")
-    setattr(head, "output_bias/bias", head.bias)
+    bias = variable(tensors, "cls/predictions/output_bias")
+    setattr(head, "output_bias/bias", bias)
+    head.bias = bias
     head.embedding_table = word_table
     return head
 

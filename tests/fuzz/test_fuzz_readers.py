@@ -28,7 +28,7 @@ def fuzz(*words: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def faulty() -> subprocess.CompletedProcess:
-    return fuzz(f"--inputs={len(FAULTS)}", f"--readers={','.join(FAULTS)}", "--seed=5")
+    return fuzz(f"--inputs={3 * len(FAULTS)}", f"--readers={','.join(FAULTS)}", "--seed=5")
 
 
 def test_every_faulty_reader_is_tried():

@@ -415,14 +415,17 @@ def test_a_batch_that_does_not_come_is_reported(
     undisturbed, at_the_start, monkeypatch, caplog, tmp_path
 ):
     """Where training and evaluation wait; afterwards nobody watches."""
-    monkeypatch.setattr(WATCHDOG, "_seconds", 0.2)  # but for what is compiled
     monkeypatch.setattr(watchdog, "COMPILING", 300)
     files = write_files(tmp_path, rows=5 * BATCH)
     sampler = Held(len(files), caplog)
     batches = in_order(files, num_examples=len(files), order=sampler)
     intervals = Intervals(iterations_per_loop=1)
-    train(undisturbed.trainer, batches, at_the_start, num_train_steps=5, intervals=intervals)
-    undisturbed.trainer.evaluate(batches)
+    WATCHDOG.set_limit(0.2)  # but for what is compiled
+    try:
+        train(undisturbed.trainer, batches, at_the_start, num_train_steps=5, intervals=intervals)
+        undisturbed.trainer.evaluate(batches)
+    finally:
+        WATCHDOG.set_limit(0)
     hangs, late = sampler.hangs(), Held.LATE + 1
     assert f": train, steps {late} to {late}, since" in hangs[0]
     assert f": evaluate, batch {late} of 5, since" in hangs[-1]
