@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.data.records import untuned
-from bert_tf.files import path_errors
-from bert_tf.locks import refuse_inner_link
-from bert_tf.terminal.progress import announced, progress_line
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.files import path_errors, refuse_inner_link
+from bert_tf.terminal import WATCHDOG, announced, progress_line
 
 
 class TrainingLog:
@@ -114,7 +112,7 @@ class Pace:
 
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
-    writes = cluster.is_chief()
+    writes = runtime.is_chief()
     refuse_inner_link(folder)
     return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 
