@@ -27,7 +27,6 @@ from bert_tf.files import (
     locked,
     path_errors,
     read_json,
-    refuse_link,
     remove,
     whole_file,
 )
@@ -227,7 +226,6 @@ def working_folder(
     def is_kept() -> bool:
         return bool(kept_with) and (folder / kept_with).exists()
 
-    refuse_link(str(folder))
     with locked(output_file, parents=True), locked(str(folder), folder=True):
         check_mark(folder, {path.name for path in folder.iterdir()} - {IN_FOLDER})
         (folder / MARK).touch()

@@ -2,11 +2,13 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import gc
 import glob
 import importlib
 import multiprocessing
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -16,12 +18,13 @@ from multiprocessing import forkserver
 from typing import Any
 
 from bert_tf.errors import InputError
-from bert_tf.runtime import memory_bytes, without_notices
+from bert_tf.runtime import without_notices
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
 # Memory of a process with TensorFlow and a block of text.
 WORKER_BYTES = 1 << 30
+CONTROL_GROUP = "/sys/fs/cgroup"  # of a container
 
 
 def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
@@ -59,13 +62,21 @@ def _keep_off_gpus() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
+def memory_bytes() -> int:
+    """The memory of this machine, or of its container if that has less."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(pathlib.Path(CONTROL_GROUP, name).read_text(encoding="ascii")))
+    return min(found)
+
+
 def choose_num_workers(num_workers: int, *, most: int) -> int:
     """`num_workers`, at most `most`; for 0 as many as there are cores and memory for."""
     if not num_workers:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        memory = memory_bytes()
-        num_workers = max(1, min(cores, memory // WORKER_BYTES)) if memory else cores
+        num_workers = max(1, min(cores, memory_bytes() // WORKER_BYTES))
     return min(num_workers, most)
 
 

@@ -86,7 +86,7 @@ def _digests(folder: str) -> dict[str, str]:
         ]
     named = {path.removeprefix(folder).lstrip("/"): path for path in paths}
     return {
-        name: files.digest_of(path, sha256=True)
+        name: files.digest_of(path)
         for name, path in named.items()
         if name not in (CHECKSUMS, MODEL_CARD)
     }

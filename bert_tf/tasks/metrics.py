@@ -15,10 +15,9 @@ from bert_tf.heads.labels import Labels
 from bert_tf.runtime import import_extra
 
 
-def _library(name: str = "sklearn.metrics", *, loads: bool = True) -> Any:
+def _library(name: str = "sklearn.metrics") -> Any:
     package = name.split(".")[0].replace("sklearn", "scikit-learn")
-    options = {"extra": "tasks", "needed_by": "an evaluation", "loads": loads}
-    return import_extra(name, package=package, **options)
+    return import_extra(name, package=package, extra="tasks", needed_by="an evaluation")
 
 
 def _accuracy(gold, predicted) -> float:
@@ -139,4 +138,4 @@ def score_labels(
 def check_libraries(names: Sequence[str]) -> None:
     """Raises InputError before any training if a metric's library is not installed."""
     for name in names:
-        _library(METRICS[name].library, loads=False)  # loading takes a second
+        _library(METRICS[name].library)

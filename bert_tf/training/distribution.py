@@ -109,7 +109,6 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
     terminal.name_process(name)
-    WATCHDOG.set_process(f"{name} of {num_processes()} processes")
     runtime.expect_peers()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
     # The constructor waits for the others to start, and no Python thread runs meanwhile.

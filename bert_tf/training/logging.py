@@ -11,7 +11,7 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints.metadata import damage_errors
 from bert_tf.data.records import untuned
-from bert_tf.files import path_errors, refuse_inner_link
+from bert_tf.files import path_errors
 from bert_tf.terminal import WATCHDOG, announced, progress_line
 
 
@@ -113,7 +113,6 @@ class Pace:
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
     writes = runtime.is_chief()
-    refuse_inner_link(folder)
     return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 
 

@@ -251,7 +251,6 @@ def test_verbosity_is_that_of_the_command(given):
 LIMITS = {  # of ulimit: what is done, and what to do
     "-n 64": ("'open files'", "ulimit -n"),
     "-f 8": ("'write a file' {}", "ulimit -f"),
-    "-v 3000000": ("'load TensorFlow'", "ulimit -v unlimited"),
 }
 
 

@@ -149,7 +149,7 @@ def test_a_folder_with_the_name_of_a_working_folder_stays(tmp_path, temp_dir, is
     if is_link:
         mine.symlink_to(folder)
     with (
-        pytest.raises(InputError, match=r"a link to|a folder that no run has made"),
+        pytest.raises(InputError, match="a folder that no run has made"),
         working_folder(output, str(mine.parent) if temp_dir else None),
     ):
         pytest.fail("it was used")

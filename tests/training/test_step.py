@@ -18,12 +18,11 @@ from small_heads import (
 )
 from small_runs import DROPPING
 
-from bert_tf import heads, runtime
+from bert_tf import heads
 from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
-from bert_tf.errors import InputError
 from bert_tf.squad.windows import squad_record
 from bert_tf.tasks.features import classifier_record
 from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
@@ -40,16 +39,6 @@ def at_once() -> tuple[Trainer, dict[str, float]]:
     means = take_steps(trainer, make_batch("pretraining", ROWS))
     assert means["gradient_norm"] > 1  # so that clipping is tested too
     return trainer, means
-
-
-def test_moments_that_the_memory_cannot_hold(monkeypatch):
-    """The weights alone it can."""
-    size = 4 * DROPPING.num_parameters
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: 2 * size)
-    with pytest.raises(InputError, match="with the optimizer's moments"):
-        make_trainer("pretraining", DROPPING)
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: 4 * size)
-    make_trainer("pretraining", DROPPING)
 
 
 @pytest.mark.parametrize(

@@ -426,8 +426,8 @@ def test_a_batch_that_does_not_come_is_reported(
     finally:
         WATCHDOG.set_limit(0)
     hangs, late = sampler.hangs(), Held.LATE + 1
-    assert f": train, steps {late} to {late}, since" in hangs[0]
-    assert f": evaluate, batch {late} of 5, since" in hangs[-1]
+    assert f": train, steps {late} to {late}, in" in hangs[0]
+    assert f": evaluate, batch {late} of 5, in" in hangs[-1]
     deadline = time.monotonic() + 20
     while any(thread.name == "watchdog" for thread in threading.enumerate()):
         assert time.monotonic() < deadline

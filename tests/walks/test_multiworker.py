@@ -183,10 +183,11 @@ def test_a_process_that_waits_for_a_stopped_one_says_so(given, tmp_path):
         processes.wait_until_said(0, frame, times=1 + before.count(frame))
         processes.signal(1, signal.SIGCONT)
         said = processes.said(0).removeprefix(before)
-        hang = re.search(r"\[worker 0\] WARNING: No progress for (\d+) s: (.*?), since .*", said)
+        hang = re.search(
+            r"\[worker 0\] WARNING: No progress for (\d+) s: (.*?), in process .*", said
+        )
         assert int(hang[1]) >= 2
         assert re.match(r"train, (steps \d+ to|after step) \d+|wait for the other", hang[2])
-        assert "in worker 0 of 2 processes (process" in hang[0]
         assert frame in said[hang.end() :]
         step = int(re.findall(r"train: (\d+) of", processes.said(1))[-1])
         for index in range(2):
@@ -203,7 +204,7 @@ def test_operations_between_processes_leave_no_threads_and_a_late_process_is_wai
         assert late - early <= 5
         assert "was stopped" not in processes.said(index)
     said = processes.said(0)
-    assert "worker 0: waiting for all 2 processes; after 1 s the stacks" in said
+    assert "worker 0: waiting for all 2 processes." in said
     assert "in _multi_worker_strategy" in said  # while the other one does not come
 
 
