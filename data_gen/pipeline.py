@@ -40,8 +40,12 @@ from bert_tf.files import digest_of, is_file, path_errors, read_json, write_text
 from bert_tf.locks import synced
 from bert_tf.terminal.messages import number_of
 from bert_tf.terminal.progress import Progress
-from bert_tf.tokenization.case import choose_case
-from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    choose_case,
+    read_vocabulary,
+    vocabulary_sha256,
+)
 from data_gen import outputs, shuffling
 from data_gen.corpus import Corpus, CorpusWriter, changed_files, tokenize_block
 from data_gen.documents import Block, Counts, DocumentReader, Splitter, Statistics
