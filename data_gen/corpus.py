@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.tokenization import unicode_table
+from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import FullTokenizer, batches, utf8
 from data_gen.documents import Block, Counts, Statistics
 
@@ -268,9 +268,9 @@ def continue_words(
 @functools.cache
 def _separates(do_lower_case: bool) -> np.ndarray:
     """Whether a code point is white space or a punctuation mark: bool [code points]."""
-    table = unicode_table.load_unicode_table(do_lower_case=do_lower_case)
+    table = basic.load_unicode_table(do_lower_case=do_lower_case)
     flags = table.flags[table.rows[table.pages].ravel()]
-    breaks_before = flags & unicode_table.BREAK_BEFORE != 0
-    breaks_after = flags & unicode_table.BREAK_AFTER != 0
-    ideographs = unicode_table.is_ideograph(np.arange(len(flags)))
+    breaks_before = flags & basic.BREAK_BEFORE != 0
+    breaks_after = flags & basic.BREAK_AFTER != 0
+    ideographs = basic.is_ideograph(np.arange(len(flags)))
     return breaks_before & ~(breaks_after & ideographs)

@@ -38,8 +38,12 @@ from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, is_file, path_errors, read_json, synced, write_text
 from bert_tf.terminal import Progress, number_of
-from bert_tf.tokenization.case import choose_case
-from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    choose_case,
+    read_vocabulary,
+    vocabulary_sha256,
+)
 from data_gen import outputs, shuffling
 from data_gen.corpus import Corpus, CorpusWriter, changed_files, tokenize_block
 from data_gen.documents import Block, Counts, DocumentReader, Splitter, Statistics

@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
-from bert_tf.tokenization import unicode_table as ut
-from bert_tf.tokenization.never_split import NeverSplit
+from bert_tf.tokenization import basic
+from bert_tf.tokenization.basic import NeverSplit
 
 # ---------------------------------------------------------------------------- words
 
@@ -76,12 +76,14 @@ def _words_between(texts: tf.Tensor) -> TextWords:
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
     text = tf.cast(points.value_rowids(), tf.int32)  # [C]
     found = _flags_of(points.values)  # [C]
-    is_solo = found & (ut.BREAK_BEFORE | ut.BREAK_AFTER) == ut.BREAK_BEFORE | ut.BREAK_AFTER
-    is_space = (found & ut.BREAK_BEFORE != 0) & ~is_solo
+    is_solo = (
+        found & (basic.BREAK_BEFORE | basic.BREAK_AFTER) == basic.BREAK_BEFORE | basic.BREAK_AFTER
+    )
+    is_space = (found & basic.BREAK_BEFORE != 0) & ~is_solo
     chunk = tf.cumsum(tf.cast(is_space, tf.int32)) + text  # grows at spaces and with the text
-    seen = tf.where(~is_space & (found & ut.DROPPED == 0))[:, 0]  # [V]
+    seen = tf.where(~is_space & (found & basic.DROPPED == 0))[:, 0]  # [V]
     chunk, solo = tf.gather(chunk, seen), tf.gather(is_solo, seen)
-    begins = _begins(chunk, solo, solo & ut.is_ideograph(tf.gather(points.values, seen)))  # [V]
+    begins = _begins(chunk, solo, solo & basic.is_ideograph(tf.gather(points.values, seen)))  # [V]
     first = tf.where(begins)[:, 0]  # [W], in V
     last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
     start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
@@ -112,11 +114,11 @@ def _begins(chunk: tf.Tensor, solo: tf.Tensor, ideograph: tf.Tensor) -> tf.Tenso
 
 
 def _flags_of(point: tf.Tensor) -> tf.Tensor:
-    """Flags int32 [C] of code points [C], as in `unicode_table`."""
-    table = ut.load_unicode_table(do_lower_case=False)  # case makes no word boundaries
-    page = tf.gather(tf.constant(table.pages), point // ut.PAGE)
+    """Flags int32 [C] of code points [C], as in `basic`."""
+    table = basic.load_unicode_table(do_lower_case=False)  # case makes no word boundaries
+    page = tf.gather(tf.constant(table.pages), point // basic.PAGE)
     flags = tf.constant(table.flags[table.rows])  # [pages, PAGE]
-    return tf.gather_nd(flags, tf.stack([page, point % ut.PAGE], 1))
+    return tf.gather_nd(flags, tf.stack([page, point % basic.PAGE], 1))
 
 
 # ---------------------------------------------------------------------------- windows

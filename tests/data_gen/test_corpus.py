@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.tokenization import unicode_table, wordpiece
+from bert_tf.tokenization import basic, wordpiece
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.corpus import (
     CONTINUES_WORD,
@@ -181,10 +181,10 @@ def test_the_words_are_those_of_the_plain_way_and_the_ids_the_same(tokenizers, t
 
 def test_the_chinese_characters_are_those_that_the_tokenizer_cuts_off():
     for lower in (True, False):
-        table = unicode_table.load_unicode_table(do_lower_case=lower)
-        both = unicode_table.BREAK_BEFORE | unicode_table.BREAK_AFTER
+        table = basic.load_unicode_table(do_lower_case=lower)
+        both = basic.BREAK_BEFORE | basic.BREAK_AFTER
         is_word = table.flags[table.rows[table.pages].ravel()] & both == both
-        found = is_word & unicode_table.is_ideograph(np.arange(len(is_word)))
+        found = is_word & basic.is_ideograph(np.arange(len(is_word)))
         assert {*np.flatnonzero(found).tolist()} == reference_tokenizer.CJK
 
 

@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.tokenization import basic
-from bert_tf.tokenization import unicode_table as ut
 
 pytestmark = pytest.mark.skipif(
-    unicodedata.unidata_version != ut.UNICODE_VERSION,
+    unicodedata.unidata_version != basic.UNICODE_VERSION,
     reason=f"the reference asks this Python, which has Unicode {unicodedata.unidata_version}",
 )
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
 SURROGATES = range(0xD800, 0xE000)  # not to be had in UTF-8
-CODE_POINTS = [point for point in range(ut.CODE_POINTS) if point not in SURROGATES]
+CODE_POINTS = [point for point in range(basic.CODE_POINTS) if point not in SURROGATES]
 
 # Each asks a question that the neighbours decide.
 CONTEXTS = (
@@ -42,7 +41,9 @@ CONTEXTS = (
 
 
 def _split(do_lower_case: bool):
-    table = ut.UnicodeTable(*map(tf.constant, ut.load_unicode_table(do_lower_case=do_lower_case)))
+    table = basic.UnicodeTable(
+        *map(tf.constant, basic.load_unicode_table(do_lower_case=do_lower_case))
+    )
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def strings_and_splits(texts):

@@ -6,7 +6,7 @@ import make_unicode_table
 import numpy as np
 import pytest
 
-from bert_tf.tokenization import unicode_table as ut
+from bert_tf.tokenization import basic as ut
 
 
 @pytest.mark.skipif(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.tokenization import wordpiece
-from bert_tf.tokenization.unicode_table import UNICODE_VERSION
+from bert_tf.tokenization.basic import UNICODE_VERSION
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
 
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
