@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from data_gen.corpus import CorpusWriter
+from data_gen.shuffling import sorted_runs
 
 from bert_tf.data.index import IndexBuilder
 from bert_tf.files import gfile, synced
 from bert_tf.runtime import keep_freed_memory, without_notices
-from data_gen.corpus import Corpus, CorpusWriter
-from data_gen.documents import Block, Counts
-from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan, expected_bytes
+from data_gen.documents import Block, Corpus, Counts
+from data_gen.pipeline import CORPUS_FOLDER, BlockWorker, Plan, expected_bytes, in_order, split
 from data_gen.settings import Settings
-from data_gen.shuffling import in_order, sorted_runs, split
 
 # About the size of a file of records; a shard is sorted in memory.
 SHARD_BYTES = 64 << 20

@@ -3,6 +3,8 @@
 import itertools
 import unicodedata
 
+import make_unicode_table
+import numpy as np
 import pytest
 import reference_tokenizer as reference
 import tensorflow as tf
@@ -159,3 +161,14 @@ def test_what_is_plain_text():
     plain = tf.strings.regex_full_match(chars, basic.PLAIN_TEXT)
     expected = [char.isascii() and reference.clean(char) != "" for char in chars]
     assert plain.numpy().tolist() == expected
+
+
+@BOTH
+def test_the_table_is_what_the_program_writes(do_lower_case, tmp_path):
+    made = make_unicode_table.make_table(do_lower_case=do_lower_case)
+    kept = basic.load_unicode_table(do_lower_case=do_lower_case)
+    for name in basic.UnicodeTable._fields:
+        np.testing.assert_array_equal(getattr(made, name), getattr(kept, name), err_msg=name)
+    make_unicode_table.save_unicode_tables(tmp_path / "again.npz", lower=made, cased=made)
+    assert set(np.load(tmp_path / "again.npz").files) == set(np.load(basic.FILE).files)
+    assert basic.FILE.stat().st_size < 50_000
