@@ -61,7 +61,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
-from bert_tf.data.batches import MULTIPLE
+from bert_tf.data.by_length import MULTIPLE
 from bert_tf.serving import feature_extraction
 from bert_tf.serving.rows import num_lines
 from bert_tf.terminal.progress import counted

@@ -138,7 +138,7 @@ from absl import logging
 from bert_tf.checkpoints import companions, tf1
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.cli import from_flags
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.files import locked, write_eval_results
 from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries

@@ -116,10 +116,15 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.lane_batches import LaneBatches
+from bert_tf.data import samplers
+from bert_tf.data.batches import Batches
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
+from bert_tf.data.shards import (
+    RecordFiles,
+    common_description,
+    record_paths,
+    refuse_other_vocabulary,
+)
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import PretrainingObjective
@@ -257,7 +262,7 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     return data, undescribed
 
 
-def open_files(patterns: str, config: BertConfig) -> BlockFiles:
+def open_files(patterns: str, config: BertConfig) -> RecordFiles:
     """The record files, checked against flags and model."""
     record = pretraining_record(
         max_seq_length=FLAGS.max_seq_length,
@@ -266,19 +271,21 @@ def open_files(patterns: str, config: BertConfig) -> BlockFiles:
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
-    files = BlockFiles(patterns, record)
+    files = RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files
 
 
-def make_train_batches(config: BertConfig) -> LaneBatches:
+def make_train_batches(config: BertConfig) -> Batches:
     """Endless shuffled batches; every record once an epoch."""
     files = open_files(FLAGS.input_file, config)
-    return LaneBatches(files, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed)
+    batch_size = FLAGS.train_batch_size
+    order = samplers.shuffled(files.block_records, batch_size=batch_size, seed=FLAGS.seed)
+    return Batches(files, order, batch_size=batch_size)
 
 
-def make_eval_batches(config: BertConfig) -> LaneBatches:
+def make_eval_batches(config: BertConfig) -> Batches:
     """--eval_input_file once, or --input_file repeated as in the original."""
     files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config)
     num_examples = FLAGS.max_eval_steps * FLAGS.eval_batch_size
@@ -290,9 +297,8 @@ def make_eval_batches(config: BertConfig) -> LaneBatches:
             "others, which are evaluated once.",
             num_examples / len(files),
         )
-    return LaneBatches(
-        files, batch_size=FLAGS.eval_batch_size, seed=None, num_examples=num_examples
-    )
+    order = samplers.SequentialSampler(len(files))
+    return Batches(files, order, batch_size=FLAGS.eval_batch_size, num_examples=num_examples)
 
 
 # ---------------------------------------------------------------------------- trainer
@@ -364,21 +370,20 @@ def refuse_vocabulary(
 
 
 def make_run_settings(
-    config: BertConfig, strategy: tf.distribute.Strategy, batches: LaneBatches
+    config: BertConfig, strategy: tf.distribute.Strategy, batches: Batches
 ) -> dict[str, Any]:
     """What decides the result of the run."""
     return {
         **from_flags.all_run_settings(strategy, config),
         "num_records": batches.num_records,
-        "train_records": batches.fingerprint(),  # version 0.1.0: train_data, of other sizes
-        "record_order": batches.order,
+        "train_records": batches.fingerprint(),
     }
 
 
 def train(
     trainer: Trainer,
-    batches: LaneBatches,
-    eval_batches: LaneBatches | None,
+    batches: Batches,
+    eval_batches: Batches | None,
     folder: tf1.CheckpointFolder,
     settings: dict[str, Any],
     write_model_files: Callable[[], None],
@@ -400,7 +405,7 @@ def train(
 # ---------------------------------------------------------------------------- evaluate, export
 
 
-def evaluate(trainer: Trainer, batches: LaneBatches, folder: tf1.CheckpointFolder) -> None:
+def evaluate(trainer: Trainer, batches: Batches, folder: tf1.CheckpointFolder) -> None:
     """eval_results.txt: losses and accuracies of the latest checkpoint."""
     step = trainer.restore(folder, {})
     results = {"global_step": step, **trainer.evaluate(batches)}

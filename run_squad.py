@@ -102,7 +102,7 @@ from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, write_model_files
 from bert_tf.cli import from_flags
 from bert_tf.config import HEADS, BertConfig
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.files import digest_of, locked, write_eval_results
 from bert_tf.modeling import models

@@ -18,7 +18,7 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective
 from bert_tf.squad import evaluation, model, thresholds

@@ -15,7 +15,7 @@ from bert_tf.checkpoints.loading import ENCODER, load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.batches import MULTIPLE
+from bert_tf.data.by_length import MULTIPLE
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.terminal.messages import log_end

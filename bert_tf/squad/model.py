@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.squad.windows import Window
 from bert_tf.training.fine_tuning import predictions_in_order

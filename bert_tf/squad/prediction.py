@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles
 from bert_tf.files import digest_of
 from bert_tf.squad import thresholds

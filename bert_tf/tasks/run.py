@@ -32,7 +32,7 @@ from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.loading import ENCODER, load_checkpoint
 from bert_tf.checkpoints.metadata import HEAD, ModelMetadata, Weights, write_model_files
 from bert_tf.config import HEADS, BertConfig
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of

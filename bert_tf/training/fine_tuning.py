@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.training import optimization
 from bert_tf.training.settings import FineTuningSchedule
@@ -67,7 +67,7 @@ def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any])
 
 
 def predictions_in_order(
-    trainer: Trainer, batches: RecordBatches, names: Iterable[str]
+    trainer: Trainer, batches: Batches, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
     """The model's outputs for every record, in the order of the records.
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
@@ -90,8 +90,8 @@ def results(strategy: tf.distribute.Strategy, records: str, folder: str, *, xla:
     }
 
 
-def _batches(files: RecordFiles, order, num_examples: int | None = None) -> RecordBatches:
-    return RecordBatches(files, order, batch_size=4, num_examples=num_examples)
+def _batches(files: RecordFiles, order, num_examples: int | None = None) -> Batches:
+    return Batches(files, order, batch_size=4, num_examples=num_examples)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, load_checkpoint, pretraining_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.records import pretraining_record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
@@ -134,7 +134,7 @@ def twelve_steps(tiny, config, golden, batches, tmp_path, *, strategy, compiled)
 def test_twelve_steps(tiny, config, tmp_path, compiled):
     files = write_records(tmp_path / "batches.tfrecord", tiny, range(NUM_BATCHES))
     order = SequentialSampler(len(files))
-    batches = RecordBatches(files, order, batch_size=4)
+    batches = Batches(files, order, batch_size=4)
     golden = np.load(tiny / "train_one_hot.npz")
     strategy = tf.distribute.get_strategy()
     twelve_steps(tiny, config, golden, batches, tmp_path, strategy=strategy, compiled=compiled)

@@ -10,7 +10,7 @@ import small_squad
 import tensorflow as tf
 
 from bert_tf.checkpoints import loading
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import models
 from bert_tf.modeling.losses import SpanObjective

@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.run_settings import check_finished_run
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.tasks.features import classifier_record
 from bert_tf.training.fine_tuning import make_optimizer, refuse_other_settings, with_run_ends

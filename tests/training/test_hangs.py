@@ -9,7 +9,7 @@ import small
 
 from bert_tf import pretraining_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
@@ -62,7 +62,7 @@ def test_a_batch_that_does_not_come(watched, caplog, tmp_path):
         seed=3,
         step_config=StepConfig(xla=False),
     )
-    batches = RecordBatches(files, sampler, batch_size=BATCH, num_examples=len(files))
+    batches = Batches(files, sampler, batch_size=BATCH, num_examples=len(files))
     trainer.train(
         batches,
         num_train_steps=BATCHES,

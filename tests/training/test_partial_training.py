@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf import pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.modeling.losses import PretrainingObjective
@@ -26,11 +26,11 @@ BATCH, STEPS, PEAK = 4, 4, 1e-2
 
 
 @pytest.fixture(scope="module")
-def batches(tmp_path_factory) -> RecordBatches:
+def batches(tmp_path_factory) -> Batches:
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     files = RecordFiles(small.write_records(path, small.examples(11)), small.RECORD)
     order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=BATCH)
+    return Batches(files, order, batch_size=BATCH)
 
 
 def make_trainer(strategy=None, *, freeze=FREEZE, decay=DECAY, clip_norm=1.0) -> Trainer:

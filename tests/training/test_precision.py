@@ -11,7 +11,7 @@ from small_heads import OPTIMIZER, Batches, make_batch, make_trainer, take_steps
 
 from bert_tf import bert_encoder
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches as RecordBatches
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError

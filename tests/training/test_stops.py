@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf import cluster, pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
@@ -34,10 +34,10 @@ INTERVALS = Intervals(iterations_per_loop=1, log_steps=0, save_checkpoints_steps
 
 
 @pytest.fixture(scope="module")
-def batches(tmp_path_factory) -> RecordBatches:
+def batches(tmp_path_factory) -> Batches:
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     files = RecordFiles(small.write_records(path, small.examples(RECORDS)), small.RECORD)
-    return RecordBatches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
+    return Batches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
 
 
 def make_trainer(strategy: tf.distribute.Strategy | None = None, *, xla: bool = False) -> Trainer:

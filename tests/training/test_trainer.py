@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf import cluster, pretraining_model
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
@@ -46,19 +46,19 @@ def files(tmp_path_factory) -> RecordFiles:
     return RecordFiles(small.write_records(path, small.examples(RECORDS)), small.RECORD)
 
 
-def endless(files) -> RecordBatches:
+def endless(files) -> Batches:
     order = ShuffledSampler(len(files), seed=5)
-    return RecordBatches(files, order, batch_size=BATCH)
+    return Batches(files, order, batch_size=BATCH)
 
 
 @pytest.fixture
-def batches(files) -> RecordBatches:
+def batches(files) -> Batches:
     return endless(files)
 
 
-def eval_batches(files, *, batch_size: int, num_examples: int) -> RecordBatches:
+def eval_batches(files, *, batch_size: int, num_examples: int) -> Batches:
     order = SequentialSampler(len(files))
-    return RecordBatches(
+    return Batches(
         files,
         order,
         batch_size=batch_size,
@@ -488,7 +488,7 @@ def with_bad_record(tmp_path) -> RecordFiles:
 def test_a_bad_record_stops_training_with_its_place(at_the_start, tmp_path):
     files = with_bad_record(tmp_path)
     order = SequentialSampler(len(files))
-    batches = RecordBatches(files, order, batch_size=BATCH)
+    batches = Batches(files, order, batch_size=BATCH)
     with pytest.raises(InputError, match=r"bad\.tfrecord, record 10, with the input_ids 41"):
         train(at_the_start.trainer, batches, at_the_start.folder)
     assert CheckpointFolder(at_the_start.folder).latest() == f"{at_the_start.folder}/model.ckpt-2"

@@ -23,7 +23,7 @@ from walking import (
 )
 
 from bert_tf import BertConfig
-from bert_tf.data.lanes import number_of_lanes
+from bert_tf.data.samplers import number_of_lanes
 
 pytestmark = pytest.mark.walk
 
