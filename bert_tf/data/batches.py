@@ -104,6 +104,12 @@ class Batches:
         rows, is_real = self._rows(range(batch, batch + 1))
         return rows[is_real]
 
+    def length(self, batch: int) -> int | None:
+        """What the sequences of a batch are cut to; None: they are left as they are."""
+        if self._lengths is None:
+            return None
+        return padded_length(self._lengths[self.batch_rows(batch)].max(), self._padded_lengths)
+
     def dataset(
         self, *, start: int = 0, num_parts: int = 1, first_part: int = 0, parts_here: int = 1
     ) -> tf.data.Dataset:
@@ -204,10 +210,7 @@ class Batches:
     ) -> Callable[[], list[dict[str, np.ndarray]]]:
         """Begins to read the blocks of batches; returns what parses, checks and cuts the rows."""
         rows, is_real = self._rows(batches)
-        lengths: list[int | None] = [None] * len(batches)
-        if self._lengths is not None:
-            longest = (self._lengths[rows] * is_real).max(axis=1)
-            lengths = [padded_length(n, self._padded_lengths) for n in longest.tolist()]
+        lengths = [self.length(batch) for batch in batches]
         rows, is_real = rows[:, here].ravel(), is_real[:, here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
 

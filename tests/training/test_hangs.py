@@ -9,6 +9,7 @@ import small
 
 from bert_tf import pretraining_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
+from bert_tf.data import batches as batches_module
 from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
@@ -48,6 +49,8 @@ def watched(monkeypatch):
     """A hang takes a fifth of a second, but for what is compiled."""
     monkeypatch.setattr(WATCHDOG, "_seconds", 0.2)
     monkeypatch.setattr(watchdog, "COMPILING", 300)
+    monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", 1)  # each batch is asked for by itself
+    monkeypatch.setattr(batches_module, "PARSED_AHEAD", 0)
 
 
 def test_a_batch_that_does_not_come(watched, caplog, tmp_path):

@@ -10,7 +10,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from walking import contents, in_process, index_with_blocks_of, read_tensors
+from walking import contents, in_process, read_tensors
 
 from bert_tf.training.logging import read_curves
 
@@ -117,18 +117,6 @@ def test_the_end_of_pretraining_is_known(folder):
     with in_process("run_pretraining.py") as main:
         main(**PRETRAINING | {"do_eval": False}, output_dir="pretraining/finished")
     assert contents(finished) == before  # nothing is trained
-
-
-@pytest.mark.parametrize("block_bytes", [1 << 20, 1])
-def test_records_in_another_order_are_logged(folder, caplog, block_bytes):
-    """Large files are not shuffled as one; here each record is a block."""
-    records = folder / "pretraining/train.tfrecord"
-    records.write_bytes(records.read_bytes() * 2)  # enough for two lanes
-    index_with_blocks_of(block_bytes, records)
-    with in_process("run_pretraining.py") as main:
-        flags = PRETRAINING | {"do_eval": False, "num_train_steps": 5, "xla": False}
-        main(**flags, output_dir="pretraining/stopped")
-    assert ("Resuming with record_order in lanes" in caplog.text) == (block_bytes == 1)
 
 
 def test_a_classifier_is_resumed_and_its_end_is_known(folder):
