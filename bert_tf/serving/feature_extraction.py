@@ -25,6 +25,7 @@ import tensorflow as tf
 from bert_tf import files
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
+from bert_tf.data.by_length import batches_by_length, padded_length
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS
@@ -189,10 +190,9 @@ class Extractor:
             yield from self._window(make_examples(window, self._tokenizer, self._max_seq_length))
 
     def _window(self, examples: Sequence[Example]) -> list[Vectors]:
-        by_length = sorted(range(len(examples)), key=lambda i: len(examples[i].ids))
+        lengths = [len(example.ids) for example in examples]
         found: dict[int, Vectors] = {}
-        for start in range(0, len(by_length), self._batch_size):
-            rows = by_length[start : start + self._batch_size]
+        for rows in batches_by_length(lengths, batch_size=self._batch_size):
             values = self._batch([examples[i] for i in rows])
             for i, value in zip(rows, values, strict=True):
                 tokens = self._tokenizer.convert_ids_to_tokens(examples[i].ids)
@@ -203,9 +203,7 @@ class Extractor:
     def _batch(self, examples: Sequence[Example]) -> np.ndarray:
         """Vectors [B, L, S, D] or [B, L, D]; every batch has B rows: fewer shapes to compile."""
         longest = max(len(example.ids) for example in examples)
-        length = min(
-            next((n for n in LENGTHS if n >= longest), longest), max(self._max_seq_length, longest)
-        )
+        length = min(padded_length(longest, LENGTHS), max(self._max_seq_length, longest))
         rows = [(example.ids, example.segments) for example in examples]
         # One piece in rows without an example: a mean over nothing is NaN.
         rows += [([0], [0])] * (self._batch_size - len(rows))

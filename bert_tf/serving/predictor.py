@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_tf.data.by_length import batches_by_length
 from bert_tf.errors import InputError
 from bert_tf.serving.loading import ServedModel, open_model
 from bert_tf.serving.rows import Row, RowReader, answers_of, arrays_of, shape_of, size_of
@@ -152,15 +153,11 @@ def _windows(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
 
 def batches(rows: Sequence[Row], *, batch_size: int) -> Iterator[list[int]]:
     """Batches of row numbers: of one shape, similar length, and bounded number and bytes."""
-    keys = [(shape_of(row), size_of(row)) for row in rows]
-    batch: list[int] = []
-    for i in sorted(range(len(rows)), key=keys.__getitem__):
-        shape, size = keys[i]
-        # Sorted, so that `size` is the largest of the batch.
-        full = len(batch) == batch_size or (len(batch) + 1) * size > BYTES_OF_A_BATCH
-        if batch and (full or shape != keys[batch[0]][0]):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+    shapes = [shape_of(row) for row in rows]
+    numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
+    return batches_by_length(
+        [size_of(row) for row in rows],
+        batch_size=batch_size,
+        groups=[numbers[shape] for shape in shapes],
+        most=BYTES_OF_A_BATCH,
+    )

@@ -24,7 +24,7 @@ from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
-from bert_tf.data.record_batches import BatchingConfig, RecordBatches
+from bert_tf.data.batches import Batches, BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -388,7 +388,7 @@ def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any])
 
 
 def predictions_in_order(
-    trainer: Trainer, batches: RecordBatches, names: Iterable[str]
+    trainer: Trainer, batches: Batches, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
     """The model's outputs for every record, in the order of the records.
 

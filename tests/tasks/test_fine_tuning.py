@@ -9,7 +9,7 @@ import pytest
 from scripted_run import TRAIN, ScriptedRun, make_config
 
 from bert_tf.checkpoints import tf1
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.tasks.features import classifier_record
