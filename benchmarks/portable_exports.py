@@ -22,7 +22,7 @@ from bert_tf.checkpoints import loading as weights
 from bert_tf.serving import loading, portable
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
-from bert_tf.tasks import metrics, registry
+from bert_tf.tasks import registry, results
 from bert_tf.tasks.features import Features, make_features
 
 KINDS = (
@@ -64,7 +64,7 @@ def main() -> None:
             file, answer = open_file(pathlib.Path(path), name)
             found, seconds = answers(answer, rows, length if name == "litert" else None)
             first = found if first is None else first
-            scores = metrics.score_labels(task.metrics, task.labels, gold, found)
+            scores = results.score_labels(task.metrics, task.labels, gold, found)
             shown = ", ".join(f"{key[5:]} {100 * value:.2f}" for key, value in scores.items())
             print(
                 f"| {name} | {'int8' if int8 else 'float32'} | {size(file):.1f} | "

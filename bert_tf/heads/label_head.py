@@ -80,7 +80,7 @@ class LabelHead(Head):
     def for_metrics(
         self, labels: Labels, label_ids: Sequence, probabilities: Sequence
     ) -> tuple[Sequence, Sequence]:
-        """Gold labels and predictions, as tasks/metrics.py takes them.
+        """Gold labels and predictions, as tasks/results.py takes them.
 
         Args:
           labels: of the task.

@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
-from bert_tf.tasks.tables import TEXT_NAME
+from bert_tf.tasks.examples import TEXT_NAME
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 

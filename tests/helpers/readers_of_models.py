@@ -23,7 +23,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
 from bert_tf.serving import checksums, loading, rows
-from bert_tf.tasks import best, sweep
+from bert_tf.tasks import run, text_run
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
@@ -182,10 +182,10 @@ def run_settings(folder: pathlib.Path) -> Reader:
         is_finished(prefix)
         with contextlib.suppress(KeyError):  # a setting that the run did not have
             check_finished_run(prefix, RUN)
-        found = sweep._read_trial(str(folder / "trial.json"))
+        found = text_run.read_trial(str(folder / "trial.json"))
         changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
-        for step, value in best.read_evaluations(str(folder / "evaluations.json")).items():
+        for step, value in run.read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)
             assert math.isfinite(value)
 

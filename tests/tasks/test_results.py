@@ -1,4 +1,4 @@
-"""Metrics against values worked out by hand."""
+"""Metrics against values worked out by hand; the files of predictions."""
 
 import math
 import sys
@@ -8,7 +8,17 @@ import pytest
 
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels
-from bert_tf.tasks.metrics import METRICS, check_libraries, compute_metrics, score_labels
+from bert_tf.tasks.examples import Example, WordsExample
+from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.results import (
+    METRICS,
+    check_libraries,
+    compute_metrics,
+    score_labels,
+    write_labeled,
+    write_probabilities,
+    write_submission,
+)
 
 # 10 examples: 4 true positives, 2 false positives, 1 false negative, 3 true negatives.
 GOLD = np.array([1, 1, 1, 1, 0, 0, 1, 0, 0, 0])
@@ -155,3 +165,116 @@ def test_a_library_that_is_not_installed(monkeypatch):
     check_libraries(("accuracy", "spearman"))
     with pytest.raises(InputError, match="seqeval is not installed"):
         check_libraries(("accuracy", "entity_f1"))
+
+
+# ---------------------------------------------------------------------------- predictions
+
+CLASSES = Labels(names=("no", "yes"))
+ROWS = np.array([[0.25, 0.75], [0.9, 0.1]], np.float32)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file.tsv"
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (ROWS, "0.25\t0.75\n0.9\t0.1\n"),
+        # As float32, which the original has: float64 would have seventeen digits.
+        (ROWS.astype(float) / 3, "0.083333336\t0.25\n0.29999998\t0.033333335\n"),
+        (np.array([[3.5], [0.1]], np.float32), "3.5\n0.1\n"),
+        ([ROWS, ROWS[1:]], "0.25\t0.75\n0.9\t0.1\n\n0.9\t0.1\n\n"),  # words
+    ],
+)
+def test_probabilities(path, rows, text):
+    write_probabilities(str(path), rows)
+    assert path.read_text() == text
+
+
+def write_rows(path, labels, guids, rows, *, gold=None) -> None:
+    found = zip(guids, gold or [None] * len(guids), strict=True)
+    examples = [Example(guid, "text", None, label) for guid, label in found]
+    write_labeled(str(path), labels, examples, rows, with_gold=gold is not None)
+
+
+SCORED = Labels(head="regression", limits=(0.0, 5.0))
+SETS = Labels(head="multi_label", names=("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "guids", "rows", "gold", "lines"),
+    [
+        (
+            *(CLASSES, ["7", "a\tb\r\nc"], ROWS, None),
+            ["id\tprediction\tno\tyes", "7\tyes\t0.25\t0.75", "a b c\tno\t0.9\t0.1"],
+        ),
+        (
+            *(CLASSES, ["7", "8"], ROWS, ["yes", None]),
+            ["id\tprediction\tlabel\tno\tyes", "7\tyes\tyes\t0.25\t0.75", "8\tno\t\t0.9\t0.1"],
+        ),
+        (
+            *(SCORED, ["0", "1"], np.array([[5.5], [2.25]], np.float32), [4.8, 2.0]),
+            ["id\tprediction\tlabel\tscore", "0\t5.000\t4.8\t5.5", "1\t2.250\t2\t2.25"],
+        ),
+        (
+            *(SETS, ["0", "1"], np.float32([[0.5, 0.75], [0.25, 0.125]]), [("y",), ()]),
+            ["id\tprediction\tlabel\tx\ty", "0\tx,y\ty\t0.5\t0.75", "1\t\t\t0.25\t0.125"],
+        ),
+    ],
+)
+def test_labeled(path, labels, guids, rows, gold, lines):
+    write_rows(path, labels, guids, rows, gold=gold)
+    assert path.read_bytes().decode().splitlines() == lines
+
+
+def test_labeled_words(path):
+    labels = Labels(head="token_labels", names=("O", "B-P"))
+    examples = [
+        WordsExample("0", ("a", "b"), label=("O", "O")),
+        WordsExample("1", ("c",), label=("B-P",)),
+    ]
+    write_labeled(str(path), labels, examples, [ROWS, ROWS[1:]], with_gold=True)
+    assert path.read_text() == (
+        "id\tword\tprediction\tlabel\tO\tB-P\n"
+        "0\ta\tB-P\tO\t0.25\t0.75\n0\tb\tO\tO\t0.9\t0.1\n\n1\tc\tO\tB-P\t0.9\t0.1\n\n"
+    )
+    write_labeled(str(path), labels, examples[1:], [ROWS[1:]])
+    assert path.read_text() == "id\tword\tprediction\tO\tB-P\n1\tc\tO\t0.9\t0.1\n\n"
+
+
+def test_submission(path):
+    write_submission(str(path), CLASSES, ["0", "1"], ROWS)
+    assert path.read_text() == "index\tprediction\n0\tyes\n1\tno\n"
+    write_submission(str(path), CLASSES, ["10", "9"], ROWS)
+    assert path.read_text() == "index\tprediction\n9\tno\n10\tyes\n"
+    labels = Labels(head="regression", limits=(0.0, 5.0))
+    write_submission(str(path), labels, ["0", "1"], np.array([[-0.5], [3.14159]]))
+    assert path.read_text() == "index\tprediction\n0\t0.000\n1\t3.142\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "first"),
+    [
+        *(("cola", "test", "0"), ("sst-2", "test", "0"), ("sts-b", "test", "2.500")),
+        *(("mnli", "test_mismatched", "contradiction"), ("qnli", "test", "entailment")),
+    ],
+)
+def test_the_submission_of_a_task_of_glue(path, task, split, first):
+    task = get_task(task)
+    size = task.labels.size
+    rows = np.full([2, size], 2.5) if size == 1 else np.eye(size)[:2]
+    write_submission(str(path), task.labels, ["0", "1"], rows)
+    header, *lines = path.read_text().splitlines()
+    assert (header, lines[0]) == ("index\tprediction", f"0\t{first}")
+    assert lines[1].split("\t")[1] in (*task.labels.names, "2.500")
+
+
+def test_a_file_appears_whole_or_not_at_all(path):
+    write_probabilities(str(path), ROWS)
+    before = path.read_text()
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        write_rows(path, CLASSES, ["7", "8"], ROWS[:1])
+    assert path.read_text() == before
+    assert [p.name for p in path.parent.iterdir()] == ["file.tsv"]
