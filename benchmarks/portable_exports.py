@@ -19,7 +19,7 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 import numpy as np
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.serving import loading, portable
+from bert_tf.serving import portable, predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.tasks import registry, results
@@ -99,7 +99,7 @@ def as_arrays(row: Features, length: int | None) -> dict[str, np.ndarray]:
 def open_file(path: pathlib.Path, name: str) -> tuple[pathlib.Path, portable.Answer]:
     """Where the weights of an export are, and a function of features."""
     if name not in portable.FORMATS:
-        model = loading.open_export(str(path))
+        model = predictor.open_export(str(path))
         return path / "variables", lambda arrays: model.run(arrays, "ids")
     file = path / portable.FORMATS[name].file_name
     return file, portable.FORMATS[name].load(str(file), THREADS)

@@ -16,7 +16,7 @@ _HOMES = {
     "FullTokenizer": "bert_tf.tokenization.wordpiece",
     "InputError": "bert_tf.errors",
     "Predictor": "bert_tf.serving.predictor",
-    "Scorer": "bert_tf.serving.scoring",
+    "Scorer": "bert_tf.serving.pretrained",
     "add_lora": "bert_tf.modeling.lora",
     "classifier": "bert_tf.library.models",
     "load": "bert_tf.library.models",
@@ -61,6 +61,6 @@ else:  # for editors and type checkers
     from bert_tf.modeling.lora import add_lora
     from bert_tf.modeling.models import BertModel
     from bert_tf.serving.predictor import Predictor
-    from bert_tf.serving.scoring import Scorer
+    from bert_tf.serving.pretrained import Scorer
     from bert_tf.tokenization.wordpiece import FullTokenizer
     from bert_tf.training.optimization import make_optimizer

@@ -14,7 +14,7 @@ class Embeddings(Head):
     required = ENCODER
     outputs = ("sequence_output", "pooled_output")
     title = "Turns texts into vectors."
-    serving = "bert_tf.serving.embeddings:EmbeddingTask"
+    serving = "bert_tf.serving.tasks:EmbeddingTask"
 
     def model(self, config, *, num_classes=0, num_choices=1):
         """`BertModel(config)`."""

@@ -20,7 +20,7 @@ class MultipleChoice(Classification):
     has_names = False
     takes_windows = False
     title = "Chooses the ending that goes on best."
-    serving = "bert_tf.serving.multiple_choice:MultipleChoiceTask"
+    serving = "bert_tf.serving.tasks:MultipleChoiceTask"
 
     def model(self, config, *, num_classes=1, num_choices=1):
         """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs."""

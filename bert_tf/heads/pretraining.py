@@ -23,7 +23,7 @@ class Pretraining(Head):
     outputs = ("masked_lm_logits", "next_sentence_logits")
     terms = ("masked_lm", "next_sentence")
     title = "Fills in masked words."
-    serving = "bert_tf.serving.masked_lm:MaskedLmTask"
+    serving = "bert_tf.serving.tasks:MaskedLmTask"
 
     def model(self, config, *, num_classes=2, num_choices=1, with_losses: bool = False):
         """The encoder with masked_lm_logits [B, P, V] and next_sentence_logits [B, 2].

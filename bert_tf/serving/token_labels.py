@@ -201,6 +201,8 @@ def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
 class TokenLabelsTask(ServingTask):
     """A label for each word of texts of any length, in windows as in training."""
 
+    own_options = text_options = ()
+    part = "window"
     texts = MappingProxyType({"text": "the text, of any length"})
     outputs = MappingProxyType(
         {
@@ -219,10 +221,13 @@ class TokenLabelsTask(ServingTask):
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
         self._room = self.sequences.max_seq_length - 2  # tokens of a window
 
-    def answer(self, **texts: tf.Tensor) -> Answers:
-        """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
-        splitter = self.sequences.tokenizer.splitter
-        words = words_of_texts(texts["text"], splitter)
+    def features(self, **texts: tf.Tensor) -> Features:
+        """text [B] -> the windows [W, S] of all texts."""
+        return self._windows(**texts)[0]
+
+    def _windows(self, **texts: tf.Tensor) -> tuple[Features, TextWords, tf.Tensor]:
+        """text [B] -> windows [windows, S], words, and where each word is scored [W, 2]."""
+        words = words_of_texts(texts["text"], self.sequences.tokenizer.splitter)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)
@@ -232,12 +237,8 @@ class TokenLabelsTask(ServingTask):
         first_piece = tf.gather(before, start)
         behind = tf.gather(before, start + windows.stop - windows.start)
         runs = Runs(pieces.ids, first_piece, behind - first_piece)
-        features = self.sequences.of_runs(runs)
-        logits, *_ = in_chunks(
-            lambda chunk: [self.outputs_of(chunk)["logits"]], features, dtypes=[tf.float32]
-        )  # [windows, S, L]
-        place = _places(windows, first_word, pieces.starts, first_piece)  # [W, 2]
-        return self._named(words, tf.gather_nd(logits, place))
+        places = _places(windows, first_word, pieces.starts, first_piece)
+        return self.sequences.of_runs(runs), words, places
 
     def _pieces(self, words: TextWords) -> Runs:
         """The tokens of each word alone, at most a window of them; [UNK] for a word without any."""
@@ -248,9 +249,13 @@ class TokenLabelsTask(ServingTask):
         places = tf.ragged.range(starts, starts + lengths)
         return runs_of(places.with_values(tf.gather(ids, places.values)))
 
-    def _named(self, words: TextWords, logits: tf.Tensor) -> Answers:
-        """Words and logits [W, L] -> the answers, a row for each text."""
-        probabilities = tf.nn.softmax(logits)
+    def answer(self, **texts: tf.Tensor) -> Answers:
+        """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
+        features, words, places = self._windows(**texts)
+        logits, *_ = in_chunks(
+            lambda chunk: [self.outputs_of(chunk)["logits"]], features, dtypes=[tf.float32]
+        )  # [windows, S, L]
+        probabilities = tf.nn.softmax(tf.gather_nd(logits, places))  # [W, L]
 
         def rows(values: tf.Tensor, other) -> tf.Tensor:
             ragged = tf.RaggedTensor.from_row_lengths(values, words.counts, validate=False)

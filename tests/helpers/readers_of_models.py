@@ -22,7 +22,8 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
-from bert_tf.serving import checksums, loading, rows
+from bert_tf.serving import predictor, rows
+from bert_tf.serving.export import CHECKSUMS, write_checksums
 from bert_tf.tasks import run, text_run
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -199,20 +200,20 @@ def run_settings(folder: pathlib.Path) -> Reader:
 def export(folder: pathlib.Path) -> Reader:
     """export.json and the vocabulary of an export; its SavedModel is loaded once."""
     made = pathlib.Path(served_models.export("pairs", folder / "made"))
-    names = ("export.json", "assets/vocab.txt", checksums.CHECKSUMS)
+    names = ("export.json", "assets/vocab.txt", CHECKSUMS)
     load = functools.cache(tf.saved_model.load)
 
     def read(_: pathlib.Path) -> None:
-        listed = made / checksums.CHECKSUMS
+        listed = made / CHECKSUMS
         if not all(_same(made / name, reader.valid[name]) for name in names[:2]):
-            checksums.write_checksums(str(made))  # as whoever changes a file can
+            write_checksums(str(made))  # as whoever changes a file can
         try:
             with unittest.mock.patch.object(tf.saved_model, "load", load):
-                model = loading.open_export(str(made))
+                model = predictor.open_export(str(made))
             assert list(rows.text_inputs(model.metadata)) == ["text_a", "text_b"]
             assert isinstance(model.config, BertConfig)
         finally:
-            listed.write_bytes(reader.valid[checksums.CHECKSUMS])
+            listed.write_bytes(reader.valid[CHECKSUMS])
 
     reader = Reader(made, {**dict.fromkeys(names, "lines"), "export.json": "json"}, read)
     return reader

@@ -38,7 +38,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
 from bert_tf.data.index import find_blocks, index_path
 from bert_tf.errors import InputError
-from bert_tf.serving import loading
+from bert_tf.serving import predictor
 from bert_tf.serving.options import TASKS, ServingOptions
 from bert_tf.serving.signatures import Signature
 
@@ -337,7 +337,7 @@ def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes playground and export answer at once; everything before that is their own code."""
 
     def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
-        served = loading.of_weights(source, config, tokenizer, options)
+        served = predictor.of_weights(source, config, tokenizer, options)
         Answering(bert_tf.Predictor(served))
         return export_dir
 

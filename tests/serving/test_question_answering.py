@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf import BertConfig
-from bert_tf.serving import graph_answers
+from bert_tf.serving import question_answering
 from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import CERTAINLY_NULL, NO_CANDIDATE, AnswerSizes, rank_answers
@@ -27,20 +27,20 @@ LOGITS = tf.TensorSpec([None, None], tf.float32)
 
 @tf.function(input_signature=[TEXTS, TEXTS])
 def graph_windows(questions, contexts):
-    read = graph_answers.read_contexts(contexts, MADE)
-    return read, graph_answers.make_windows(questions, read, MADE, SIZES)
+    read = question_answering.read_contexts(contexts, MADE)
+    return read, question_answering.make_windows(questions, read, MADE, SIZES)
 
 
 def make_answerer(version_2: bool):
     @tf.function(input_signature=[TEXTS, TEXTS, LOGITS, LOGITS, tf.TensorSpec([], tf.float64)])
     def found(questions, contexts, start_logits, end_logits, threshold):
-        read = graph_answers.read_contexts(contexts, MADE)
-        windows = graph_answers.make_windows(questions, read, MADE, SIZES)
-        nbest = graph_answers.find_answers(
+        read = question_answering.read_contexts(contexts, MADE)
+        windows = question_answering.make_windows(questions, read, MADE, SIZES)
+        nbest = question_answering.find_answers(
             read, windows, start_logits, end_logits, sizes=ANSWERS,
             version_2_with_negative=version_2,
         )  # fmt: skip
-        return nbest, graph_answers.decide(
+        return nbest, question_answering.decide(
             nbest, version_2_with_negative=version_2, null_score_diff_threshold=threshold
         )
 
@@ -99,12 +99,11 @@ def test_answers_are_those_of_prediction(pairs, version_2, seed, threshold):
     wanted = rank_answers(
         examples, windows, *rows, align, sizes=ANSWERS, version_2_with_negative=version_2
     )
-    nbest, decision = ANSWERERS[version_2](*texts, *logits, threshold)
+    nbest, (has_answers, places, odds) = ANSWERERS[version_2](*texts, *logits, threshold)
     for row, prediction in enumerate(wanted):
         _assert_entries(nbest, row, prediction)
         answer = decide_in_python(prediction, null_score_diff_threshold=threshold)
-        place = int(decision.place[row])
-        has_answer = bool(decision.has_answer[row])
+        place, has_answer = int(places[row]), bool(has_answers[row])
         found = nbest.text[row, place].numpy().decode() if has_answer else ""
         if answer == NO_CANDIDATE and not version_2:
             assert not has_answer
@@ -112,7 +111,7 @@ def test_answers_are_those_of_prediction(pairs, version_2, seed, threshold):
             assert found == answer
             assert has_answer == bool(answer)
         if version_2:
-            assert decision.null_odds[row].numpy() == prediction.null_odds
+            assert odds[row].numpy() == prediction.null_odds
 
 
 def _assert_entries(nbest, row, prediction):
@@ -132,33 +131,33 @@ def _assert_entries(nbest, row, prediction):
 def test_decide(case):
     texts, scores = zip(*case.entries, strict=True) if case.entries else ((), ())
     padding = 5 - len(texts)
-    start = [graph_answers.NOWHERE if not text else 0 for text in texts]
+    start = [question_answering.NOWHERE if not text else 0 for text in texts]
     null_score = 0.0 if case.null_score is None else case.null_score
-    nbest = graph_answers.Nbest(
+    nbest = question_answering.Nbest(
         is_entry=tf.constant([[True] * len(texts) + [False] * padding]),
         text=tf.constant([[*texts, *[""] * padding]]),
-        start=tf.constant([start + [graph_answers.NOWHERE] * padding]),
+        start=tf.constant([start + [question_answering.NOWHERE] * padding]),
         end=None,
         score=tf.constant([[*scores, *[0.0] * padding]], tf.float64),
         probability=None,
         null_score=tf.constant([null_score], tf.float64),
     )
-    found = graph_answers.decide(
+    has_answers, places, odds = question_answering.decide(
         nbest,
         version_2_with_negative=case.null_score is not None,
         null_score_diff_threshold=case.threshold,
     )
-    has_answer, place = bool(found.has_answer[0]), int(found.place[0])
-    assert has_answer == bool(case.answer)
-    assert nbest.text[0, place].numpy().decode() == case.answer
+    assert bool(has_answers[0]) == bool(case.answer)
+    assert nbest.text[0, int(places[0])].numpy().decode() == case.answer
     if case.odds is not None:
-        assert found.null_odds[0] == case.odds
+        assert odds[0] == case.odds
 
 
 def test_what_is_no_answer_without_a_window():
     for version_2, found in ANSWERERS.items():
         nothing = tf.zeros([0, 1])
         nbest, decision = found(utf8(["who"]), utf8([""]), nothing, nothing, 0.0)
+        has_answers, _, odds = decision
         assert nbest.is_entry.numpy().sum() == int(version_2)
-        assert not decision.has_answer[0]
-        assert decision.null_odds[0] == CERTAINLY_NULL
+        assert not has_answers[0]
+        assert odds[0] == CERTAINLY_NULL
