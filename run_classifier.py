@@ -142,7 +142,7 @@ from bert_tf.tasks import outputs, sweep
 from bert_tf.tasks.metrics import check_libraries
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.training.logging import write_final_evaluation
+from bert_tf.training.trainer import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:

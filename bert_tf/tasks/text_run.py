@@ -19,7 +19,7 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
-from bert_tf.heads.label_head import LabelHead
+from bert_tf.heads.label_heads import LabelHead
 from bert_tf.heads.labels import IGNORED
 from bert_tf.tasks import metrics, outputs
 from bert_tf.tasks.features import (
