@@ -63,7 +63,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.serving import feature_extraction
 from bert_tf.serving.rows import num_lines
-from bert_tf.terminal.progress import counted
+from bert_tf.terminal import counted
 
 
 def main(_: Sequence[str]) -> None:

@@ -119,7 +119,7 @@ from bert_tf.data.records import DataDescription, description_path, pretraining_
 from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
 from bert_tf.files import is_file, locked, write_eval_results, write_text
 from bert_tf.heads.other_heads import FillMask, Pretraining
-from bert_tf.terminal.messages import number_of
+from bert_tf.terminal import number_of
 from bert_tf.tokenization.case import refuted_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
 from bert_tf.training import optimization

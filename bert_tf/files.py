@@ -2,37 +2,40 @@
 
 import collections
 import contextlib
+import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
 import math
 import os
+import pathlib
 import re
 import secrets
-import sys
+import shutil
+import socket
+import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
 
-from bert_tf import locks
+from bert_tf import runtime
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.runtime import load_tensorflow
-from bert_tf.terminal.messages import scores_table
+from bert_tf.terminal import scores_table
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
-writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
 
 
 def gfile():
     """`tf.io.gfile`: local and remote files. TensorFlow takes seconds to load, so not before."""
-    load_tensorflow()
-    return sys.modules["tensorflow"].io.gfile
+    return runtime.load_tensorflow().io.gfile
 
 
 # ---------------------------------------------------------------------------- in
@@ -50,7 +53,7 @@ def is_file(path: str) -> bool:
 
 def check_regular(path: str) -> None:
     """Raises `InputError` for a pipe, socket or device: reading it might never end."""
-    if not is_remote(path) and locks.is_special(path):
+    if not is_remote(path) and is_special(path):
         received = f"{path}, which is a pipe, a socket or a device"
         raise InputError(received, "a regular file", "save what it gives to a file, and name that")
 
@@ -218,13 +221,240 @@ def _blocks(path: str) -> Iterator[bytes]:
                 yield block
 
 
+# ---------------------------------------------------------------------------- locks
+
+# Locks: a hidden file beside an output, or in the folder of a run, that names its writer.
+#
+# The file holds a random token that is also in every temporary name made under the lock, so that
+# the next holder removes what a killed process has left, and nothing else.
+
+NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
+INCOMPLETE = ".incomplete"  # the end of a temporary name
+IN_FOLDER = ".lock"  # the name of a folder's lock, in it; that of a file stands beside it
+_MARK = "bert_tf "  # with which our lock files begin
+_CONTENT = re.compile(f"{_MARK}([0-9a-f]{{16}}) (.*)\n")  # token, holder
+
+
+@dataclasses.dataclass
+class Lock:
+    """A lock that this process holds.
+
+    Attributes:
+      name: the lock file, an absolute path.
+      output: what it protects, for messages.
+      opened: the descriptor of the lock file.
+      token: random; in the names of all temporary files and folders that are made under it.
+      is_clean: whether all of those were removed again.
+    """
+
+    name: str
+    output: str
+    opened: int
+    token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+    is_clean: bool = True
+
+    def check(self) -> None:
+        """Raises `InputError` if the lock file, or its folder, was removed or replaced."""
+        if not _is_same_file(self.opened, self.name):
+            raise InputError(
+                f"{self.output}, which was removed or replaced while this process was writing it: "
+                f"{self.name} is no longer its lock",
+                "an output that nothing else moves or removes before it is complete",
+                "give the command again, with an output that stays in place",
+            )
+
+    def release(self) -> None:
+        """Removes the lock file, unless the next holder has to clean up; ends the lock."""
+        if self.is_clean and _is_same_file(self.opened, self.name):
+            with contextlib.suppress(OSError):
+                os.unlink(self.name)  # before the lock ends, so that it is nobody else's
+        os.close(self.opened)
+
+
+_held: dict[str, Lock] = {}  # the locks of this process, by their files
+
+
+@contextlib.contextmanager
+def held(name: str, output: str) -> Iterator[Lock | None]:
+    """Holds the lock `name` as `take_lock` does; the process that holds it may take it again."""
+    lock = _held.get(name) or take_lock(name, output)
+    if lock is None or name in _held:
+        yield lock
+        return
+    _held[name] = lock
+    try:
+        yield lock
+    finally:
+        del _held[name]
+        lock.release()
+
+
+def lock_around(path: str) -> Lock | None:
+    """The lock that this process holds on a folder around a path, the innermost one."""
+    is_local = _held and "://" not in path
+    folders = pathlib.Path(os.path.abspath(path)).parents if is_local else ()
+    names = (str(folder / IN_FOLDER) for folder in folders)
+    return next((_held[name] for name in names if name in _held), None)
+
+
+def check_lock(path: str) -> None:
+    """Raises `InputError` if a folder around a path is no longer the one that was locked."""
+    if lock := lock_around(path):
+        lock.check()
+
+
+def take_lock(name: str, output: str) -> Lock | None:
+    """Locks the file `name` while this process lives, on behalf of an output.
+
+    Returns:
+      The lock; None where the file system has no locks.
+
+    Raises:
+      InputError: another process, which is named, holds the lock; or the file is no lock of ours.
+      OSError: the file cannot be made, or is a link.
+    """
+    while True:
+        opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(os.close, opened)
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise _refused(name)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _taken(output, _read(opened)) from None
+            except OSError as error:
+                if error.errno not in NOT_SUPPORTED:
+                    raise
+                if not _read(opened):
+                    os.unlink(name)
+                return None
+            if not _is_same_file(opened, name):
+                continue  # its last holder has removed it meanwhile
+            content = _read(opened)
+            if not _MARK.startswith(content.strip("\0")[: len(_MARK)]):  # a kill may cut it off
+                raise _refused(name)
+            if before := _CONTENT.fullmatch(content):
+                _remove_left_over(name, before[1])
+            on_error.callback(os.unlink, name)
+            lock = Lock(name, output, opened)
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = f"process {os.getpid()} on {socket.gethostname()}"
+            holder += f" ({runtime.command_line()[:300]!r}, since {since})"
+            os.ftruncate(opened, 0)
+            os.pwrite(opened, f"{_MARK}{lock.token} {holder}\n".encode(), 0)
+            on_error.pop_all()
+            return lock
+
+
+def _read(opened: int) -> str:
+    return os.pread(opened, 1 << 12, 0).decode(errors="replace")
+
+
+def _is_same_file(opened: int, name: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(opened), os.lstat(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _remove_left_over(name: str, token: str) -> None:
+    """Removes what the last holder of the lock `name` made under its token."""
+    home, own_name = os.path.split(name)
+    for folder, folders, names in os.walk(home):
+        for found in (*folders, *names):
+            path = os.path.join(folder, found)
+            if f".{token}-" in found and found.endswith(INCOMPLETE) and not os.path.islink(path):
+                remove(path)
+        if own_name != IN_FOLDER:  # the lock of a file: everything is beside it
+            break
+
+
+def remove(path: str | os.PathLike) -> None:
+    """Removes a file or a link, or a folder with all that is in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _refused(name: str) -> InputError:
+    return InputError(
+        f"{name}, which this program did not write, where it keeps its lock",
+        "no file there, or the lock of an earlier run",
+        "move it away, or choose another output",
+    )
+
+
+def _taken(output: str, content: str) -> InputError:
+    """The error that names the holder of a lock, from the content of the lock file."""
+    holder = _CONTENT.fullmatch(content)
+    return InputError(
+        f"{output}, which {holder[2] if holder else 'another process'} is writing",
+        "one process for one output",
+        "wait until that process has ended, or end it; or choose another output",
+    )
+
+
+# ---------------------------------------------------------------------------- names of outputs
+
+
+def hidden_sibling(path: str, ending: str) -> str:
+    """A name in the same folder that no pattern for the file itself matches.
+
+    >>> hidden_sibling("data/train.tfrecord", "incomplete")
+    'data/.train.tfrecord.incomplete'
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{ending}")
+
+
+def is_special(path: str) -> bool:
+    """Whether a path is a pipe, a socket or a device."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def is_stream(path: str) -> bool:
+    """Whether a path is written directly: an open stream, a pipe, a socket or a device."""
+    return path.startswith(("/dev/std", "/dev/fd/", "/proc/")) or is_special(path)
+
+
+def refuse_link(path: str) -> None:
+    """Raises `InputError` for a link: writing would change its target, or replace the link."""
+    if os.path.islink(path := path.rstrip("/")) and not is_special(path):
+        raise InputError(
+            f"{path}, a link to {os.readlink(path)}",
+            "an output that is not a link",
+            "remove the link, or choose another output",
+        )
+
+
+def refuse_inner_link(path: str) -> None:
+    """Raises `InputError` for a link within a folder that this process has locked."""
+    if lock_around(path):
+        refuse_link(path)
+
+
+def synced(path: str) -> None:
+    """Returns when a local file, or the names in a local folder, are on the disk."""
+    if "://" in path:
+        return
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(opened)
+
+
 # ---------------------------------------------------------------------------- out
 
 
 @contextlib.contextmanager
-def locked(
-    path: str, *, folder: bool = False, parents: bool = False
-) -> Iterator[locks.Lock | None]:
+def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[Lock | None]:
     """Keeps other processes from writing an output; gives the lock.
 
     The lock is a hidden file beside the output, or in the folder, which is made if need be. It
@@ -239,20 +469,20 @@ def locked(
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    if is_remote(path) or not writes_here or locks.is_stream(path):
+    if is_remote(path) or not runtime.is_chief() or is_stream(path):
         yield None
         return
     home = path if folder else os.path.dirname(path.rstrip("/")) or "."
     with contextlib.ExitStack() as at_end:
         with path_errors(path, "written"):
             if not folder:
-                locks.refuse_link(path)
+                refuse_link(path)
             if (folder or parents) and not os.path.isdir(home):
                 os.makedirs(home, exist_ok=True)
                 at_end.callback(_remove_if_empty, home)
-            own = locks.hidden_sibling(path.rstrip("/"), "lock")
-            name = f"{path}/{locks.IN_FOLDER}" if folder else own
-            lock = at_end.enter_context(locks.held(os.path.abspath(name), path))
+            own = hidden_sibling(path.rstrip("/"), "lock")
+            name = f"{path}/{IN_FOLDER}" if folder else own
+            lock = at_end.enter_context(held(os.path.abspath(name), path))
         yield lock
 
 
@@ -268,7 +498,7 @@ def make_folder(path: str) -> None:
       InputError: it cannot be made or written, or is a link in the folder of a run.
     """
     with path_errors(path, "written"):
-        locks.refuse_inner_link(path)
+        refuse_inner_link(path)
         gfile().makedirs(path)
         trial = gfile().join(path, "trial")
         with temporary(trial) if is_remote(path) else tempfile.TemporaryFile(dir=path):
@@ -285,13 +515,13 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
     Raises:
       InputError: another process is writing the output, or its folder has been replaced.
     """
-    around = locks.lock_around(path)
+    around = lock_around(path)
     with contextlib.nullcontext(around) if around else locked(path) as lock:
-        locks.check_lock(path)
-        locks.refuse_link(path)
+        check_lock(path)
+        refuse_link(path)
         # Without a lock one name, so that what a killed process left is replaced.
         own = f"{lock.token}-{secrets.token_hex(4)}" if lock else "without-lock"
-        name = locks.hidden_sibling(path, f"{own}{locks.INCOMPLETE}")
+        name = hidden_sibling(path, f"{own}{INCOMPLETE}")
         if not lock:
             _remove(name)
         try:
@@ -314,7 +544,7 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
 
 def _remove(path: str) -> None:
     if not is_remote(path):
-        locks.remove(path)
+        remove(path)
     elif gfile().exists(path):
         gfile().rmtree(path) if gfile().isdir(path) else gfile().remove(path)
 
@@ -331,11 +561,11 @@ def whole_file(path: str) -> Iterator[str]:
       InputError: no file can be made there, or another process is making it; seen at once, not
         after hours of work.
     """
-    if not writes_here:
+    if not runtime.is_chief():
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return
-    if locks.is_stream(path):
+    if is_stream(path):
         yield path
         return
     with contextlib.ExitStack() as stack:
@@ -347,10 +577,10 @@ def whole_file(path: str) -> Iterator[str]:
         with path_errors(path, "written"):
             if not is_remote(path) and os.path.exists(path):
                 os.chmod(name, os.stat(path).st_mode & 0o777)
-            locks.synced(name)
-            locks.check_lock(path)
+            synced(name)
+            check_lock(path)
             gfile().rename(name, path, overwrite=True)
-            locks.synced(os.path.dirname(path) or ".")
+            synced(os.path.dirname(path) or ".")
 
 
 def write_text(path: str, text: str) -> None:

@@ -5,6 +5,7 @@ Commands make the settings; a program that uses the library may call `prepare_pr
 
 import contextlib
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -15,11 +16,15 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
+from absl import logging
+
 from bert_tf.errors import InputError, first_line
-from bert_tf.terminal.progress import Progress
+from bert_tf.terminal import WATCHDOG, Progress
 
 
 def choose_cpu_kernels() -> None:
@@ -224,8 +229,8 @@ def prepare_command() -> None:
 LEAST_MEMORY = 4 << 30  # bytes of address space for TensorFlow
 
 
-def load_tensorflow() -> None:
-    """Imports TensorFlow; in the process of a command without its start-up notices.
+def load_tensorflow() -> ModuleType:
+    """Imports TensorFlow and returns it; in the process of a command without its start-up notices.
 
     There sklearn and matplotlib are hidden from Keras: importing them takes a third of the time,
     and commands do not use what Keras does with them.
@@ -234,7 +239,7 @@ def load_tensorflow() -> None:
       InputError: a limit leaves it too little memory; it would abort.
     """
     if "tensorflow" in sys.modules:
-        return
+        return sys.modules["tensorflow"]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < LEAST_MEMORY:
         raise InputError(
@@ -243,8 +248,7 @@ def load_tensorflow() -> None:
             "raise the limit: ulimit -v unlimited",
         )
     if not _of_command:
-        importlib.import_module("tensorflow")
-        return
+        return importlib.import_module("tensorflow")
     hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
     try:
@@ -253,6 +257,7 @@ def load_tensorflow() -> None:
     finally:
         for name in hidden:
             del sys.modules[name]
+    return sys.modules["tensorflow"]
 
 
 # ---------------------------------------------------------------------------- signals
@@ -292,3 +297,143 @@ def noticing_sigterm() -> Iterator[Callable[[], bool]]:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+# ---------------------------------------------------------------------------- several processes
+
+RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has restarted
+# What TensorFlow raises in the others when a process is gone.
+_OF_LOSS = {
+    "UnavailableError",
+    "AbortedError",
+    "CancelledError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InternalError",
+    "UnknownError",
+}
+FAILURE = "bert_tf: a process has failed"  # the text of the error that `tell_peers` causes
+_strategies: list[Any] = []  # the tf.distribute.Strategy shared with other processes, if any
+_expects_peers = threading.Event()
+
+
+def expect_peers() -> None:
+    """Records that other processes will join; from now on errors may come from losing one."""
+    _expects_peers.set()
+
+
+def join(strategy: Any) -> None:
+    """Makes this process one of several, which share the strategy."""
+    _strategies[:] = [strategy]
+    _all_gather_function.cache_clear()
+
+
+def has_peers() -> bool:
+    """Whether there are other processes."""
+    return bool(_strategies)
+
+
+def is_chief() -> bool:
+    """Whether this process writes the files of the run."""
+    return not _strategies or _strategies[0].extended._is_chief
+
+
+def all_gather(number: int) -> list[int]:
+    """The numbers of all processes, in their order; waits for all."""
+    if not _strategies:
+        return [number]
+    with WATCHDOG.watched("wait for the other processes"):
+        gathered = _all_gather_function()(load_tensorflow().constant(number, "int64"))
+        return _strategies[0].experimental_local_results(gathered)[0].numpy().tolist()
+
+
+@functools.cache
+def _all_gather_function():
+    tf = load_tensorflow()
+
+    def on_replica(number):
+        return tf.distribute.get_replica_context().all_gather(number[None], axis=0)
+
+    return tf.function(lambda number: _strategies[0].run(on_replica, args=(number,)))
+
+
+def barrier() -> None:
+    """Waits until every process has come here."""
+    all_gather(0)
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process; waits for all."""
+    return any(all_gather(int(flag)))
+
+
+def check_same(numbers: Mapping[str, int]) -> None:
+    """Raises InputError in every process if one of the numbers differs between processes."""
+    for name, number in numbers.items():
+        if len(set(all_gather(number))) > 1:
+            leave()
+            raise InputError(
+                f"other {name} in this process than in another one of the run",
+                "the same in all: each takes its part of the same batches",
+                "give all of them the same command and the same files",
+            )
+
+
+def leave() -> None:
+    """Waits until all other processes are done, then leaves the run."""
+    try:
+        barrier()
+    except Exception as error:
+        if not is_lost_peer(error):
+            raise
+        return  # the others passed the barrier and have ended
+    let_peers_read()
+
+
+def let_peers_read() -> None:
+    """Waits before the process ends: peers may still be fetching its part of a collective."""
+    if _strategies:
+        time.sleep(1)
+
+
+def tell_peers() -> None:
+    """Ends what the processes compute together: this one has failed, and would fail again.
+
+    The others would wait for it otherwise, as for one that was lost. TensorFlow exports no function
+    for this; test_multiworker_reading.py covers the one that is used.
+    """
+    if not _strategies:
+        return
+    let_peers_read()
+    context = importlib.import_module("tensorflow.python.eager.context").context()
+    errors = load_tensorflow().errors
+    with contextlib.suppress(errors.OpError):  # they have failed as well
+        context.report_error_to_cluster(errors.FAILED_PRECONDITION, FAILURE)
+    let_peers_read()
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether an error may come from another process of the run that is gone or has failed."""
+    return _expects_peers.is_set() and type(error).__name__ in _OF_LOSS
+
+
+def restart(reason: str, *, at_most: int) -> None:
+    """Restarts this process after another one was lost; returns if it has done so too often.
+
+    The processes cannot go on without the lost one, nor take it in again while they run. So each
+    restarts, waits for all, and resumes from the last checkpoint.
+
+    Args:
+      reason: how the loss was noticed, for the log.
+      at_most: how often a process may restart.
+    """
+    number = int(os.environ.get(RESTARTS, "0")) + 1
+    if number > at_most:
+        return
+    again = "to resume from the last checkpoint"
+    logging.warning("Restart %d of at most %d, %s: %s", number, at_most, again, reason)
+    logging.flush()
+    sys.stdout.flush()
+    time.sleep(2)  # so that the others notice as well
+    os.environ[RESTARTS] = str(number)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -18,8 +18,19 @@ from bert_tf.config import typed
 from bert_tf.data.index import IndexBuilder, index_path
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, is_remote, locked, path_errors, read_json, whole_file
-from bert_tf.locks import IN_FOLDER, hidden_sibling, refuse_link, remove
+from bert_tf.files import (
+    IN_FOLDER,
+    gfile,
+    hidden_sibling,
+    is_file,
+    is_remote,
+    locked,
+    path_errors,
+    read_json,
+    refuse_link,
+    remove,
+    whole_file,
+)
 
 MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
 

@@ -36,10 +36,8 @@ from absl import logging
 from bert_tf import __version__
 from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import digest_of, is_file, path_errors, read_json, write_text
-from bert_tf.locks import synced
-from bert_tf.terminal.messages import number_of
-from bert_tf.terminal.progress import Progress
+from bert_tf.files import digest_of, is_file, path_errors, read_json, synced, write_text
+from bert_tf.terminal import Progress, number_of
 from bert_tf.tokenization.case import choose_case
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
 from data_gen import outputs, shuffling

@@ -10,7 +10,7 @@ from absl import logging
 
 from bert_tf.data.records import untuned
 from bert_tf.files import is_file, read_json, write_text
-from bert_tf.terminal.messages import number_of
+from bert_tf.terminal import number_of
 from data_gen.documents import Statistics
 
 # Above these shares something is wrong with the data, or with the vocabulary for them.

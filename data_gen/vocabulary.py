@@ -22,7 +22,7 @@ from bert_tf.data.patterns import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra
-from bert_tf.terminal.progress import Progress
+from bert_tf.terminal import Progress
 from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
 from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 from bert_tf.tokenization.wordpiece import FullTokenizer

@@ -15,7 +15,7 @@ import killed
 import pytest
 import tensorflow as tf
 
-from bert_tf import files, locks
+from bert_tf import files, runtime
 from bert_tf.data.records import Feature, Record
 from bert_tf.data.shards import write_records
 from bert_tf.errors import InputError
@@ -203,7 +203,7 @@ def test_a_folder_that_is_removed_while_it_is_locked(tmp_path, again):
         if again:
             run.mkdir()
             killed.leave_lock(run / ".lock")
-        for write in (files.write_text, lambda path, _: locks.check_lock(path)):
+        for write in (files.write_text, lambda path, _: files.check_lock(path)):
             with pytest.raises(
                 InputError, match=f"^Received: {run}, which was removed or replaced"
             ):
@@ -348,7 +348,7 @@ def test_who_holds_an_output_may_call_what_writes_it(tmp_path):
 
 def test_of_several_processes_of_a_run_only_the_chief_locks_and_leaves_files(tmp_path, monkeypatch):
     with files.locked(str(tmp_path / "run"), folder=True):
-        monkeypatch.setattr(files, "writes_here", False)
+        monkeypatch.setattr(runtime, "is_chief", lambda: False)
         with files.locked(str(tmp_path / "run"), folder=True) as is_locked:
             assert not is_locked
             files.write_text(str(tmp_path / "run/a.txt"), "whole")

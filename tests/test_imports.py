@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # In the order in which a batch meets them; those in one line do not know each other.
 FLOORS = (
-    ("errors", "terminal", "runtime", "locks", "files", "config", "cluster"),
+    ("errors", "terminal", "runtime", "files", "config"),
     ("tokenization",),
     ("modeling", "data"),
     ("heads",),
@@ -27,7 +27,7 @@ FLOORS = (
 RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
 # What data generation may know of the package, besides the ground.
-FOR_DATA_GENERATION = ("terminal.", "tokenization.", "data.patterns", "data.records", "data.index")
+FOR_DATA_GENERATION = ("tokenization.", "data.patterns", "data.records", "data.index")
 
 
 def modules() -> dict[str, pathlib.Path]:

@@ -25,7 +25,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.modeling.layers import Embeddings
-from bert_tf.terminal.progress import counted
+from bert_tf.terminal import counted
 
 _PARTS = {  # of a model, by the names of its weights
     "BERT encoder": ENCODER,

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
 from bert_tf.data.records import DataDescription, description_path
@@ -35,7 +35,7 @@ def changed_settings(
       besides: names that are ignored.
     """
     names = (saved.keys() & given.keys()) - {tf1.RUN_ENDS, *besides}
-    if not cluster.is_chief():
+    if not runtime.is_chief():
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
 
@@ -62,7 +62,7 @@ def check_finished_run(
     if any(f"{path}/".startswith(folder) for path in initial):
         ignored.add("init_checkpoint")
     other = changed_settings(saved, given, besides=ignored)
-    if cluster.any_process(bool(other)):
+    if runtime.any_process(bool(other)):
         listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         listed = listed or "those of another process"
         raise InputError(

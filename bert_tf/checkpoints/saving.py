@@ -15,8 +15,7 @@ from bert_tf.checkpoints.loading import weights_of
 from bert_tf.checkpoints.metadata import ORIGINAL_EPS, SAFETENSORS, Weights, model_texts
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote, locked, path_errors, temporary
-from bert_tf.locks import synced
+from bert_tf.files import is_remote, locked, path_errors, synced, temporary
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 # The formats: the module whose `texts_of` and `write_tensors` write one, imported only then, and

@@ -17,12 +17,20 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
 from bert_tf.checkpoints.tensor_index import read_index
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.files import BEST, check_regular, make_folder, path_errors, temporary, write_text
-from bert_tf.locks import check_lock, synced
+from bert_tf.files import (
+    BEST,
+    check_lock,
+    check_regular,
+    make_folder,
+    path_errors,
+    synced,
+    temporary,
+    write_text,
+)
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
@@ -225,7 +233,7 @@ class CheckpointFolder:
         self._keep_max = keep_max
         self._thread = futures.ThreadPoolExecutor(max_workers=1)
         self._saving: futures.Future | None = None
-        if cluster.is_chief():
+        if runtime.is_chief():
             make_folder(self.path)
 
     def latest(self) -> str | None:
@@ -250,7 +258,7 @@ class CheckpointFolder:
         """Removes the run's checkpoints that the `checkpoint` file names, and that file."""
         self.wait()
         named = _read_state(self.path)
-        if named and cluster.is_chief():
+        if named and runtime.is_chief():
             check_lock(os.path.join(self.path, "checkpoint"))
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
             for path in filter(self._is_own, named):
@@ -291,7 +299,7 @@ class CheckpointFolder:
             futures.wait([self._saving])
             self.raise_error()
             self._saving = None
-            cluster.barrier()
+            runtime.barrier()
 
     def raise_error(self) -> None:
         """Raises the error of `start_saving` if it has failed by now; does not wait.
@@ -320,7 +328,7 @@ class CheckpointFolder:
 
     def _write(self, step: int, tensors: Mapping[str, Any]) -> None:
         """Writes a checkpoint, or nothing at all."""
-        if not cluster.is_chief():
+        if not runtime.is_chief():
             return
         try:
             with temporary(self._prefix(step), folder=True) as folder:

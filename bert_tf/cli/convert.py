@@ -96,8 +96,7 @@ from bert_tf.checkpoints.hugging_face import hugging_face_name
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.files import locked
-from bert_tf.terminal.messages import log_end
-from bert_tf.terminal.progress import Progress
+from bert_tf.terminal import Progress, log_end
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
 

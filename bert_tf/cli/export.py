@@ -81,7 +81,7 @@ from bert_tf.cli import from_flags
 from bert_tf.runtime import command_line
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.registry import check_options
-from bert_tf.terminal.messages import log_end
+from bert_tf.terminal import log_end
 
 
 def main(_: Sequence[str]) -> None:

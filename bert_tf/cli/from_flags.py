@@ -15,8 +15,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, make_model
-from bert_tf.terminal.messages import log_end
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.terminal import WATCHDOG, log_end
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.settings import Intervals, StepConfig

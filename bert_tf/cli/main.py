@@ -9,20 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 from absl import app, flags, logging
 
-from bert_tf import runtime
+from bert_tf import runtime, terminal
 from bert_tf.cli.help import define_help_flags
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.files import LONE_SURROGATE
-from bert_tf.terminal import messages
-from bert_tf.terminal.progress import SCREEN
+from bert_tf.terminal import SCREEN
 
 LONGEST_NAME = 100  # of a flag
-_CLUSTER = "bert_tf.cluster"  # loaded by training; other commands have no peers
 _words: list[str] = []  # the command line without its flags
 
 
@@ -71,7 +68,7 @@ def prepare() -> None:
     open_standard_streams()
     stop_on_signals()
     runtime.prepare_command()
-    messages.format_log_lines()
+    terminal.format_log_lines()
     SCREEN.open()
 
 
@@ -87,14 +84,13 @@ def run_to_end(main: Callable[[list[str]], None], argv: list[str]) -> None:
     try:
         main(argv)
     except runtime.Interrupted as error:
-        sys.modules[_CLUSTER].leave()
+        runtime.leave()
         saved = f"with a checkpoint of step {error.step} in {error.output_dir}"
         end(0, f"ended by SIGTERM, {saved}. The same command resumes from there.")
     sys.stdout.flush()
-    cluster = sys.modules.get(_CLUSTER)
-    if cluster and cluster.has_peers():
-        cluster.barrier()  # a process lost up to here is waited for, as during training
-        cluster.leave()
+    if runtime.has_peers():
+        runtime.barrier()  # a process lost up to here is waited for, as during training
+        runtime.leave()
         end(0)
 
 
@@ -119,9 +115,8 @@ def report(error: BaseException) -> None:
     """Ends the process with the message and exit code of an error; returns where it is a bug."""
     if _stopped_by or isinstance(error, KeyboardInterrupt):  # C code may have replaced it
         _end_by_signal(*_stopped_by or [signal.SIGINT])
-    cluster = sys.modules.get(_CLUSTER)
-    if cluster and cluster.expects_peers() and isinstance(error, cluster.LOST_PEER):
-        _report_lost_peer(error, cluster)
+    if runtime.is_lost_peer(error):
+        _report_lost_peer(error)
     if isinstance(error, BrokenPipeError) and _nobody_reads():
         end(128 + signal.SIGPIPE)
     is_system = is_system_error(error) or isinstance(error, MemoryError)
@@ -129,22 +124,21 @@ def report(error: BaseException) -> None:
         logging.debug("Raised here:", exc_info=error)
         error = InputError(first_line(error), *remedy_of(error))
     if isinstance(error, InputError):
-        if cluster:
-            cluster.tell_peers(error.received)
+        runtime.tell_peers()
         end(1, f"failed.\n{error}")
 
 
-def _report_lost_peer(error: BaseException, cluster: ModuleType) -> None:
+def _report_lost_peer(error: BaseException) -> None:
     """Ends the process as another one of the run did, or restarts it if that one was lost."""
-    if told := cluster.failure_of_peer(error):
-        cluster.let_peers_read()
-        end(1, f"failed, as another process of this run did: {told}")
+    if runtime.FAILURE in str(error):
+        runtime.let_peers_read()
+        end(1, "failed, as another process of this run did: its log says why")
     kind, again = type(error).__name__, "the same command resumes from the last checkpoint."
     if runtime.sigterm_came():
         end(0, f"ended by SIGTERM. Another process of this run was lost; {again}")
     reason = (str(error).strip() or kind).splitlines()[-1]
     lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
-    cluster.restart(lost, at_most=flags.FLAGS.max_restarts)
+    runtime.restart(lost, at_most=flags.FLAGS.max_restarts)
     end(1, f"failed: {lost}\nStart all processes again: {again}")
 
 

@@ -38,7 +38,7 @@ from bert_tf.planning.memory import largest_batch
 from bert_tf.planning.tables import amount
 from bert_tf.planning.work import Speed
 from bert_tf.planning.workload import HEADS, Workload
-from bert_tf.terminal.progress import Progress, duration
+from bert_tf.terminal import Progress, duration
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 FLAGS = flags.FLAGS

@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 from bert_tf.playground.api import Playground
 from bert_tf.playground.server import Server
-from bert_tf.terminal.progress import Progress
+from bert_tf.terminal import Progress
 
 
 def main(argv: Sequence[str]) -> None:

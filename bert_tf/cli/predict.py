@@ -58,8 +58,7 @@ from bert_tf import files
 from bert_tf.serving import rows
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import num_lines
-from bert_tf.terminal.messages import number_of
-from bert_tf.terminal.progress import counted
+from bert_tf.terminal import counted, number_of
 
 
 def main(_: Sequence[str]) -> None:

@@ -54,7 +54,7 @@ from bert_tf.cli import from_flags
 from bert_tf.cli.predict import STDIN, open_output, write_lines
 from bert_tf.serving import rows
 from bert_tf.serving.scoring import Score, Scorer
-from bert_tf.terminal.messages import number_of
+from bert_tf.terminal import number_of
 
 
 def main(argv: Sequence[str]) -> None:

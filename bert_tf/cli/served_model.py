@@ -7,7 +7,7 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.serving.options import TASKS
-from bert_tf.terminal.progress import Progress
+from bert_tf.terminal import Progress
 
 FLAGS = flags.FLAGS
 _OF_WEIGHTS = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")

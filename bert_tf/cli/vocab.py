@@ -34,7 +34,7 @@ def define_flags() -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, shared_flags.refuse_words)
 
-from bert_tf.terminal.messages import log_end
+from bert_tf.terminal import log_end
 from data_gen.vocabulary import write_vocabulary
 from data_gen.workers import prepare_script
 

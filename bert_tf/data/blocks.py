@@ -19,7 +19,7 @@ from absl import logging
 from tensorflow.python.eager import context
 
 import bert_tf
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.config import typed
 from bert_tf.data import index
 from bert_tf.data.index import BlockIndex, index_path
@@ -33,7 +33,7 @@ from bert_tf.data.shards import (
 )
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, is_remote, path_errors, read_json, write_text
-from bert_tf.terminal.progress import announced
+from bert_tf.terminal import announced
 
 # Below so many bytes the records are found faster than a process starts.
 FEW_BYTES = 1 << 28
@@ -188,16 +188,16 @@ def open_indexes(
     Raises:
       InputError: a file or an index cannot be read, is damaged, or they do not fit each other.
     """
-    if not cluster.is_chief():
-        cluster.barrier()
+    if not runtime.is_chief():
+        runtime.barrier()
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         found = dict(zip(paths, pool.map(read_index, paths), strict=True))
         made = make_indexes([path for path in found if found[path] is None])
         found |= made
         list(pool.map(check, found.keys(), found.values()))
     _keep(made)
-    if cluster.is_chief():
-        cluster.barrier()
+    if runtime.is_chief():
+        runtime.barrier()
     return [found[path] for path in paths]
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 # does not export it; test_shards.py covers what we use of it.
 from tensorflow.python.lib.io import tf_record as tf_record_io
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.config import typed
 from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, LONGEST_RECORD
 from bert_tf.data.patterns import expand_patterns
@@ -32,7 +32,7 @@ from bert_tf.files import (
     refuse_gzip,
     whole_file,
 )
-from bert_tf.terminal.progress import counted
+from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
@@ -304,5 +304,5 @@ def write_records(
             checksum = zlib.crc32(serialized, checksum)
             writer.write(serialized)
     # Waits for the chief, whose file they all read.
-    cluster.check_same({f"records of {path}": checksum})
+    runtime.check_same({f"records of {path}": checksum})
     return count

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster, files
+from bert_tf import files, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
@@ -36,7 +36,7 @@ from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.registry import make_task
 from bert_tf.serving.signatures import ServingTask, Signature, refuse_not_finite
-from bert_tf.terminal.progress import Progress
+from bert_tf.terminal import Progress
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
@@ -81,16 +81,16 @@ def export_run(
     Raises:
       InputError: it cannot be written.
     """
-    if not cluster.is_chief():
+    if not runtime.is_chief():
         logging.info("Waiting for the chief, which exports the model to %s", export_dir)
-        cluster.barrier()
+        runtime.barrier()
         return None
     if tf1.has_checkpoints(output_dir):
         source = open_weights(output_dir)
     path = export_checkpoint(
         source, config, tokenizer, export_dir, options=options, commands=[command_line()]
     )
-    cluster.barrier()
+    runtime.barrier()
     logging.info("Exported %s to %s", source.path, path)
     return path
 

@@ -28,7 +28,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS
-from bert_tf.terminal.progress import announced
+from bert_tf.terminal import announced
 from bert_tf.tokenization.packing import Packer, padded
 from bert_tf.tokenization.wordpiece import FullTokenizer
 

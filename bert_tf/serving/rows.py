@@ -26,7 +26,7 @@ from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
 from bert_tf.tasks.tables import TEXT_NAME
-from bert_tf.terminal.messages import number_of
+from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
 Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8

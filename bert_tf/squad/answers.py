@@ -20,7 +20,7 @@ import numpy as np
 from bert_tf.squad.alignment import Alignment, context_characters
 from bert_tf.squad.data import SquadExample
 from bert_tf.squad.windows import Window
-from bert_tf.terminal.progress import counted
+from bert_tf.terminal import counted
 
 NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possible
 # Null odds where no span is possible, so that "" is the answer under any threshold. (The original

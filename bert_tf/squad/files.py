@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import OtherKeys, typed
@@ -70,7 +70,7 @@ def write_prediction_files(
     Raises:
       InputError: the folder cannot be written to.
     """
-    if cluster.is_chief():
+    if runtime.is_chief():
         make_folder(output_dir)
     contents = prediction_files(predictions, **options)
     paths = [f"{output_dir}/{name}" for name in contents]

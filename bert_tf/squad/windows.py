@@ -24,7 +24,7 @@ import tensorflow as tf
 from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
-from bert_tf.terminal.progress import counted
+from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000

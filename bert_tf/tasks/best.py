@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.run_settings import changed_settings
 from bert_tf.config import typed
@@ -87,7 +87,7 @@ class BestCheckpoint:
         earlier = {at: value for at, value in self.values.items() if at < step}
         value = results[run.metric]
         # All processes agree: sums may differ in the last bit from one machine to another.
-        if cluster.any_process(not earlier or value > max(earlier.values())):
+        if runtime.any_process(not earlier or value > max(earlier.values())):
             run.write_model_files(self.folder.path)
             self.folder.save(step, run.trainer.state(step, self._run_settings))
         self.values = earlier | {step: value}
@@ -100,7 +100,7 @@ class BestCheckpoint:
         patience, values = self._patience, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
-        return cluster.any_process(max(values[-patience:]) <= max(values[:-patience]))
+        return runtime.any_process(max(values[-patience:]) <= max(values[:-patience]))
 
     def restore(self, last: int) -> int:
         """Loads the best checkpoint into the run's trainer; returns its step.

@@ -24,7 +24,7 @@ from bert_tf.files import whole_file, write_text
 from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import AnyExample
 from bert_tf.tasks.metrics import METRICS
-from bert_tf.terminal.messages import aligned
+from bert_tf.terminal import aligned
 
 SPREAD = 0.3  # of a strip: the distance of its outermost points from its middle; strips are 1 apart
 

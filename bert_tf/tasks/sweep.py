@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import typed
@@ -92,7 +92,7 @@ def train_or_read(run: Run, trial: Trial, train: SplitData, dev: SplitData) -> T
         run.train(trial.config, train, dev, folder=trial.folder)
         results = {"global_step": run.step, **run.evaluate(dev)}
         write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
-        cluster.barrier()
+        runtime.barrier()
     found = _read_trial(path).results
     if run.metric not in found:
         raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)

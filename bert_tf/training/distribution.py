@@ -9,12 +9,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime, terminal
 from bert_tf.checkpoints import tf1
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError, first_line
-from bert_tf.terminal import messages
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.terminal import WATCHDOG
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
 
@@ -109,15 +108,15 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     """Joins the other processes; waits until all are there."""
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
-    messages.name_process(name)
+    terminal.name_process(name)
     WATCHDOG.set_process(f"{name} of {num_processes()} processes")
-    cluster.expect_peers()
+    runtime.expect_peers()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
     # The constructor waits for the others to start, and no Python thread runs meanwhile.
     with WATCHDOG.without_python(f"{name}: waiting for all {num_processes()} processes"):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    cluster.join(strategy)
-    cluster.barrier()
+    runtime.join(strategy)
+    runtime.barrier()
     logging.info("All %d processes have started.", num_processes())
     return strategy
 
@@ -222,7 +221,7 @@ def on_this_host(variable: tf.Variable) -> tf.Tensor:
 
 def check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
     """Raises InputError if the processes of a run see different latest checkpoints."""
-    steps = cluster.all_gather(step)
+    steps = runtime.all_gather(step)
     if len(set(steps)) > 1:
         raise InputError(
             f"{folder.path}, whose latest checkpoint is of step {step} here; the processes of this "

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
@@ -267,7 +267,7 @@ class Steps:
     def _predict(self, batch: Batch, names: tuple[str, ...]):
         def on_replica(rows):
             outputs = self.outputs(rows, names)
-            if not cluster.has_peers():
+            if not runtime.has_peers():
                 return outputs
             gather = tf.distribute.get_replica_context().all_gather
             return {name: gather(value, axis=0) for name, value in outputs.items()}

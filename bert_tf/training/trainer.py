@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import damage_errors
@@ -28,12 +28,10 @@ from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed
 from bert_tf.data.batches import Batches
 from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors
+from bert_tf.files import path_errors, refuse_inner_link
 from bert_tf.heads.head import Head
-from bert_tf.locks import refuse_inner_link
 from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
-from bert_tf.terminal.progress import Progress, announced, progress_line
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.terminal import WATCHDOG, Progress, announced, progress_line
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import Intervals, StepConfig
@@ -117,7 +115,7 @@ class Trainer:
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
-        if cluster.has_peers():
+        if runtime.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
             check_finished_run(folder.latest(), run_settings)
@@ -168,10 +166,10 @@ class Trainer:
                 with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
                     if saves := is_due(intervals.save_checkpoints_steps):
                         save()
-                    interrupted = cluster.any_process(sigterm_came())
+                    interrupted = runtime.any_process(sigterm_came())
                     if not interrupted:  # otherwise the resumed run evaluates here
                         is_last = evaluate_if_due()
-                        interrupted = cluster.any_process(sigterm_came())
+                        interrupted = runtime.any_process(sigterm_came())
                     if (is_last or interrupted) and not saves:
                         save()
                     if interrupted:
@@ -197,7 +195,7 @@ class Trainer:
         steps = self.steps
         train = self._train_on_remote if distribution.remote_hosts(self.strategy) else steps.train
         totals = np.zeros(len(steps.loss_names) + 1, np.float32)
-        whole = progress is None or cluster.has_peers()
+        whole = progress is None or runtime.has_peers()
         while step < stop:
             with self._pace.call(step, stop, whole=whole) as number:
                 totals = train(totals, iterator, tf.constant(step), tf.constant(number))
@@ -274,7 +272,7 @@ class Trainer:
         weights = 0
         for weight in (self.steps.weights | self.steps.frozen).values():
             weights = zlib.crc32(weight.numpy().tobytes(), weights)
-        cluster.check_same(
+        runtime.check_same(
             {
                 "records": batches.fingerprint(),  # first: it is one of the settings, too
                 "flags": zlib.crc32(json.dumps(settings, sort_keys=True).encode()),
@@ -318,7 +316,7 @@ class Trainer:
           For each batch the outputs float32 [B, ...] by name.
         """
         local, number = self.strategy.experimental_local_results, None
-        if cluster.has_peers():  # they were gathered: every replica has all rows
+        if runtime.has_peers():  # they were gathered: every replica has all rows
             number = 1
         for outputs in self._results("predict", batches, tuple(names)):
             yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
@@ -326,9 +324,9 @@ class Trainer:
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
         """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
         compute = getattr(self.steps, label)
-        if cluster.has_peers():
+        if runtime.has_peers():
             same = {"batches": batches.num_batches, "records": batches.fingerprint()}
-            cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
+            runtime.check_same({f"{name} to {label}": number for name, number in same.items()})
         iterator = distribution.distributed_batches(self.strategy, batches)
         last = batches.num_batches
         with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
@@ -485,7 +483,7 @@ class Pace:
 
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
-    writes = cluster.is_chief()
+    writes = runtime.is_chief()
     refuse_inner_link(folder)
     return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 

@@ -22,8 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from bert_tf.data.index import index_path
 from bert_tf.data.records import description_path
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, is_remote, path_errors, write_text
-from bert_tf.locks import hidden_sibling, synced
+from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced, write_text
 from data_gen import outputs
 from data_gen.beam import steps
 from data_gen.beam.steps import Setup

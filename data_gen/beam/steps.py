@@ -23,8 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.index import IndexBuilder
-from bert_tf.files import gfile
-from bert_tf.locks import synced
+from bert_tf.files import gfile, synced
 from bert_tf.runtime import keep_freed_memory, without_notices
 from data_gen.corpus import Corpus, CorpusWriter
 from data_gen.documents import Block, Counts

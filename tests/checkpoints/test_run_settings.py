@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import walking
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import run_settings
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
@@ -30,7 +30,7 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(tmp_path, monkeypatch)
         says = rf"a finished run, with other settings: {name} {other} \(it had "
         with pytest.raises(InputError, match=says):
             check_finished_run(prefix, same | {name: other})
-    monkeypatch.setattr(cluster, "any_process", lambda flag: True)
+    monkeypatch.setattr(runtime, "any_process", lambda flag: True)
     with pytest.raises(InputError, match="other settings: those of another process"):
         check_finished_run(prefix, same)
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
 
-from bert_tf import BertConfig, BertModel, cluster, files, load_checkpoint, make_model
+from bert_tf import BertConfig, BertModel, load_checkpoint, make_model, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
@@ -515,8 +515,8 @@ class Peers:
 
     def __init__(self, monkeypatch, *, is_chief: bool):
         self.barriers = 0
-        monkeypatch.setattr(files, "writes_here", is_chief)
-        monkeypatch.setattr(cluster, "barrier", self._barrier)
+        monkeypatch.setattr(runtime, "is_chief", lambda: is_chief)
+        monkeypatch.setattr(runtime, "barrier", self._barrier)
 
     def _barrier(self) -> None:
         self.barriers += 1

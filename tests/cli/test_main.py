@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from walking import in_process
 
-from bert_tf import cluster, runtime
+from bert_tf import runtime
 from bert_tf.cli import main as command
 from bert_tf.errors import InputError
 
@@ -48,11 +48,11 @@ def one_of_several(monkeypatch) -> list[str]:
         raise Ended("restarts", at_most)
 
     for name in ("barrier", "leave"):
-        monkeypatch.setattr(cluster, name, functools.partial(done.append, name))
-    for name in ("has_peers", "expects_peers"):
-        monkeypatch.setattr(cluster, name, lambda: True)
-    monkeypatch.setattr(cluster, "tell_peers", done.append)
-    monkeypatch.setattr(cluster, "restart", restart)
+        monkeypatch.setattr(runtime, name, functools.partial(done.append, name))
+    monkeypatch.setattr(runtime, "has_peers", lambda: True)
+    monkeypatch.setattr(runtime._expects_peers, "is_set", lambda: True)
+    monkeypatch.setattr(runtime, "tell_peers", lambda: done.append("tell_peers"))
+    monkeypatch.setattr(runtime, "restart", restart)
     monkeypatch.setattr(command, "end", end)
     monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(max_restarts=3))
     monkeypatch.setattr(runtime, "_sigterm", threading.Event())
@@ -92,13 +92,13 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
     assert how_it_ends(lose) == ("restarts", 3)
-    monkeypatch.setattr(cluster, "restart", lambda *_, **__: None)  # often enough
+    monkeypatch.setattr(runtime, "restart", lambda *_, **__: None)  # often enough
     code, said = how_it_ends(lose)
     assert code == 1
     assert (
         "another process of this run was lost, or does not answer (UnavailableError: gone)" in said
     )
-    monkeypatch.setattr(cluster, "barrier", lose)
+    monkeypatch.setattr(runtime, "barrier", lose)
     assert how_it_ends(lambda _: None)[0] == 1
     assert one_of_several == []
 
@@ -110,15 +110,15 @@ def test_who_fails_tells_the_others_and_they_end_as_well(one_of_several):
         raise InputError("a bad record", "another one", "make it again")
 
     def hear(_):
-        told = f'aborted by: {cluster.FAILURE}"a bad record"\nThe error could be'
+        told = f"aborted by: {runtime.FAILURE}\nThe error could be"
         raise tf.errors.FailedPreconditionError(None, None, told)
 
     code, said = how_it_ends(fail)
-    assert (code, one_of_several) == (1, ["a bad record"])
+    assert (code, one_of_several) == (1, ["tell_peers"])
     assert "failed.\nReceived: a bad record" in said
     code, said = how_it_ends(hear)
     assert code == 1
-    assert said == "failed, as another process of this run did: a bad record"
+    assert said == "failed, as another process of this run did: its log says why"
 
 
 def test_who_was_asked_to_end_does_not_begin_again(one_of_several):

@@ -11,9 +11,8 @@ import time
 
 from absl import logging
 
-from bert_tf import cluster
-from bert_tf.terminal import messages
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf import runtime, terminal
+from bert_tf.terminal import WATCHDOG
 from bert_tf.training import distribution
 
 
@@ -26,12 +25,12 @@ def num_threads() -> int:
 if __name__ == "__main__":
     seconds, number = map(int, sys.argv[1].split())
     logging.set_verbosity(logging.INFO)
-    messages.format_log_lines()
+    terminal.format_log_lines()
     WATCHDOG.set_limit(1.0)
     time.sleep(seconds)
     distribution.make_strategy("multiworker")
     for count in (20, number):
         for step in range(count):
-            assert cluster.all_gather(step) == [step, step]
+            assert runtime.all_gather(step) == [step, step]
         print(f"{num_threads()} threads", flush=True)
-    cluster.leave()
+    runtime.leave()

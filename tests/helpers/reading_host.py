@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import flags, logging
 from walking import SIZES
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.data.blocks import BlockFiles
@@ -54,7 +54,7 @@ def read(strategy: tf.distribute.Strategy, batches: LaneBatches, start: int) -> 
         for name in sorted(batch):
             (rows,) = strategy.experimental_local_results(batch[name])
             yield rows.numpy().tobytes()
-        cluster.barrier()  # as each step
+        runtime.barrier()  # as each step
 
 
 def main(_) -> None:

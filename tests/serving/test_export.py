@@ -16,7 +16,7 @@ from exported_answers import weights_beside
 from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
 from served_models import KINDS, TOKENIZER
 
-from bert_tf import Predictor, cluster
+from bert_tf import Predictor, runtime
 from bert_tf.checkpoints import saving
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
@@ -213,7 +213,7 @@ def test_the_best_checkpoint_of_a_run_is_exported_by_the_chief(weights, tmp_path
         export_of_run()
     names = ("run/model.ckpt-3", "run/best/model.ckpt-2")
     assert asked == [weights.path, *(str(tmp_path / name) for name in names)]
-    monkeypatch.setattr(cluster, "is_chief", lambda: False)
-    monkeypatch.setattr(cluster, "barrier", lambda: waited.append(True))
+    monkeypatch.setattr(runtime, "is_chief", lambda: False)
+    monkeypatch.setattr(runtime, "barrier", lambda: waited.append(True))
     assert export_of_run() is None
     assert (waited, len(asked)) == ([True], 3)

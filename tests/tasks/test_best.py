@@ -3,7 +3,7 @@
 import pytest
 from scripted_run import DEV, ScriptedRun
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
 from bert_tf.tasks import best as best_module
@@ -68,7 +68,7 @@ def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
     old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
     with pytest.raises(InputError, match="another init_checkpoint"):
         best_module.refuse_changed_settings(old, new, "trial")
-    monkeypatch.setattr(cluster, "is_chief", lambda: False)
+    monkeypatch.setattr(runtime, "is_chief", lambda: False)
     best_module.refuse_changed_settings(old, new, "trial")
     with pytest.raises(InputError, match="another seed"):
         best_module.refuse_changed_settings(old, new | {"seed": 6}, "trial")

@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
-from bert_tf.terminal import messages
+from bert_tf import terminal
 
 
 def test_the_drawn_examples():
-    assert doctest.testmod(messages).failed == 0
+    assert doctest.testmod(terminal).failed == 0
 
 
 @pytest.mark.parametrize(
@@ -34,21 +34,21 @@ def test_the_drawn_examples():
     ],
 )  # fmt: skip
 def test_what_matters_comes_first_and_points_are_below_each_other(scores, lines):
-    assert messages.scores_table(scores) == [f"  {line}" for line in lines]
+    assert terminal.scores_table(scores) == [f"  {line}" for line in lines]
 
 
 @pytest.mark.parametrize(("level", "shown"), [("INFO", ""), ("WARNING", "WARNING: ")])
 @pytest.mark.parametrize("process", ["", "[worker 1] "])
 def test_a_line_has_a_short_prefix(monkeypatch, level, shown, process):
-    monkeypatch.setattr(messages, "_process", [])
+    monkeypatch.setattr(terminal, "_process", [])
     if process:
-        messages.name_process("worker 0")  # of a run before
-        messages.name_process("worker 1")
+        terminal.name_process("worker 0")  # of a run before
+        terminal.name_process("worker 1")
     record = logging.LogRecord(
         "absl", getattr(logging, level), "file.py", 7, "%d of %s", (3, "x"), None
     )
     record.created = 0.0
-    line = messages.LineFormatter().format(record)
+    line = terminal.LineFormatter().format(record)
     assert line.partition(" ")[0] in ("01-01", "12-31")
     assert line[15:] == f"{process}{shown}3 of x"
 
@@ -56,6 +56,6 @@ def test_a_line_has_a_short_prefix(monkeypatch, level, shown, process):
 def test_what_to_type_next(monkeypatch):
     said = []
     info = lambda text, *values: said.append(text % values)  # noqa: E731
-    monkeypatch.setattr(messages.absl_logging, "info", info)
-    messages.log_end("Wrote a", "fill-mask", "A [MASK].", init_checkpoint="my model", labels=None)
+    monkeypatch.setattr(terminal.logging, "info", info)
+    terminal.log_end("Wrote a", "fill-mask", "A [MASK].", init_checkpoint="my model", labels=None)
     assert said == ["Wrote a. Next: bert-tf fill-mask 'A [MASK].' --init_checkpoint='my model'"]

@@ -1,7 +1,6 @@
 """Bars on a terminal, which is a pseudo-terminal here; lines in a log."""
 
 import contextlib
-import doctest
 import os
 import pathlib
 import pty
@@ -12,15 +11,15 @@ import unittest.mock
 
 import pytest
 
-from bert_tf.terminal import progress
+from bert_tf import terminal
 
 ROOT = pathlib.Path(__file__).parents[2]
 BAR_SCRIPT = """
 import sys, time
 from absl import logging
 from bert_tf.cli import main as cli
-from bert_tf.terminal import progress
-from bert_tf.terminal.progress import Progress
+from bert_tf import terminal
+from bert_tf.terminal import Progress
 
 def main(_):
     with Progress("load"):
@@ -35,8 +34,8 @@ def main(_):
         time.sleep(0.2)
     print("a result")
 
-progress.SECONDS_TO_BAR, progress.SECONDS_BETWEEN_BARS = 0.05, 0.02
-progress.SECONDS_TO_REPORT, progress.SECONDS_BETWEEN_LINES = 0.3, (0.05, 0.05)
+terminal.SECONDS_TO_BAR, terminal.SECONDS_BETWEEN_BARS = 0.05, 0.02
+terminal.SECONDS_TO_REPORT, terminal.SECONDS_BETWEEN_LINES = 0.3, (0.05, 0.05)
 cli.parse(lambda: None, needs_tensorflow=False)
 cli.run(main)
 """
@@ -80,9 +79,9 @@ def test_a_bar_rewrites_its_line_below_what_is_logged():
 @pytest.mark.parametrize(("term", "is_open"), [("xterm", True), ("dumb", False), (None, False)])
 def test_only_a_terminal_that_can_rewrite_gets_bars(monkeypatch, term, is_open):
     monkeypatch.setattr(os, "isatty", lambda _: True)
-    monkeypatch.setattr(progress.threading, "Thread", unittest.mock.MagicMock())
+    monkeypatch.setattr(terminal.threading, "Thread", unittest.mock.MagicMock())
     monkeypatch.setenv("TERM", term) if term else monkeypatch.delenv("TERM", raising=False)
-    screen = progress.Screen()
+    screen = terminal.Screen()
     screen.open()
     assert screen.is_open is is_open
 
@@ -97,7 +96,7 @@ def test_only_a_terminal_that_can_rewrite_gets_bars(monkeypatch, term, is_open):
     ],
 )
 def test_a_bar_is_never_cut_within_a_number(clock, width, bar):
-    with progress.Progress("train", 60, "steps") as training:
+    with terminal.Progress("train", 60, "steps") as training:
         for clock.now, done in ((101.0, 1), (130.0, 30)):
             training.update(done, ", loss 0.69")
         assert training.bar(width) == bar
@@ -116,7 +115,7 @@ def test_a_log_gets_lines():
 @pytest.fixture
 def said(monkeypatch) -> list[str]:
     lines = []
-    monkeypatch.setattr(progress.logging, "info", lambda text, *values: lines.append(text % values))
+    monkeypatch.setattr(terminal.logging, "info", lambda text, *values: lines.append(text % values))
     return lines
 
 
@@ -130,13 +129,13 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(terminal, "time", clock)
     return clock
 
 
 def test_a_line_says_how_long_it_will_take(said, clock):
     """The rate is that of what comes after the first item, for which something was compiled."""
-    with progress.Progress("read", 60, "MB", done=4) as reading:
+    with terminal.Progress("read", 60, "MB", done=4) as reading:
         for clock.now, done in ((104.0, 10), (120.0, 14), (121.0, 15), (130.0, 36)):
             reading.update(done, note="; all well")
         clock.now = 300.0
@@ -150,9 +149,9 @@ def test_a_line_says_how_long_it_will_take(said, clock):
 
 
 def test_a_compilation_within_it_does_not_count(said, clock):
-    with progress.Progress("predict", 5, "batches") as predicting:
+    with terminal.Progress("predict", 5, "batches") as predicting:
         for number, seconds in ((1, 9), (2, 4), (3, 30), (4, 4)):
-            with progress.announced("compile: predict", when=seconds > 4):
+            with terminal.announced("compile: predict", when=seconds > 4):
                 clock.now += seconds
             predicting.update(number)
     assert said == [
@@ -167,7 +166,7 @@ def test_a_compilation_within_it_does_not_count(said, clock):
 
 
 def test_lines_become_rare(said, clock):
-    with progress.Progress("read", 10**6, "MB") as reading:
+    with terminal.Progress("read", 10**6, "MB") as reading:
         for done in range(1, 3600):
             clock.now += 1
             reading.update(done)
@@ -175,7 +174,7 @@ def test_lines_become_rare(said, clock):
 
 
 def test_what_another_line_has_said_is_not_said_again(said, clock):
-    with progress.Progress("read", 60, "MB") as reading:
+    with terminal.Progress("read", 60, "MB") as reading:
         clock.now += 4
         reading.said()
         clock.now += 4
@@ -185,7 +184,7 @@ def test_what_another_line_has_said_is_not_said_again(said, clock):
 
 def test_of_what_fails_nothing_is_said(said, clock):
     def fail() -> None:
-        with progress.Progress("read", 60, "MB"):
+        with terminal.Progress("read", 60, "MB"):
             clock.now += 40
             raise OSError("no longer there")
 
@@ -195,11 +194,7 @@ def test_of_what_fails_nothing_is_said(said, clock):
 
 
 def test_without_a_total_there_is_only_a_rate(said, clock):
-    with progress.Progress("answer", None, "lines") as answering:
+    with terminal.Progress("answer", None, "lines") as answering:
         for clock.now, done in ((101.0, 32), (111.0, 64)):
             answering.update(done)
     assert said == ["answer: 64 lines, 3.2 a second", "answer: 64 lines in 11 s"]
-
-
-def test_the_drawn_examples():
-    assert doctest.testmod(progress).failed == 0

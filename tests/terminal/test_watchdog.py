@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from bert_tf.terminal import watchdog
-from bert_tf.terminal.watchdog import Watchdog
+from bert_tf import terminal
+from bert_tf.terminal import Watchdog
 
 LIMIT = 0.2
 
@@ -63,9 +63,9 @@ def test_progress_is_no_hang(dog, caplog):
 
 def test_what_is_slow_has_longer(dog):
     with dog.watched("train", compiles=True) as watch:
-        assert watch.report_after == watchdog.COMPILING * LIMIT
+        assert watch.report_after == terminal.COMPILING * LIMIT
         watch.doing("train", usual=7.0)
-        assert watch.report_after == watchdog.SLOWER * 7.0
+        assert watch.report_after == terminal.SLOWER * 7.0
         watch.doing("train", usual=LIMIT / 100)
         assert watch.report_after == LIMIT
 
@@ -106,13 +106,13 @@ def test_nothing_is_watched_without_a_limit(caplog):
 HANG = """
 import ctypes, sys, time
 from absl import logging
-from bert_tf.terminal import messages, watchdog
+from bert_tf import terminal
 logging.set_verbosity(logging.INFO)
-messages.format_log_lines()
-watchdog.LONGEST_PAUSE = 0.5
+terminal.format_log_lines()
+terminal.LONGEST_PAUSE = 0.5
 way, seconds, ends, what = sys.argv[1:]
-watchdog.WATCHDOG.set_limit(float(seconds), ends=ends == "ends")
-with getattr(watchdog.WATCHDOG, way)("train"):
+terminal.WATCHDOG.set_limit(float(seconds), ends=ends == "ends")
+with getattr(terminal.WATCHDOG, way)("train"):
     if what == "logs":
         while True:
             logging.error("x" * 5000)

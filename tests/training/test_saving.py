@@ -25,7 +25,7 @@ from small_runs import (
     write_files,
 )
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
@@ -223,7 +223,7 @@ def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
         return {"loss": 0.0}
 
     writing, barriers = Writing(monkeypatch, held), []
-    monkeypatch.setattr(cluster, "barrier", lambda: barriers.append(len(files_of(folder, latest))))
+    monkeypatch.setattr(runtime, "barrier", lambda: barriers.append(len(files_of(folder, latest))))
     handler = signal.getsignal(signal.SIGTERM)
     intervals = dataclasses.replace(EVERY_STEP, eval_steps=3)
     writing.let_go(after=5 * LATE)

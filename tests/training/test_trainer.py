@@ -29,13 +29,12 @@ from small_runs import (
     write_files,
 )
 
-from bert_tf import cluster
+from bert_tf import runtime, terminal
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.other_heads import FillMask
-from bert_tf.terminal import progress, watchdog
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.terminal import WATCHDOG
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals
 from bert_tf.training.step import step_seed
@@ -205,8 +204,8 @@ def seen(monkeypatch) -> list[dict]:
         seen.append(dict(numbers))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cluster, "has_peers", lambda: True)
-    monkeypatch.setattr(cluster, "check_same", check_same)
+    monkeypatch.setattr(runtime, "has_peers", lambda: True)
+    monkeypatch.setattr(runtime, "check_same", check_same)
     return seen
 
 
@@ -312,7 +311,7 @@ def test_every_example_counts_once(undisturbed, files, batch_size, num_examples)
 def test_long_evaluations_and_predictions_log_their_progress(
     undisturbed, files, monkeypatch, caplog
 ):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", (0, 0))
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", (0, 0))
     given = in_order(files, batch_size=5, num_examples=7)
     with caplog.at_level("INFO", logger="absl"):
         undisturbed.trainer.evaluate(given)
@@ -414,7 +413,7 @@ def test_a_batch_that_does_not_come_is_reported(
     undisturbed, at_the_start, monkeypatch, caplog, tmp_path
 ):
     """Where training and evaluation wait; afterwards nobody watches."""
-    monkeypatch.setattr(watchdog, "COMPILING", 300)
+    monkeypatch.setattr(terminal, "COMPILING", 300)
     files = write_files(tmp_path, rows=5 * BATCH)
     sampler = Held(len(files), caplog)
     batches = in_order(files, num_examples=len(files), order=sampler)
