@@ -141,7 +141,7 @@ from bert_tf.files import locked, write_eval_results
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.text_run import TextData, TextRun, train_trials
-from bert_tf.training.logging import write_final_evaluation
+from bert_tf.training.trainer import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:

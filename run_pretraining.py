@@ -123,12 +123,11 @@ from bert_tf.data.shards import (
     refuse_other_vocabulary,
 )
 from bert_tf.files import is_file, locked, write_eval_results, write_text
-from bert_tf.heads.pretraining import FillMask, Pretraining
+from bert_tf.heads.other_heads import FillMask, Pretraining
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
-from bert_tf.training.logging import write_final_evaluation
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Trainer, write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from bert_tf.files import LONE_SURROGATE
 from bert_tf.heads import NAMES, head_named
 
 if TYPE_CHECKING:
-    from bert_tf.heads.label_head import LabelHead
+    from bert_tf.heads.label_heads import LabelHead
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value

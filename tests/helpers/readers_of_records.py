@@ -15,7 +15,7 @@ from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles, read_description
 from bert_tf.tasks.features import classifier_record
-from bert_tf.training.logging import read_curves
+from bert_tf.training.trainer import read_curves
 
 MODEL = {
     "vocab_size": small.CONFIG.vocab_size,

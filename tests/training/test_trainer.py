@@ -34,13 +34,12 @@ from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data import batches as batches_module
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.errors import InputError
-from bert_tf.heads.pretraining import FillMask
+from bert_tf.heads.other_heads import FillMask
 from bert_tf.terminal import WATCHDOG
-from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals
 from bert_tf.training.step import step_seed
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Trainer, read_curves
 
 MASKED_LM = FillMask()
 
