@@ -61,7 +61,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
-from bert_tf.serving import feature_extraction
+from bert_tf.serving import pretrained
 from bert_tf.serving.rows import num_lines
 from bert_tf.terminal import counted
 
@@ -76,8 +76,8 @@ def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
-    layers = feature_extraction.parse_layers(FLAGS.layers or default, model.config)
-    extractor = feature_extraction.Extractor(
+    layers = pretrained.parse_layers(FLAGS.layers or default, model.config)
+    extractor = pretrained.Extractor(
         model.source,
         model.config,
         model.tokenizer,
@@ -90,9 +90,9 @@ def write_features() -> None:
     is_jsonl = FLAGS.input_file.endswith(".jsonl")
     if FLAGS.input_format:
         is_jsonl = FLAGS.input_format == "jsonl"
-    lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl)
+    lines = pretrained.read_lines(FLAGS.input_file, jsonl=is_jsonl)
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
-    write = feature_extraction.WRITERS[FLAGS.output_format]
+    write = pretrained.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
 

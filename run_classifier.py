@@ -17,7 +17,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.tasks import registry
-from bert_tf.tasks.tables import FORMATS
+from bert_tf.tasks.examples import FORMATS
 
 FLAGS = flags.FLAGS
 OWN_FILES_HELP = "Tasks csv, tsv, jsonl:"
@@ -117,7 +117,7 @@ def check_task_flags(task_name: str) -> None:
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
-    if FLAGS["doc_stride"].present and not make_task().takes_windows:
+    if FLAGS["doc_stride"].present and not make_task().head.takes_windows:
         others.append("doc_stride")
     others += [] if task_name == "ner" else ["document_context"]
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
@@ -138,11 +138,10 @@ from absl import logging
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked, write_eval_results
-from bert_tf.tasks import outputs, sweep
-from bert_tf.tasks.metrics import check_libraries
+from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
-from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.training.logging import write_final_evaluation
+from bert_tf.tasks.text_run import TextData, TextRun, train_trials
+from bert_tf.training.trainer import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:
@@ -239,7 +238,7 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
         if task.find_file(FLAGS.data_dir, split):
             further.append(split)
         else:
-            logging.warning("No %s in %s: left out.", " or ".join(split.files), FLAGS.data_dir)
+            logging.warning("No %s in %s: left out.", split.files, FLAGS.data_dir)
     return splits[0], *further
 
 
@@ -267,7 +266,7 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
     if len(rates) * len(seeds) == 1:
         run.train(config, train, dev)
     else:
-        sweep.train_trials(run, config, train, dev, learning_rates=rates, seeds=seeds)
+        train_trials(run, config, train, dev, learning_rates=rates, seeds=seeds)
 
 
 # ---------------------------------------------------------------------------- evaluate, predict
@@ -290,12 +289,12 @@ def predict(run: TextRun, data: TextData) -> None:
     logits = run.predict(data)
     is_first = split == task.splits_of("test")[0]
     ending = "" if is_first else f"_{split.name.partition('_')[2]}"
-    outputs.write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
+    write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
     if split.submission:
         guids = [example.guid for example in data.examples]
         path = f"{folder}/{split.submission}"
-        outputs.write_submission(path, task.labels, guids, data.probabilities)
+        write_submission(path, task.labels, guids, data.probabilities)
     if not data.has_labels:
         return
     try:

@@ -113,18 +113,21 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.lane_batches import LaneBatches
+from bert_tf.data import samplers
+from bert_tf.data.batches import Batches
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
+from bert_tf.data.shards import (
+    RecordFiles,
+    common_description,
+    record_paths,
+    refuse_other_vocabulary,
+)
 from bert_tf.files import is_file, locked, write_eval_results, write_text
-from bert_tf.heads.pretraining import FillMask, Pretraining
+from bert_tf.heads.other_heads import FillMask, Pretraining
 from bert_tf.terminal import number_of
-from bert_tf.tokenization.case import refuted_case
-from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
+from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
-from bert_tf.training.logging import write_final_evaluation
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Trainer, write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:
@@ -141,7 +144,10 @@ def main(_: Sequence[str]) -> None:
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
         if FLAGS.do_train:  # every record once an epoch, shuffled
             files = open_files(FLAGS.input_file, config)
-            batches = LaneBatches(files, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed)
+            order = samplers.shuffled(
+                files.block_records, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed
+            )
+            batches = Batches(files, order, batch_size=FLAGS.train_batch_size)
         eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
         trainer = make_trainer(config, strategy)
 
@@ -163,7 +169,6 @@ def main(_: Sequence[str]) -> None:
                     **from_flags.all_run_settings(strategy, config),
                     "num_records": batches.num_records,
                     "train_records": batches.fingerprint(),
-                    "record_order": batches.order,
                 },
                 on_begin=write_files,
                 evaluate=lambda _: trainer.evaluate(eval_batches),
@@ -267,7 +272,7 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     return data, undescribed
 
 
-def open_files(patterns: str, config: BertConfig) -> BlockFiles:
+def open_files(patterns: str, config: BertConfig) -> RecordFiles:
     """The record files, checked against flags and model."""
     record = pretraining_record(
         max_seq_length=FLAGS.max_seq_length,
@@ -276,13 +281,13 @@ def open_files(patterns: str, config: BertConfig) -> BlockFiles:
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
-    files = BlockFiles(patterns, record)
+    files = RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files
 
 
-def make_eval_batches(config: BertConfig) -> LaneBatches:
+def make_eval_batches(config: BertConfig) -> Batches:
     """--eval_input_file once, or --input_file repeated as in the original."""
     files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config)
     num_examples = FLAGS.max_eval_steps * FLAGS.eval_batch_size
@@ -294,9 +299,8 @@ def make_eval_batches(config: BertConfig) -> LaneBatches:
             "others, which are evaluated once.",
             num_examples / len(files),
         )
-    return LaneBatches(
-        files, batch_size=FLAGS.eval_batch_size, seed=None, num_examples=num_examples
-    )
+    order = samplers.SequentialSampler(len(files))
+    return Batches(files, order, batch_size=FLAGS.eval_batch_size, num_examples=num_examples)
 
 
 # ---------------------------------------------------------------------------- trainer

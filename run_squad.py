@@ -102,7 +102,7 @@ from bert_tf.squad.evaluation import check_golds
 from bert_tf.squad.report import write_report
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
-from bert_tf.training.logging import write_final_evaluation
+from bert_tf.training.trainer import write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:

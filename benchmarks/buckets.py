@@ -29,7 +29,7 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 import numpy as np
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import make_optimizer
 from bert_tf.tasks.text_run import TextData, TextRun

@@ -192,15 +192,15 @@ def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarr
     """ids [T] and last layer [T, D] of all real tokens of all sentences."""
     from bert_tf.checkpoints import companions
     from bert_tf.checkpoints import loading as weights
-    from bert_tf.serving import feature_extraction
+    from bert_tf.serving import pretrained
 
     source = weights.open_weights(str(model))
     tokenizer = companions.tokenizer_of(source, source.config)
-    extractor = feature_extraction.Extractor(
+    extractor = pretrained.Extractor(
         source, source.config, tokenizer, layers=[-1], pooling="none", max_seq_length=128,
         batch_size=BATCH,
     )  # fmt: skip
-    found = list(extractor.extract(feature_extraction.Line(text) for text in sentences))
+    found = list(extractor.extract((text, None) for text in sentences))
     tokens = [token for vectors in found for token in vectors.tokens]
     return {
         "ids": np.array(tokenizer.convert_tokens_to_ids(tokens)),

@@ -19,10 +19,10 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 import numpy as np
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.serving import loading, portable
+from bert_tf.serving import portable, predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
-from bert_tf.tasks import metrics, registry
+from bert_tf.tasks import registry, results
 from bert_tf.tasks.features import Features, make_features
 
 KINDS = (
@@ -64,7 +64,7 @@ def main() -> None:
             file, answer = open_file(pathlib.Path(path), name)
             found, seconds = answers(answer, rows, length if name == "litert" else None)
             first = found if first is None else first
-            scores = metrics.score_labels(task.metrics, task.labels, gold, found)
+            scores = results.score_labels(task.metrics, task.labels, gold, found)
             shown = ", ".join(f"{key[5:]} {100 * value:.2f}" for key, value in scores.items())
             print(
                 f"| {name} | {'int8' if int8 else 'float32'} | {size(file):.1f} | "
@@ -99,7 +99,7 @@ def as_arrays(row: Features, length: int | None) -> dict[str, np.ndarray]:
 def open_file(path: pathlib.Path, name: str) -> tuple[pathlib.Path, portable.Answer]:
     """Where the weights of an export are, and a function of features."""
     if name not in portable.FORMATS:
-        model = loading.open_export(str(path))
+        model = predictor.open_export(str(path))
         return path / "variables", lambda arrays: model.run(arrays, "ids")
     file = path / portable.FORMATS[name].file_name
     return file, portable.FORMATS[name].load(str(file), THREADS)

@@ -14,6 +14,6 @@ from bert_tf.modeling import layers as layers
 from bert_tf.modeling.lora import add_lora as add_lora
 from bert_tf.modeling.models import BertModel as BertModel
 from bert_tf.serving.predictor import Predictor as Predictor
-from bert_tf.serving.scoring import Scorer as Scorer
+from bert_tf.serving.pretrained import Scorer as Scorer
 from bert_tf.tokenization.wordpiece import FullTokenizer as FullTokenizer
 from bert_tf.training.optimization import make_optimizer as make_optimizer

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import glob
 import importlib
@@ -36,11 +37,10 @@ def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
       least_bytes: of local texts for which there are several workers.
     """
     found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    is_large = sum(map(os.path.getsize, filter(os.path.isfile, found))) > least_bytes
+    is_large = sum(map(os.path.getsize, found)) > least_bytes
     if is_large and choose_num_workers(num_workers, most=2) > 1:
         _keep_off_gpus()
-        context = _process_context()
-        if context.get_start_method() == "forkserver":
+        if _process_context().get_start_method() == "forkserver":
             forkserver.ensure_running()
 
 
@@ -58,8 +58,7 @@ def _keep_off_gpus() -> None:
 
     NumPy starts no threads in the workers: a process with threads must not be forked.
     """
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def memory_bytes() -> int:
@@ -96,17 +95,12 @@ class Workers:
             its function.
           *arguments: can be pickled.
         """
-        self.num_workers = num_workers
-        self._executor, self._others = None, {*multiprocessing.active_children()}
+        self.num_workers, self._executor = num_workers, None
         if num_workers == 1:
             self._state = prepare(*arguments)
-            return
-        self._executor = concurrent.futures.ProcessPoolExecutor(
-            num_workers,
-            mp_context=_process_context(),
-            initializer=_start,
-            initargs=(prepare, *arguments),
-        )
+        else:
+            context, begin = _process_context(), functools.partial(_start, prepare, *arguments)
+            self._executor = concurrent.futures.ProcessPoolExecutor(num_workers, context, begin)
 
     def __enter__(self) -> "Workers":
         return self
@@ -115,7 +109,7 @@ class Workers:
         if self._executor is None:
             return
         if exception_type is not None and not issubclass(exception_type, Exception):
-            for process in {*multiprocessing.active_children()} - self._others:
+            for process in multiprocessing.active_children():
                 process.kill()  # on SIGTERM or Ctrl-C the workers stop at once
         # After an error they finish their tasks: a worker that ended while it sends a result would
         # leave half a message, and the executor would wait for the rest for ever.
@@ -128,8 +122,7 @@ class Workers:
           InputError: a process was killed, most likely because memory ran out.
         """
         if self._executor is None:
-            for task in tasks:
-                yield function(self._state, task)
+            yield from (function(self._state, task) for task in tasks)
             return
         under_way: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
@@ -140,11 +133,9 @@ class Workers:
             while under_way:
                 yield under_way.popleft().result()
         except BrokenProcessPool:
-            raise InputError(
-                f"one of {self.num_workers} worker processes was killed",
-                "workers that live until the work is done",
-                "free memory, or use fewer workers: --num_workers",
-            ) from None
+            received = f"one of {self.num_workers} worker processes was killed"
+            remedy = "free memory, or use fewer workers: --num_workers"
+            raise InputError(received, "workers that live until the end", remedy) from None
 
 
 def _process_context() -> multiprocessing.context.BaseContext:

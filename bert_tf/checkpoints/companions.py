@@ -33,8 +33,12 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, OUTPUT, head_named
 from bert_tf.modeling.layers import Embeddings
-from bert_tf.tokenization.case import choose_case, refuted_case
-from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    choose_case,
+    read_vocabulary,
+    refuted_case,
+)
 
 # What no shape shows; with another value the same weights compute something else.
 _SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")

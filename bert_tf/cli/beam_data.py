@@ -76,10 +76,10 @@ from data_gen.workers import prepare_script
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> job -> records, on Beam's runner."""
-    from data_gen.beam import pipeline  # loads Beam
+    from data_gen import beam  # loads Beam
 
     prepare_script()
-    pipeline.create(job_from_flags(), beam_options=argv[1:])
+    beam.create(job_from_flags(), beam_options=argv[1:])
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.runtime import command_line
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.serving.registry import check_options
+from bert_tf.serving.signatures import check_options
 from bert_tf.terminal import log_end
 
 

@@ -33,11 +33,9 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning import compilers, tables
 from bert_tf.planning.compilers import Compiled
-from bert_tf.planning.devices import DEVICES, STEPS
 from bert_tf.planning.memory import largest_batch
-from bert_tf.planning.tables import amount
-from bert_tf.planning.work import Speed
-from bert_tf.planning.workload import HEADS, Workload
+from bert_tf.planning.tables import Speed, amount
+from bert_tf.planning.workload import DEVICES, HEADS, STEPS, Workload
 from bert_tf.terminal import Progress, duration
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 

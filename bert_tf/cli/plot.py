@@ -29,7 +29,7 @@ def define_flags() -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, shared_flags.refuse_words)
 
-from bert_tf.training.logging import Curve, read_curves
+from bert_tf.training.trainer import Curve, read_curves
 
 
 class Line(NamedTuple):

@@ -53,7 +53,8 @@ from bert_tf import files
 from bert_tf.cli import from_flags
 from bert_tf.cli.predict import STDIN, open_output, write_lines
 from bert_tf.serving import rows
-from bert_tf.serving.scoring import Score, Scorer
+from bert_tf.serving.pretrained import Scorer
+from bert_tf.squad.evaluation import Score
 from bert_tf.terminal import number_of
 
 

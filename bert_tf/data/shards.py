@@ -1,27 +1,34 @@
-"""TFRecord files: written whole or not at all, and read as one indexed sequence of records."""
+"""TFRecord files: written whole or not at all, and read as one sequence of records, by blocks."""
 
-import array
-import bisect
 import concurrent.futures
-import itertools
+import contextlib
+import functools
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-# Reads records one after the other with their checksums and tells where each begins. TensorFlow
-# does not export it; test_shards.py covers what we use of it.
-from tensorflow.python.lib.io import tf_record as tf_record_io
+# A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
+from tensorflow.python.eager import context
 
 from bert_tf import runtime
 from bert_tf.config import typed
-from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, LONGEST_RECORD
+from bert_tf.data.index import (
+    FRAME_BYTES,
+    LENGTH_BYTES,
+    LONGEST_RECORD,
+    BlockIndex,
+    IndexBuilder,
+    find_blocks,
+    index_path,
+)
 from bert_tf.data.patterns import expand_patterns
-from bert_tf.data.records import DataDescription, Record, description_path
+from bert_tf.data.records import DataDescription, Record, description_path, untuned
 from bert_tf.errors import InputError
 from bert_tf.files import (
     READ_BYTES,
@@ -31,98 +38,165 @@ from bert_tf.files import (
     read_json,
     refuse_gzip,
     whole_file,
+    write_text,
 )
-from bert_tf.terminal import counted
+from bert_tf.terminal import announced, counted, number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
+FEW_BYTES = 1 << 28  # in which records are found within a second
 
 
 class RecordFiles:
     """TFRecord files as one sequence of records, in the order of the files.
 
-    Opening reads every file once and checks every checksum, so that a damaged file is found before
-    the first step. A record that changes afterwards is refused when it is read. The index takes 12
-    bytes a record.
+    Opening finds the blocks of each file and checks its first record. Damage elsewhere is found
+    when its block is read, by the checksums of the records.
+
+    Attributes:
+      record: the kind of the records.
+      paths: of the files.
+      block_records: how many records each block has, int64 [blocks].
     """
 
-    def __init__(self, patterns: str | Sequence[str], record: Record):
+    def __init__(
+        self, patterns: str | Sequence[str], record: Record, *, keep_indexes: bool = False
+    ):
         """Opens the files.
 
         Args:
           patterns: paths or globs, a list or one string with commas; local or remote.
           record: the kind of the records.
+          keep_indexes: whether indexes beside the files are used, and kept where they are missing,
+            as for files of any size. Otherwise the blocks are found anew.
 
         Raises:
-          InputError: nothing matches, a file is empty, damaged or not as described beside it, or
-            its first record is of another kind.
+          InputError: nothing matches, a file is empty (unless its description says so), damaged or
+            not as described beside it, its first record is of another kind, or its index is of
+            another file.
         """
-        self.record = record
-        self.paths = record_paths(patterns)
-        self._indexes = [self._index(path) for path in self.paths]
-        sizes = (len(checksums) for _, checksums in self._indexes)
-        self._first_rows = list(itertools.accumulate(sizes, initial=0))
+        self.record, self.paths = record, record_paths(patterns)
+        total = sum(_each(_size_of, self.paths))
+        label = f"open {number_of(len(self.paths), 'files')}, {total / 1e9:.1f} GB"
+        with announced(label, when=total > FEW_BYTES):
+            opened = _each(functools.partial(self._open, keep_index=keep_indexes), self.paths)
+        self._indexes = [index for index, _ in opened]
+        self._first_records = np.array([checksum for _, checksum in opened])
+        self.block_records = _joined([one.block_records for one in self._indexes])
+        if not len(self.block_records):
+            raise _empty_file(self.paths[0])
+        self._block_bytes = _joined([one.block_bytes for one in self._indexes])
+        # Of each block and each file its first row; of each block its offset in its file.
+        self._block_rows = _starts(self.block_records)
+        self._file_rows = _starts([one.num_records for one in self._indexes])
+        self._offsets = _joined([_starts(one.block_bytes) for one in self._indexes])
 
     def __len__(self) -> int:
-        return self._first_rows[-1]
-
-    def _index(self, path: str) -> tuple[array.array, array.array]:
-        """The offsets of the records, then that of the file's end; the records' CRC-32."""
-        offsets, checksums = array.array("q", [0]), array.array("I")
-        for serialized, end in read_records(path):
-            if len(offsets) == 1:
-                self.record.check_kind(serialized, where=f"{path}, record 1")
-            offsets.append(end)
-            checksums.append(zlib.crc32(serialized))
-        if len(offsets) == 1:
-            raise empty_file(path)
-        check_described(path, len(offsets) - 1, offsets[-1])
-        return offsets, checksums
-
-    def _locate(self, row: int) -> tuple[int, int]:
-        file = bisect.bisect_right(self._first_rows, row) - 1
-        return file, int(row) - self._first_rows[file]
+        """The number of records."""
+        return int(self.block_records.sum())
 
     def fingerprint(self) -> int:
-        """A checksum of the records' sizes and contents; detects other files."""
-        return zlib.crc32(b"".join(part.tobytes() for part in itertools.chain(*self._indexes)))
+        """A checksum of the blocks' sizes and the first records; detects other files."""
+        parts = self.block_records, self._block_bytes, self._first_records
+        return zlib.crc32(b"".join(part.tobytes() for part in parts))
 
     def where(self, row: int) -> str:
         """The file of a record and its number there (from 1), for messages."""
-        file, number = self._locate(row)
-        return f"{self.paths[file]}, record {number + 1}"
+        file = self._file_of(row)
+        return f"{self.paths[file]}, record {row - self._file_rows[file] + 1}"
 
-    def read(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """The records at `rows` as a dict of checked arrays [len(rows), size].
+    def blocks_of(self, rows: np.ndarray) -> np.ndarray:
+        """The blocks that rows are in."""
+        return np.searchsorted(self._block_rows, rows, side="right") - 1
+
+    def read(
+        self, rows: Sequence[int], block: Callable[[int], tf.Tensor] | None = None
+    ) -> dict[str, np.ndarray]:
+        """The records at `rows` as a dict of checked arrays int32 or float32 [len(rows), size].
+
+        Args:
+          rows: in any order.
+          block: gives the records of a block; `read_block` if None.
 
         Raises:
-          InputError: one of them is of another kind, or has a value that is out of its range.
+          InputError: a record is of another kind, or has a value that is out of its range; or a
+            block cannot be read.
         """
-        serialized = [self._read_record(row) for row in rows]
-        stored = self.record.checked(serialized, where=lambda place: self.where(rows[place]))
+        rows, block = np.asarray(rows, np.int64), block or self.read_block
+        blocks = self.blocks_of(rows)
+        places, parts = [], []
+        with tf.device("CPU:0"):
+            for number in np.unique(blocks).tolist():
+                places.append(np.flatnonzero(blocks == number).astype(np.int32))
+                indices = rows[places[-1]] - self._block_rows[number]
+                parts.append(tf.raw_ops.GatherV2(params=block(number), indices=indices, axis=0))
+            serialized = tf.raw_ops.DynamicStitch(indices=places, data=parts)
+        stored = self.record.checked(serialized, where=lambda place: self.where(int(rows[place])))
         return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.record.features}
 
-    def _read_record(self, row: int) -> bytes:
-        file, number = self._locate(row)
-        offsets, checksums = self._indexes[file]
-        begin, end = offsets[number : number + 2]
-        path, size = self.paths[file], end - begin - HEADER_BYTES - FOOTER_BYTES
-        try:
-            data = _read_bytes(path, begin + HEADER_BYTES, size)
-            if zlib.crc32(data) == checksums[number]:
-                return data
-            says = "it has become shorter" if len(data) < size else "it has other bytes"
-        except (OSError, tf.errors.OpError) as error:
-            says = str(error)
-        raise InputError(
-            f"{self.where(row)}, which can no longer be read ({says})",
+    def read_block(self, block: int) -> tf.Tensor:
+        """The records of a block, serialized: string [records].
+
+        Raises:
+          InputError: the file cannot be read, is damaged, or has changed.
+        """
+        path = self.paths[self._file_of(self._block_rows[block])]
+        sizes = self._offsets[block], self._block_bytes[block], self.block_records[block]
+        found = _read_records(path, *map(int, sizes))
+        if found is None:
+            raise self._unreadable(block)
+        return found
+
+    def _file_of(self, row: int) -> int:
+        return int(np.searchsorted(self._file_rows, row, side="right")) - 1
+
+    def _open(self, path: str, *, keep_index: bool) -> tuple[BlockIndex, int]:
+        """The index of a file and the checksum of its first record, both checked."""
+        kept = read_index(path) if keep_index else None
+        index, checksum = kept or _find_index(path), 0
+        is_described = check_described(path, index.num_records, index.num_bytes)
+        if index.block_records:
+            found = _read_records(path, 0, None, 1)
+            if found is None:
+                raise _damage(path)
+            self.record.check_kind(found.numpy()[0], where=f"{path}, record 1")
+            checksum = zlib.crc32(found.numpy()[0])
+        elif not is_described:  # of more shards than records some are empty
+            raise _empty_file(path)
+        if keep_index and not kept:
+            _keep(path, index)
+        return index, checksum
+
+    def _unreadable(self, block: int) -> InputError:
+        """The error of a block that could not be read whole."""
+        row = self._block_rows[block]
+        file = self._file_of(row)
+        path = self.paths[file]
+        if _find_index(path) == self._indexes[file]:
+            return _damage(path, int(self._offsets[block]), int(row - self._file_rows[file]))
+        return InputError(
+            f"{path}, which has changed since it was opened, or whose index is of another file",
             "files that stay as they were when the run began",
-            "restore the file and run the same command again",
+            f"restore the file, or remove {index_path(path)}: it is made again",
         )
 
 
-def empty_file(path: str) -> InputError:
-    """The error of a record file without a record."""
+def _each(function: Callable, *iterables: Iterable) -> list[Any]:
+    """`map`, of several files at once."""
+    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        return list(pool.map(function, *iterables))
+
+
+def _joined(parts: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.concatenate([np.asarray(part, np.int64) for part in parts])
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    """Where each part of a sequence begins."""
+    return np.cumsum([0, *sizes], dtype=np.int64)[:-1]
+
+
+def _empty_file(path: str) -> InputError:
     return InputError(
         f"{path}, an empty file",
         "a TFRecord file with at least one record",
@@ -130,38 +204,76 @@ def empty_file(path: str) -> InputError:
     )
 
 
-def read_records(path: str, begin: int = 0, count: int = 0) -> Iterator[tuple[bytes, int]]:
-    """The records of a TFRecord file, each with the byte at which the next one begins.
+# ---------------------------------------------------------------------------- blocks
+
+
+def _read_records(path: str, offset: int, num_bytes: int | None, count: int) -> tf.Tensor | None:
+    """Consecutive records, serialized: string [count]; None if they cannot be read.
 
     Args:
-      path: local or remote.
-      begin: the byte at which the first one begins.
-      count: how many records are before it.
-
-    Raises:
-      InputError: the file cannot be read, is compressed, damaged or cut off.
+      path: of the file.
+      offset: the byte at which they begin.
+      num_bytes: of them all with their frames; None: unknown.
+      count: how many.
     """
-    with path_errors(path):
-        size = tf.io.gfile.stat(path).length
-        if not size:  # a pipe, maybe, which opens when somebody writes
-            return
-        reader = tf_record_io.tf_record_random_reader(path)
-        with _opened(path) as stream:
+    # In this thread: those of TensorFlow may all be waiting for what is read here.
+    in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
+    with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
+        numbers = (tf.constant(n, tf.int64) for n in (offset, num_bytes or READ_BYTES, count))
+        found, found_bytes = _block_reader()(tf.constant(path), *numbers)
+        if len(found) == count and num_bytes in (None, int(found_bytes)):
+            return found
+    return None
+
+
+@functools.cache
+def _block_reader() -> Callable:
+    """Gives consecutive records and their bytes. The same operations eagerly take twice as long."""
+    number = tf.TensorSpec([], tf.int64)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([], tf.string), number, number, number], autograph=False
+    )
+    def read(path, offset, num_bytes, count):
+        dataset = _dataset(path, offset, num_bytes).take(count).batch(count)
+        found = untuned(dataset).get_single_element()
+        sizes = tf.cast(tf.strings.length(found), tf.int64) + FRAME_BYTES
+        return found, tf.reduce_sum(sizes)
+
+    return read.get_concrete_function()
+
+
+def _dataset(path: Any, offset: Any, buffer_size: Any) -> tf.data.Dataset:
+    """The records of a file from a byte on, each with its checksums verified."""
+    records = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[path], compression_type="", buffer_size=buffer_size, byte_offsets=[offset]
+    )
+    options = tf.data.Options()  # the optimizations lose the offset
+    options.experimental_optimization.apply_default_optimizations = False
+    dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
+    return dataset.with_options(options)
+
+
+def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
+    """The error of a file that cannot be read, from a byte on, which so many records precede."""
+    with path_errors(path), _opened(path) as stream:
+        size = _size_of(path)
+        records = iter(untuned(_dataset(path, begin, READ_BYTES)))
+        with contextlib.suppress(StopIteration, tf.errors.DataLossError):
             while begin < size:
-                try:
-                    _check_length(stream, begin, size)
-                    serialized, end = reader.read(begin)
-                except (IndexError, tf.errors.DataLossError):  # IndexError: the file ends
-                    stream.seek(0)
-                    refuse_gzip(path, stream.read(2))
-                    raise InputError(
-                        f"{path}, damaged or cut off after {count} records "
-                        f"(byte {begin} of {size})",
-                        "a complete TFRecord file",
-                        "copy or make the file again",
-                    ) from None
-                yield serialized, end
-                begin, count = end, count + 1
+                stream.seek(begin)
+                length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+                if length > min(size - begin - FRAME_BYTES, LONGEST_RECORD):
+                    break  # the reader would trust it
+                next(records)
+                begin, number = begin + length + FRAME_BYTES, number + 1
+        stream.seek(0)
+        refuse_gzip(path, stream.read(2))
+    return InputError(
+        f"{path}, damaged or cut off after {number} records (byte {begin} of {size})",
+        "a complete TFRecord file",
+        "copy or make the file again",
+    )
 
 
 def _opened(path: str) -> BinaryIO:
@@ -171,29 +283,56 @@ def _opened(path: str) -> BinaryIO:
     return open(path, "rb", buffering=READ_BYTES)
 
 
-def _read_bytes(path: str, begin: int, size: int) -> bytes:
-    """`size` bytes of a file, or fewer at its end.
+def _size_of(path: str) -> int:
+    with path_errors(path):
+        return tf.io.gfile.stat(path).length
 
-    The file is opened for each read: several threads may read, and there may be more files than a
-    process can hold open.
+
+# ---------------------------------------------------------------------------- indexes
+
+
+def read_index(path: str) -> BlockIndex | None:
+    """The index beside a record file; None if there is none.
+
+    Raises:
+      InputError: it cannot be read, or is of another file.
     """
-    if is_remote(path):
-        with _opened(path) as stream:
-            stream.seek(begin)
-            return stream.read(size)
-    file = os.open(path, os.O_RDONLY)  # half the time of Python's own files
+    source = index_path(path)
+    if not is_file(source):
+        return None
+    found, size = typed(BlockIndex, read_json(source), source=source), _size_of(path)
+    if not found.fits(size):
+        raise InputError(
+            f"{source}, which is not the index of {path} with its {size} bytes",
+            "the index of this file",
+            f"remove {source}: it is made again; or copy both files again",
+        )
+    return found
+
+
+def _find_index(path: str) -> BlockIndex:
+    """The index of a file; raises `InputError` if it cannot be read, is damaged or cut off."""
+    size = _size_of(path)
+    if not size:  # a pipe, maybe, which opens when somebody writes
+        return IndexBuilder().finish()
+    with path_errors(path), _opened(path) as file:
+        found = find_blocks(file, size)
+    if found is None:
+        raise _damage(path)
+    return found
+
+
+def _keep(path: str, index: BlockIndex) -> None:
+    """Writes an index beside its file, unless nothing can be written there."""
     try:
-        return os.pread(file, size, begin)
-    finally:
-        os.close(file)
-
-
-def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
-    """Raises IndexError if a record ends beyond its file: the reader trusts its length."""
-    stream.seek(begin)
-    length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
-    if length > min(size - begin - HEADER_BYTES - FOOTER_BYTES, LONGEST_RECORD):
-        raise IndexError
+        write_text(index_path(path), index.to_json_string())
+    except InputError as error:
+        logging.log_first_n(
+            logging.WARNING,
+            "An index cannot be kept beside its file, and is made at each start: %s",
+            1,
+            error.received,
+        )
 
 
 # ---------------------------------------------------------------------------- description

@@ -1,14 +1,9 @@
 """Heads: what stands on top of the encoder, each an object that everything else asks.
 
-head.py                Head: the model, its loss and its weights
-label_head.py          LabelHead: a head whose answers are labels
-labels.py              Labels: the labels of a task, without TensorFlow
-classification.py      one of several labels, any of them, or a score
-multiple_choice.py     the best of several sequences
-token_labels.py        a tag for each word
-question_answering.py  the start and the end of an answer
-pretraining.py         masked words, and whether a text follows the other
-embeddings.py          none: the encoder alone
+head.py         Head: the model, its loss and its weights
+labels.py       Labels: the labels of a task, without TensorFlow
+label_heads.py  heads whose answers are labels: of a text, of several texts, of each word
+other_heads.py  masked words, the parts of a text that answer a question, vectors
 
 The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Importing this module
 loads no TensorFlow.
@@ -24,22 +19,22 @@ from bert_tf.errors import InputError
 ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
 _HOMES = {
-    "Classification": "bert_tf.heads.classification",
-    "Embeddings": "bert_tf.heads.embeddings",
-    "FillMask": "bert_tf.heads.pretraining",
+    "Classification": "bert_tf.heads.label_heads",
+    "Embeddings": "bert_tf.heads.other_heads",
+    "FillMask": "bert_tf.heads.other_heads",
     "Head": "bert_tf.heads.head",
-    "LabelHead": "bert_tf.heads.label_head",
+    "LabelHead": "bert_tf.heads.label_heads",
     "Labels": "bert_tf.heads.labels",
     "MaskedLmHead": "bert_tf.modeling.heads",
-    "MultiLabel": "bert_tf.heads.classification",
-    "MultipleChoice": "bert_tf.heads.multiple_choice",
+    "MultiLabel": "bert_tf.heads.label_heads",
+    "MultipleChoice": "bert_tf.heads.label_heads",
     "NextSentenceHead": "bert_tf.modeling.heads",
-    "Pretraining": "bert_tf.heads.pretraining",
-    "QuestionAnswering": "bert_tf.heads.question_answering",
-    "Regression": "bert_tf.heads.classification",
+    "Pretraining": "bert_tf.heads.other_heads",
+    "QuestionAnswering": "bert_tf.heads.other_heads",
+    "Regression": "bert_tf.heads.label_heads",
     "SequenceClassifier": "bert_tf.modeling.heads",
     "TokenClassifier": "bert_tf.modeling.heads",
-    "TokenLabels": "bert_tf.heads.token_labels",
+    "TokenLabels": "bert_tf.heads.label_heads",
 }
 # The heads by name, as in --task and model_facts.json; those not used yet by their class.
 NAMES: dict[str, Any] = {
@@ -71,15 +66,17 @@ def _loaded(name: str) -> Any:
 if not TYPE_CHECKING:
     __getattr__ = _loaded
 else:  # for editors and type checkers
-    from bert_tf.heads.classification import Classification, MultiLabel, Regression
-    from bert_tf.heads.embeddings import Embeddings
     from bert_tf.heads.head import Head
-    from bert_tf.heads.label_head import LabelHead
+    from bert_tf.heads.label_heads import (
+        Classification,
+        LabelHead,
+        MultiLabel,
+        MultipleChoice,
+        Regression,
+        TokenLabels,
+    )
     from bert_tf.heads.labels import Labels
-    from bert_tf.heads.multiple_choice import MultipleChoice
-    from bert_tf.heads.pretraining import FillMask, Pretraining
-    from bert_tf.heads.question_answering import QuestionAnswering
-    from bert_tf.heads.token_labels import TokenLabels
+    from bert_tf.heads.other_heads import Embeddings, FillMask, Pretraining, QuestionAnswering
     from bert_tf.modeling.heads import (
         MaskedLmHead,
         NextSentenceHead,

@@ -12,7 +12,7 @@ from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.base import BertLayer, activation
+from bert_tf.modeling.layers import BertLayer, activation
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

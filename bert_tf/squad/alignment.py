@@ -20,8 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.squad.windows import CONTEXTS_AT_ONCE, Document, Window
-from bert_tf.tokenization.basic import split_words
-from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.tokenization.basic import UnicodeTable, load_unicode_table, split_words
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
 
 # (window, first index in it, last index in it) -> the text

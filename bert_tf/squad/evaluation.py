@@ -207,9 +207,7 @@ def score_answers(
 
 
 def best_thresholds(
-    examples: Sequence[SquadExample],
-    predictions: Mapping[str, str],
-    na_probs: Mapping[str, float],
+    examples: Sequence[SquadExample], predictions: Mapping[str, str], na_probs: Mapping[str, float]
 ) -> dict[str, float]:
     """The best scores that a threshold on na_probs can give, and these thresholds.
 

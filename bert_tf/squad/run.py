@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.records import Record
-from bert_tf.heads.question_answering import QuestionAnswering
+from bert_tf.heads.other_heads import QuestionAnswering
 from bert_tf.squad import thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers

@@ -34,10 +34,7 @@ def decided(
 
 
 def scores(
-    file: SquadFile,
-    predictions: Sequence[Prediction],
-    *,
-    null_score_diff_threshold: float = 0.0,
+    file: SquadFile, predictions: Sequence[Prediction], *, null_score_diff_threshold: float = 0.0
 ) -> dict[str, float]:
     """The official scores of a model's answers, and where answers may be lacking, the best ones.
 

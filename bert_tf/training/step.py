@@ -26,8 +26,7 @@ import tensorflow as tf
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
-from bert_tf.modeling.layers import EncoderBlock
+from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 from bert_tf.training.settings import StepConfig
 

@@ -1,9 +1,6 @@
 """Block indexes: the same blocks while records are written and afterwards."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -12,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.config import typed
 from bert_tf.data import index
-from bert_tf.data.index import BlockIndex, IndexBuilder, find_blocks, find_local_blocks, index_path
+from bert_tf.data.index import BlockIndex, IndexBuilder, find_blocks, index_path
 from bert_tf.errors import InputError
 
 
@@ -26,26 +23,29 @@ def write(path, sizes) -> IndexBuilder:
     return noted
 
 
+def found_in(path) -> BlockIndex | None:
+    with path.open("rb") as file:
+        return find_blocks(file, path.stat().st_size)
+
+
 def test_blocks_by_hand(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "BLOCK_BYTES", 60)
     # With their frames 26, 36, | 16, 46, | 76, | 17.
     found = write(tmp_path / "a", [10, 20, 0, 30, 60, 1]).finish()
-    assert found == find_local_blocks(str(tmp_path / "a"))
+    assert found == found_in(tmp_path / "a")
     assert found.block_bytes == (62, 62, 76, 17)
     assert found.block_records == (2, 2, 1, 1)
     assert (found.num_bytes, found.num_records) == (217, 6)
-    assert found.offsets == [0, 62, 124, 200, 217]
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 400])
 @pytest.mark.parametrize("chunk", [8, 19, 1000])
 def test_found_as_noted(tmp_path, monkeypatch, count, chunk):
     monkeypatch.setattr(index, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(index, "READ_BYTES", chunk)
     sizes = np.random.default_rng(count).integers(0, 90, count).tolist()
     noted = write(tmp_path / "a", sizes).finish()
-    assert find_local_blocks(str(tmp_path / "a")) == noted
-    data = memoryview((tmp_path / "a").read_bytes())
-    assert find_blocks(len(data), lambda place: data[place : place + chunk]) == noted
+    assert found_in(tmp_path / "a") == noted
     assert typed(BlockIndex, json.loads(noted.to_json_string()), source="a") == noted
 
 
@@ -53,21 +53,8 @@ def test_damage_shows(tmp_path):
     write(tmp_path / "a", [5, 50, 500])
     data = (tmp_path / "a").read_bytes()
     for damaged in (data[:-1], data + b"\0", data[:100], b"text" * 30, b"\xff" * 16, b"x"):
-        view = memoryview(damaged)
-        assert find_blocks(len(view), lambda place, view=view: view[place:]) is None
-
-
-def test_as_a_process_of_its_own(tmp_path):
-    indexes = [write(tmp_path / name, range(9, 99)).finish() for name in ("a", "b")]
-    (tmp_path / "c").write_bytes(b"no records")
-    command = [sys.executable, "-m", "bert_tf.data.index"]
-    paths = json.dumps([str(tmp_path / name) for name in "abc"])
-    root = os.path.dirname(os.path.dirname(os.path.dirname(index.__file__)))
-    environment = os.environ | {"PYTHONPATH": root}
-    said = subprocess.check_output(command, input=paths, env=environment, text=True)
-    lines = said.splitlines()
-    assert [lines[0], lines[1]] == [one.to_json_string().strip() for one in indexes]
-    assert lines[2] == "null"
+        (tmp_path / "a").write_bytes(damaged)
+        assert found_in(tmp_path / "a") is None
 
 
 def test_an_index_of_a_million_blocks():

@@ -1,10 +1,13 @@
 """Record files: one sequence of records through all files; what is refused."""
 
 import concurrent.futures
+import contextlib
+import functools
 import gzip
 import os
 import pathlib
 import random
+import resource
 
 import numpy as np
 import pytest
@@ -14,16 +17,15 @@ import walking
 from frames import framed
 from small_records import NUMBER, PAIR, PAIR_BYTES, open_numbers, write_numbers
 
-from bert_tf.data.index import FOOTER_BYTES
+from bert_tf.data import index
+from bert_tf.data.index import BlockIndex, index_path
 from bert_tf.data.records import Feature, Record, description_path, pretraining_record
-from bert_tf.data.shards import (
-    RecordFiles,
-    common_description,
-    read_description,
-    record_paths,
-    tf_record_io,
-)
+from bert_tf.data.shards import RecordFiles, common_description, read_description, record_paths
 from bert_tf.errors import InputError
+
+
+def numbers_of(files: RecordFiles, rows) -> list[int]:
+    return files.read(rows)["input_ids"][:, 0].tolist()
 
 
 def test_bytes_of_a_file(tmp_path):
@@ -34,13 +36,19 @@ def test_bytes_of_a_file(tmp_path):
     assert path.read_bytes() == framed(PAIR_BYTES) * 2
     rows = RecordFiles(str(path), PAIR).read([1])
     assert (rows["a"].tolist(), rows["b"].tolist()) == ([[1.5]], [[3, 300]])
+    assert (rows["a"].dtype, rows["b"].dtype) == (np.float32, np.int32)
 
 
-def test_several_files_are_one_sequence(tmp_path):
+@pytest.mark.parametrize("block_bytes", [1 << 20, 80, 1])
+def test_several_files_are_one_sequence(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(index, "BLOCK_BYTES", block_bytes)
     files = open_numbers(tmp_path, 3, 1, 5)
     assert len(files) == 9
+    blocks = {1 << 20: [3, 1, 5], 80: [3, 1, 3, 2], 1: [1] * 9}[block_bytes]
+    assert files.block_records.tolist() == blocks
+    assert files.blocks_of(np.arange(9)).tolist() == np.repeat(range(len(blocks)), blocks).tolist()
     rows = [8, 0, 3, 2, 4, 4]
-    assert files.read(rows)["input_ids"][:, 0].tolist() == rows
+    assert numbers_of(files, rows) == rows
     assert [files.where(row).rpartition("/")[2] for row in (0, 2, 3, 4, 8)] == [
         "0.tfrecord, record 1",
         "0.tfrecord, record 3",
@@ -53,11 +61,27 @@ def test_several_files_are_one_sequence(tmp_path):
 def test_read_from_many_threads(tmp_path):
     """Training and evaluation prefetch in threads of their own, maybe from the same files."""
     files = open_numbers(tmp_path, 13, 17)
-    orders = [np.random.default_rng(seed).permutation(30) for seed in range(150)]
+    orders = [np.random.default_rng(seed).permutation(30).tolist() for seed in range(150)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        read = pool.map(lambda rows: files.read(rows)["input_ids"][:, 0], orders)
-        for rows, numbers in zip(orders, read, strict=True):
-            assert numbers.tolist() == rows.tolist()
+        assert list(pool.map(lambda rows: numbers_of(files, rows), orders)) == orders
+
+
+def test_bytes_that_the_kernel_reads(tmp_path):
+    """Each block once, whatever TensorFlow's buffers."""
+    path = str(walking.write_records(tmp_path / "a", 20_000, seed=1))
+    files = RecordFiles(path, pretraining_record(**walking.SIZES))
+    assert len(files.block_records) > 2
+
+    def bytes_read() -> int:
+        return int(pathlib.Path("/proc/self/io").read_text().split()[1])
+
+    before = bytes_read()
+    for block in range(len(files.block_records)):
+        files.read_block(block)
+    assert bytes_read() - before < 1.02 * os.path.getsize(path) + 10_000
+
+
+# ---------------------------------------------------------------------------- damage
 
 
 @pytest.mark.parametrize(
@@ -68,33 +92,22 @@ def test_read_from_many_threads(tmp_path):
         (lambda data: data[:7], "damaged or cut off after 0 records"),
         (lambda data: data + b"\0", "damaged or cut off after 7 records"),
         (lambda data: data[:14] + b"?" + data[15:], "damaged or cut off after 0 records"),
-        (lambda data: data[:-20] + b"?" + data[-19:], "damaged or cut off after 6 records"),
         (lambda data: b"Once upon a time there was a file of text.\n", "after 0 records"),
         (lambda data: b"", "an empty file"),
         (gzip.compress, "compressed with gzip"),
+        *(  # with a valid checksum; TensorFlow's reader dies of a length of 2**62
+            (lambda data, length=length: data + framed(b"seven", length=length), "after 7 records")
+            for length in (6, 2**31, 2**62, 2**63, 2**64 - 17, 2**64 - 1)
+        ),
     ],
 )
-def test_damaged_files(tmp_path, damage, message):
+def test_damage_that_shows_at_the_start(tmp_path, damage, message):
     whole = write_numbers(tmp_path / "whole.tfrecord", range(7))
     path = tmp_path / "damaged.tfrecord"
     path.write_bytes(damage((tmp_path / "whole.tfrecord").read_bytes()))
     with pytest.raises(InputError, match=message) as caught:
         RecordFiles([whole, str(path)], NUMBER)
     assert str(path) in caught.value.received
-
-
-@pytest.mark.parametrize("place", [0, 3])
-@pytest.mark.parametrize(
-    "length", [6, 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 17, 2**64 - 1]
-)
-def test_lengths_beyond_the_file(tmp_path, place, length):
-    """With a valid checksum; TensorFlow's reader dies of a length of 2**62."""
-    whole = write_numbers(tmp_path / "whole.tfrecord", range(place + 1))
-    path = tmp_path / "damaged.tfrecord"
-    data = (tmp_path / "whole.tfrecord").read_bytes()
-    path.write_bytes(data + framed(b"seven", length=length))
-    with pytest.raises(InputError, match=f"cut off after {place + 1} records"):
-        RecordFiles([whole, str(path)], NUMBER)
 
 
 def test_a_length_of_a_hole_in_a_file_is_not_read(tmp_path):
@@ -114,65 +127,173 @@ def test_a_folder_in_the_place_of_a_file(tmp_path):
         RecordFiles(str(tmp_path), NUMBER)
 
 
-def one_record_file(path, data: bytes) -> str:
-    path.write_bytes(framed(data))
-    return str(path)
-
-
-def test_records_of_another_kind(tmp_path):
-    path = one_record_file(tmp_path / "pair.tfrecord", PAIR_BYTES)
-    with pytest.raises(InputError) as caught:
-        RecordFiles(path, small.RECORD)
-    assert caught.value.received == f"{path}, record 1, a record with the features ['a', 'b']"
-    assert "input_ids, input_mask, segment_ids" in caught.value.expected
-
-
-def test_records_that_are_none(tmp_path):
-    path = one_record_file(tmp_path / "text.tfrecord", b"hello")
-    with pytest.raises(InputError, match=r"record 1, a record that is not a tf\.train\.Example"):
-        RecordFiles(path, small.RECORD)
+def with_a_bit_flipped(data: bytes, record: int) -> bytes:
+    """In the last byte of a record's data: its number."""
+    at = 38 * record - 4 - 1
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "received", "remedy"),
+    ("change", "message"),
     [
-        ({"max_seq_length": 11}, "input_ids has 7 values", "--max_seq_length=7"),
+        (lambda data: with_a_bit_flipped(data, 4), "damaged or cut off after 3 records"),
+        (lambda data: data[:90], "damaged or cut off after 2 records"),
+        (lambda data: data[:76], "which has changed since it was opened"),
+        (lambda data: data[38:] + framed(PAIR_BYTES), "which has changed since it was opened"),
+        (None, "a, which cannot be read"),
+    ],
+)
+def test_a_file_that_changes_after_opening(tmp_path, monkeypatch, change, message):
+    """What is whole can still be read."""
+    monkeypatch.setattr(index, "BLOCK_BYTES", 38)
+    path = tmp_path / "a"
+    files = RecordFiles(write_numbers(path, range(5)), NUMBER)
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    with pytest.raises(InputError, match=message) as caught:
+        numbers_of(files, range(5))
+    assert str(path) in caught.value.received
+    if "3 records" in message:
+        assert numbers_of(files, [0, 1, 2, 4]) == [0, 1, 2, 4]
+
+
+# ---------------------------------------------------------------------------- indexes
+
+
+def test_an_index_is_made_once(tmp_path):
+    path = write_numbers(tmp_path / "a.tfrecord", range(50))
+    kept = pathlib.Path(index_path(path))
+    RecordFiles(path, NUMBER)
+    assert not kept.exists()
+    files = RecordFiles(path, NUMBER, keep_indexes=True)
+    assert kept.name == "index_a.tfrecord.json"
+    text = kept.read_text()
+    again = RecordFiles(f"{tmp_path}/*", NUMBER, keep_indexes=True)
+    assert (again.paths, again.fingerprint()) == ([path], files.fingerprint())
+    assert kept.read_text() == text
+    write_numbers(tmp_path / "a.tfrecord", range(49))
+    with pytest.raises(InputError, match="which is not the index of") as caught:
+        RecordFiles(path, NUMBER, keep_indexes=True)
+    assert f"remove {kept}" in caught.value.remedy
+    kept.unlink()
+    assert RecordFiles(path, NUMBER, keep_indexes=True).fingerprint() != files.fingerprint()
+
+
+OTHER, NOT_ITS = "which is not the index of", "or whose index is of another file"
+
+
+@pytest.mark.parametrize(
+    ("records", "sizes", "message"),
+    [
+        ((3, 2), (114, 76), None),  # 38 bytes each
+        ((3, 2), (114, 75), OTHER),
+        ((3,), (114, 76), OTHER),
+        ((3, 2**70), (114, 76), OTHER),
+        ((3, 5), (114, 76), OTHER),
+        ((3, 1), (114, 76), NOT_ITS),
+        ((2, 2), (114, 76), NOT_ITS),
+        ((3, 2), (76, 114), NOT_ITS),
+        ((3, 2), (115, 75), NOT_ITS),
+        ((3, 3), (114, 76), NOT_ITS),
+    ],
+)
+def test_an_index_of_another_file_is_refused(tmp_path, monkeypatch, records, sizes, message):
+    monkeypatch.setattr(index, "BLOCK_BYTES", 80)
+    path = write_numbers(tmp_path / "a", range(1, 6))
+    of_another = BlockIndex(num_bytes=190, block_bytes=sizes, block_records=records)
+    pathlib.Path(index_path(path)).write_text(of_another.to_json_string())
+
+    def read() -> list[int]:
+        files = RecordFiles(path, NUMBER, keep_indexes=True)
+        return numbers_of(files, range(len(files)))
+
+    if not message:
+        assert read() == [1, 2, 3, 4, 5]
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        read()
+    assert f"remove {index_path(path)}" in caught.value.remedy
+
+
+@contextlib.contextmanager
+def no_file_longer_than(num_bytes: int):
+    """As on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_nothing_can_be_written(tmp_path, caplog):
+    paths = [write_numbers(tmp_path / name, range(50)) for name in "ab"]
+    with caplog.at_level("WARNING", logger="absl"), no_file_longer_than(10):
+        assert len(RecordFiles(paths, NUMBER, keep_indexes=True)) == 100
+    (said,) = caplog.messages
+    assert said.startswith("An index cannot be kept beside its file, and is made at each start: ")
+    assert "File too large" in said
+    assert sorted(tmp_path.iterdir()) == [pathlib.Path(path) for path in paths]
+
+
+def test_files_that_are_others(tmp_path):
+    """Blocks of the same sizes may have other records, or be in another order."""
+    ones, others = (write_numbers(tmp_path / f"{n}", range(n, n + 50)) for n in (0, 50))
+    found = [[ones], [others], [ones, others], [others, ones]]
+    assert len({RecordFiles(paths, NUMBER).fingerprint() for paths in found}) == len(found)
+
+
+def test_shards_without_a_record(tmp_path):
+    """Of more shards than records some are empty: as their descriptions say, or it is damage."""
+    paths = [tmp_path / name for name in "abcd"]
+    for path, numbers in zip(paths, (range(0), range(7), range(0), range(7, 18)), strict=True):
+        write_numbers(path, numbers)
+        if not numbers:
+            walking.describe(path, walking.write_vocabulary(tmp_path / "vocab.txt"))
+    files = RecordFiles([str(path) for path in paths], NUMBER)
+    assert numbers_of(files, range(18)) == list(range(18))
+    assert files.where(7) == f"{paths[3]}, record 1"
+    for wrong in ([paths[0]], [paths[0], paths[2]]):
+        with pytest.raises(InputError, match="a, an empty file"):
+            RecordFiles([str(path) for path in wrong], NUMBER)
+    pathlib.Path(description_path(str(paths[2]))).unlink()
+    with pytest.raises(InputError, match="c, an empty file"):
+        RecordFiles([str(path) for path in paths], NUMBER)
+
+
+# ---------------------------------------------------------------------------- records
+
+
+SIZES = {"max_seq_length": small.S, "max_predictions_per_seq": small.P}
+FLOATS = Record("floats", (Feature("input_ids", tf.float32, 1),))
+GOOD = [
+    small.RECORD.serialize({name: values[i] for name, values in small.examples(9).items()})
+    for i in range(9)
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "sizes", "received", "said"),
+    [
+        (PAIR_BYTES, {}, "a record with the features ['a', 'b']", "input_ids, input_mask, segment"),
+        (b"hello", {}, "a record that is not a tf.train.Example", "input_ids, input_mask, segment"),
+        (GOOD[0], {"max_seq_length": 11}, "input_ids has 7 values", "--max_seq_length=7"),
         (
+            GOOD[0],
             {"max_predictions_per_seq": 5},
             "masked_lm_positions has 3",
             "--max_predictions_per_seq=3",
         ),
+        # Ids written as floats, say: the remedy must not be a length of 0.
+        (FLOATS.serialize({"input_ids": [3.0]}), {"max_seq_length": 1}, "has 0 values", "1 values"),
     ],
 )
-def test_records_of_other_lengths(tmp_path, sizes, received, remedy):
-    path = small.write_records(tmp_path / "a.tfrecord", small.examples(2))
-    given = {"max_seq_length": small.S, "max_predictions_per_seq": small.P} | sizes
-    with pytest.raises(InputError, match=received) as caught:
-        RecordFiles(path, pretraining_record(**given))
-    assert remedy in caught.value.remedy
-
-
-def test_a_feature_of_another_type(tmp_path):
-    """Ids written as floats, say: the remedy must not be a length of 0."""
-    floats = Record("floats", (Feature("input_ids", tf.float32, 1),))
-    path = one_record_file(tmp_path / "f.tfrecord", floats.serialize({"input_ids": [3.0]}))
-    with pytest.raises(InputError, match="input_ids has 0 values in its int64_list") as caught:
-        RecordFiles(path, pretraining_record(max_seq_length=1, max_predictions_per_seq=1))
+def test_records_of_another_kind(tmp_path, data, sizes, received, said):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(framed(data))
+    with pytest.raises(InputError) as caught:
+        RecordFiles(str(path), pretraining_record(**SIZES | sizes))
+    assert f"{path}, record 1, " in caught.value.received
+    assert received in caught.value.received
+    assert said in str(caught.value)
     assert "=0" not in caught.value.remedy
-
-
-def test_a_later_record_of_another_kind(tmp_path):
-    number = NUMBER.serialize({"input_ids": [5]})
-    path = tmp_path / "mixed.tfrecord"
-    path.write_bytes(framed(number) * 2 + framed(PAIR_BYTES))
-    files = RecordFiles(str(path), NUMBER)
-    assert files.read([1])["input_ids"].tolist() == [[5]]
-    with pytest.raises(InputError, match=r"mixed\.tfrecord, record 3"):
-        files.read([0, 2])
-
-
-ROWS = small.examples(9)
-GOOD = [small.RECORD.serialize({name: v[i] for name, v in ROWS.items()}) for i in range(9)]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +316,7 @@ def test_a_later_record_that_is_none(tmp_path, data, received):
     path = tmp_path / "mixed.tfrecord"
     path.write_bytes(framed(GOOD[1]) + framed(data) + framed(GOOD[2]))
     files = RecordFiles(str(path), small.RECORD)
+    assert numbers_of(files, [0, 2]) == [small.examples(9)["input_ids"][i, 0] for i in (1, 2)]
     with pytest.raises(InputError) as caught:
         files.read([0, 2, 1])
     assert caught.value.received.startswith(f"{path}, record 2, {received}")
@@ -220,15 +342,16 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 def test_random_damage_is_refused_or_harmless(tmp_path):
     """What is taken is what protocol buffers say, and in range."""
     rng = random.Random(7)
-    records = [mutated(rng.choice(GOOD), rng) for _ in range(1500)]
+    records = [mutated(rng.choice(GOOD), rng) for _ in range(500)]
     path = str(tmp_path / "damaged.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         for one in [GOOD[0], *records]:
             writer.write(one)
     files, taken, refused = RecordFiles(path, small.RECORD), 0, {}
+    blocks = functools.cache(files.read_block)
     for row, one in enumerate(records, 1):
         try:
-            found = files.read([row])
+            found = files.read([row], blocks)
         except InputError as error:
             refused[row] = error
             continue
@@ -240,66 +363,16 @@ def test_random_damage_is_refused_or_harmless(tmp_path):
         for feature in small.RECORD.features:
             kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
             assert found[feature.name][0].tolist() == getattr(features[feature.name], kind).value
-    assert 50 < taken < 500
+    assert 20 < taken < 170
     for row, error in refused.items():
         assert f"{path}, record {row + 1}, " in error.received
         assert len(str(error)) < 1000
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda path: os.truncate(path, 90), "it has become shorter"),
-        (os.remove, "No such file or directory"),
-        (lambda path: write_numbers(path, [0, 1, 2, 3, 5]), "it has other bytes"),
-    ],
-)
-def test_a_file_that_changes_while_it_is_read(tmp_path, change, says):
-    path = write_numbers(tmp_path / "a.tfrecord", range(5))
-    files = RecordFiles(path, NUMBER)
-    change(path)
-    with pytest.raises(InputError, match=rf"record 5, which can no longer be read .*{says}"):
-        files.read([4])
-
-
-def test_a_bit_that_flips_after_opening(tmp_path):
-    path = tmp_path / "a.tfrecord"
-    files = RecordFiles(write_numbers(path, range(100, 107)), NUMBER)
-    data = path.read_bytes()
-    at = len(data) // 7 * 4 - FOOTER_BYTES - 1  # the last byte of the fourth record, its number
-    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    assert files.read([0, 1, 2, 4, 5, 6])["input_ids"][3] == 104
-    with pytest.raises(InputError, match=r"record 4, which can no longer be read .*other bytes"):
-        files.read(range(7))
-
-
-def test_files_of_other_contents_have_another_fingerprint(tmp_path):
-    paths = [write_numbers(tmp_path / str(n), [n, 7]) for n in range(3)]
-    assert len({RecordFiles(path, NUMBER).fingerprint() for path in paths}) == 3
-
-
 def test_next_sentence_labels_may_be_there_unread(tmp_path):
     path = small.write_records(tmp_path / "a.tfrecord", small.examples(2))
-    record = pretraining_record(
-        max_seq_length=small.S, max_predictions_per_seq=small.P, next_sentence=False
-    )
+    record = pretraining_record(**SIZES, next_sentence=False)
     assert "next_sentence_labels" not in RecordFiles(path, record).read([0, 1])
-
-
-def test_what_we_use_of_tensorflows_private_reader(tmp_path):
-    path = tmp_path / "a.tfrecord"
-    first, second = framed(b"one"), framed(b"three")
-    path.write_bytes(first + second)
-    reader = tf_record_io.tf_record_random_reader(str(path))
-    assert reader.read(0) == (b"one", len(first))
-    assert reader.read(len(first)) == (b"three", len(first + second))
-    assert reader.read(0) == (b"one", len(first))
-    with pytest.raises(IndexError):
-        reader.read(len(first + second))
-    path.write_bytes(first + second[:-1] + b"?")
-    reader = tf_record_io.tf_record_random_reader(str(path))
-    with pytest.raises(tf.errors.DataLossError):
-        reader.read(len(first))
 
 
 # ---------------------------------------------------------------------------- descriptions

@@ -17,8 +17,7 @@ import served_models
 import tensorflow as tf
 from google.protobuf import text_format
 
-from bert_tf.serving.loading import ServedModel
-from bert_tf.serving.predictor import Predictor
+from bert_tf.serving.predictor import Predictor, ServedModel
 from bert_tf.tasks.features import classifier_record
 
 predict_pb2, prediction_service_pb2_grpc, model_server_config_pb2 = (

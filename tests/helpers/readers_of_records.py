@@ -9,13 +9,13 @@ import small
 import tensorflow as tf
 from readers import Reader
 
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.index import find_local_blocks, index_path
-from bert_tf.data.lane_batches import LaneBatches
+from bert_tf.data.batches import Batches
+from bert_tf.data.index import find_blocks, index_path
 from bert_tf.data.records import Record, description_path, pretraining_record
+from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles, read_description
 from bert_tf.tasks.features import classifier_record
-from bert_tf.training.logging import read_curves
+from bert_tf.training.trainer import read_curves
 
 MODEL = {
     "vocab_size": small.CONFIG.vocab_size,
@@ -46,8 +46,9 @@ def pretraining_records(folder: pathlib.Path) -> Reader:
 
 def _read_blocks(path: str) -> None:
     """As pre-training reads them."""
-    files = BlockFiles(path, PRETRAINING)
-    batches = LaneBatches(files, batch_size=2, seed=1, num_examples=len(files))
+    files = RecordFiles(path, PRETRAINING, keep_indexes=True)
+    order = ShuffledSampler(len(files), seed=1)
+    batches = Batches(files, order, batch_size=2, num_examples=len(files))
     with batches.record_errors():
         for batch in batches.dataset().as_numpy_iterator():
             for feature in PRETRAINING.features:
@@ -73,7 +74,8 @@ def block_index(folder: pathlib.Path) -> Reader:
     """The index beside records."""
     path = small.write_records(folder / "train.tfrecord", small.examples(3), PRETRAINING)
     index = pathlib.Path(index_path(path))
-    index.write_text(find_local_blocks(path).to_json_string())
+    with open(path, "rb") as file:
+        index.write_text(find_blocks(file, pathlib.Path(path).stat().st_size).to_json_string())
     return Reader(folder, {index.name: "json"}, lambda _: _read_blocks(path))
 
 

@@ -21,7 +21,7 @@ from bert_tf.__main__ import VERBS
 from bert_tf.cli import main
 from bert_tf.errors import InputError
 from bert_tf.playground import api, server
-from bert_tf.serving import feature_extraction, rows
+from bert_tf.serving import pretrained, rows
 from bert_tf.training import distribution
 
 # ---------------------------------------------------------------------------- command lines
@@ -163,8 +163,7 @@ def predict_lines(folder: pathlib.Path) -> Reader:
             reads = rows.RowReader(metadata)
             for number, item in enumerate(items, 1):
                 row = reads.read(item, rows.place(path, number))
-                assert list(row) == reads.names
-                rows.arrays_of([row])
+                assert list(row) == list(reads.is_list)
 
     ways = {name: "json_lines" if name.endswith("jsonl") else "lines" for name in LINES}
     reader = Reader(folder, ways, read)
@@ -179,9 +178,9 @@ def features_lines(folder: pathlib.Path) -> Reader:
     def read(folder: pathlib.Path) -> None:
         for name in changed(reader):
             path = str(folder / name)
-            for line in feature_extraction.read_lines(path, jsonl=name.endswith("jsonl")):
-                assert isinstance(line.text_a, str)
-                assert isinstance(line.text_b, str | None)
+            for line in pretrained.read_lines(path, jsonl=name.endswith("jsonl")):
+                assert isinstance(line[0], str)
+                assert isinstance(line[1], str | None)
 
     reader = Reader(folder, {"x.txt": "lines", "x.jsonl": "json_lines"}, read)
     return reader

@@ -19,9 +19,10 @@ from walking import SIZES
 from bert_tf import runtime
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.lane_batches import LaneBatches
+from bert_tf.data import samplers
+from bert_tf.data.batches import Batches
 from bert_tf.data.records import pretraining_record
+from bert_tf.data.shards import RecordFiles
 from bert_tf.training import distribution
 
 FLAGS = flags.FLAGS
@@ -38,14 +39,15 @@ def define_flags() -> None:
     flags.DEFINE_list("starts", None, "First batches.")
 
 
-def one_epoch(input_file: str, batch_size: int) -> LaneBatches:
+def one_epoch(input_file: str, batch_size: int) -> Batches:
     """The batches, of which the last one may be short."""
     record = pretraining_record(**SIZES, vocab_size=VOCABULARY)
-    files = BlockFiles(input_file, record)
-    return LaneBatches(files, batch_size=batch_size, seed=SEED, num_examples=len(files))
+    files = RecordFiles(input_file, record, keep_indexes=True)
+    order = samplers.shuffled(files.block_records, batch_size=batch_size, seed=SEED)
+    return Batches(files, order, batch_size=batch_size, num_examples=len(files))
 
 
-def read(strategy: tf.distribute.Strategy, batches: LaneBatches, start: int) -> Iterator[bytes]:
+def read(strategy: tf.distribute.Strategy, batches: Batches, start: int) -> Iterator[bytes]:
     """This host's rows of the batches from `start` on, one feature after the other."""
     iterator = distribution.distributed_batches(strategy, batches, start=start)
     for _ in range(start, batches.num_batches):

@@ -122,7 +122,7 @@ class Batches:
         self.batch_size = len(batch["is_real_example"])
 
     def dataset(self, *, start, num_parts, first_part, parts_here) -> tf.data.Dataset:
-        """As of `RecordBatches`."""
+        """As of `Batches`."""
         size = self.batch_size // num_parts
         parts = [
             {n: v[part * size : (part + 1) * size] for n, v in batch.items()}

@@ -8,7 +8,7 @@ import small_heads
 import tensorflow as tf
 
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
@@ -29,9 +29,9 @@ def write_files(folder, features=None, *, rows: int = RECORDS) -> RecordFiles:
     return RecordFiles(small.write_records(folder / "a.tfrecord", features), small.RECORD)
 
 
-def endless(files: RecordFiles) -> RecordBatches:
+def endless(files: RecordFiles) -> Batches:
     """Shuffled batches for training."""
-    return RecordBatches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
+    return Batches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
 
 
 def in_order(
@@ -40,10 +40,10 @@ def in_order(
     batch_size: int = BATCH,
     num_examples: int | None = None,
     order: SequentialSampler | None = None,
-) -> RecordBatches:
+) -> Batches:
     """Batches for evaluation; endless without `num_examples`."""
     order = order or SequentialSampler(len(files))
-    return RecordBatches(files, order, batch_size=batch_size, num_examples=num_examples)
+    return Batches(files, order, batch_size=batch_size, num_examples=num_examples)
 
 
 def make_trainer(config=DROPPING, strategy=None, **options) -> Trainer:

@@ -69,7 +69,8 @@ def index_with_blocks_of(num_bytes: int, *paths: pathlib.Path) -> None:
     """Writes indexes of smaller blocks than usual: few records have several lanes then."""
     with unittest.mock.patch.object(index, "BLOCK_BYTES", num_bytes):
         for path in paths:
-            found = index.find_local_blocks(str(path))
+            with path.open("rb") as file:
+                found = index.find_blocks(file, path.stat().st_size)
             pathlib.Path(index.index_path(str(path))).write_text(found.to_json_string())
 
 

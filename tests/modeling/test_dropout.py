@@ -12,7 +12,7 @@ import tensorflow as tf
 from small import close, hidden_states
 
 from bert_tf import BertConfig, BertModel, make_model
-from bert_tf.modeling.dropout import Dropout, dropout_key, recomputed
+from bert_tf.modeling.layers import Dropout, dropout_key, recomputed
 
 B, D = small.ROWS, small.CONFIG.hidden_size
 

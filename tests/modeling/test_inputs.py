@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf import BertModel, make_model
 from bert_tf.errors import InputError
-from bert_tf.modeling.inputs import TOKEN_INPUTS
+from bert_tf.modeling.models import TOKEN_INPUTS
 
 BATCH = small.examples()
 IDS, MASK, SEGMENTS = (BATCH[name] for name in TOKEN_INPUTS)

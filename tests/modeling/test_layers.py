@@ -15,9 +15,8 @@ from small import close, hidden_states
 from bert_tf import BertConfig, BertModel, heads, layers, make_model
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
-from bert_tf.modeling.base import activation
-from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.heads import Transform
+from bert_tf.modeling.layers import Dropout, activation
 
 B, S, P = small.ROWS, small.S, small.P
 D, F, V = small.CONFIG.hidden_size, small.CONFIG.intermediate_size, small.CONFIG.vocab_size

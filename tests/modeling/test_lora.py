@@ -11,8 +11,8 @@ from bert_tf import BertModel, make_model
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling.inputs import TOKEN_INPUTS
 from bert_tf.modeling.lora import TARGETS, add_lora
+from bert_tf.modeling.models import TOKEN_INPUTS
 
 D, F = small.CONFIG.hidden_size, small.CONFIG.intermediate_size
 LAYERS, CLASSES, RANK = small.CONFIG.num_hidden_layers, model_files.NUM_CLASSES, 5

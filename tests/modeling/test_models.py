@@ -9,7 +9,7 @@ import small
 from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
-from bert_tf.modeling.inputs import SYNONYMS
+from bert_tf.modeling.models import SYNONYMS
 
 # Word pieces, layers, hidden size, weights of the encoder with pooler, and with both heads too.
 RELEASED_SIZES = [

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.batches import BatchingConfig
 from bert_tf.errors import InputError
-from bert_tf.heads.question_answering import QuestionAnswering
+from bert_tf.heads.other_heads import QuestionAnswering
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes

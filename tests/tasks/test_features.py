@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
+from bert_tf.heads.label_heads import IGNORED
 from bert_tf.heads.labels import Labels
-from bert_tf.heads.token_labels import IGNORED
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
-    Window,
+    WordWindow,
     classifier_record,
     join_texts,
     join_words,
@@ -198,9 +198,9 @@ def test_words_without_labels_are_scored_too(tokenizer):
 
 
 def test_windows_drawn():
-    assert word_windows([1] * 6, room=6) == [Window(0, 6, 0, 6)]
-    assert word_windows([1] * 9, room=6) == [Window(0, 6, 0, 5), Window(3, 9, 5, 9)]
-    assert word_windows([6, 6], room=6) == [Window(0, 1, 0, 1), Window(1, 2, 1, 2)]
+    assert word_windows([1] * 6, room=6) == [WordWindow(0, 6, 0, 6)]
+    assert word_windows([1] * 9, room=6) == [WordWindow(0, 6, 0, 5), WordWindow(3, 9, 5, 9)]
+    assert word_windows([6, 6], room=6) == [WordWindow(0, 1, 0, 1), WordWindow(1, 2, 1, 2)]
 
 
 def test_sentences_in_their_document(tokenizer):
@@ -219,11 +219,14 @@ def test_sentences_in_their_document(tokenizer):
 
 
 def test_context_drawn():
-    assert sentence_windows([1] * 9, 4, 5, room=5) == [Window(2, 7, 4, 5)]
-    assert sentence_windows([1] * 9, 1, 2, room=6) == [Window(0, 6, 1, 2)]
-    assert sentence_windows([1] * 9, 7, 9, room=6) == [Window(3, 9, 7, 9)]
-    assert sentence_windows([1, 3, 1, 3, 1], 2, 3, room=6) == [Window(2, 5, 2, 3)]
-    assert sentence_windows([1] * 12, 1, 10, room=6) == [Window(1, 7, 1, 6), Window(4, 10, 6, 10)]
+    assert sentence_windows([1] * 9, 4, 5, room=5) == [WordWindow(2, 7, 4, 5)]
+    assert sentence_windows([1] * 9, 1, 2, room=6) == [WordWindow(0, 6, 1, 2)]
+    assert sentence_windows([1] * 9, 7, 9, room=6) == [WordWindow(3, 9, 7, 9)]
+    assert sentence_windows([1, 3, 1, 3, 1], 2, 3, room=6) == [WordWindow(2, 5, 2, 3)]
+    assert sentence_windows([1] * 12, 1, 10, room=6) == [
+        WordWindow(1, 7, 1, 6),
+        WordWindow(4, 10, 6, 10),
+    ]
 
 
 SIZES = st.integers(1, 7).flatmap(
@@ -246,7 +249,7 @@ def test_every_word_is_scored_once_where_it_has_most_context(case):
             assert scarcer_side(sizes, window, word) == best
 
 
-def scarcer_side(sizes: list[int], window: Window, word: int) -> int:
+def scarcer_side(sizes: list[int], window: WordWindow, word: int) -> int:
     """Pieces on the side of a word that has fewer."""
     return min(sum(sizes[window.start : word]), sum(sizes[word + 1 : window.stop]))
 
@@ -283,8 +286,3 @@ def test_a_vocabulary_without_special_pieces(tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\na")
     with pytest.raises(InputError, match="without"):
         list(make_features([], TWO, FullTokenizer(tmp_path / "vocab.txt"), max_seq_length=8))
-
-
-def test_words_that_no_window_holds():
-    with pytest.raises(ValueError, match="expected 1 to 3"):
-        word_windows([1, 4], room=3)

@@ -9,8 +9,8 @@ import tensorflow as tf
 from frames import framed
 
 from bert_tf.errors import InputError
-from bert_tf.training import logging as progress
-from bert_tf.training.logging import TrainingLog, read_curves, write_final_evaluation
+from bert_tf.training import trainer as progress
+from bert_tf.training.trainer import TrainingLog, read_curves, write_final_evaluation
 
 
 class Clock:

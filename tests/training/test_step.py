@@ -19,7 +19,7 @@ from small_heads import (
 from small_runs import DROPPING
 
 from bert_tf import heads
-from bert_tf.data.record_batches import BatchingConfig, RecordBatches
+from bert_tf.data.batches import Batches, BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
@@ -166,7 +166,7 @@ def batches_on_a_tpu(head: str, path: str) -> list[dict[str, tf.TensorSpec]]:
     files = RecordFiles(path, record)
     if head == "pretraining":
         order = SequentialSampler(rows)
-        batches = [RecordBatches(files, order, batch_size=rows)]
+        batches = [Batches(files, order, batch_size=rows)]
     else:
         batching = BatchingConfig(max_seq_length=small.S, bucket_by_length=False)
         batches = [

@@ -31,15 +31,15 @@ from small_runs import (
 
 from bert_tf import runtime, terminal
 from bert_tf.checkpoints.tf1 import CheckpointFolder
+from bert_tf.data import batches as batches_module
 from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
 from bert_tf.errors import InputError
-from bert_tf.heads.pretraining import FillMask
+from bert_tf.heads.other_heads import FillMask
 from bert_tf.terminal import WATCHDOG
-from bert_tf.training.logging import read_curves
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import Intervals
 from bert_tf.training.step import step_seed
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Trainer, read_curves
 
 MASKED_LM = FillMask()
 
@@ -415,6 +415,8 @@ def test_a_batch_that_does_not_come_is_reported(
 ):
     """Where training and evaluation wait; afterwards nobody watches."""
     monkeypatch.setattr(terminal, "COMPILING", 300)
+    monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", 1)  # each batch is asked for by itself
+    monkeypatch.setattr(batches_module, "PARSED_AHEAD", 0)
     files = write_files(tmp_path, rows=5 * BATCH)
     sampler = Held(len(files), caplog)
     batches = in_order(files, num_examples=len(files), order=sampler)

@@ -36,9 +36,9 @@ import bert_tf
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
-from bert_tf.data.index import find_local_blocks, index_path
+from bert_tf.data.index import find_blocks, index_path
 from bert_tf.errors import InputError
-from bert_tf.serving import loading
+from bert_tf.serving import predictor
 from bert_tf.serving.options import TASKS, ServingOptions
 from bert_tf.serving.signatures import Signature
 
@@ -150,7 +150,8 @@ def write_all_records(home: pathlib.Path) -> None:
         write_records(home / f"{name}.tfrecord", 8, seed=3)
     describe(home / "of_another_vocabulary.tfrecord", home / "shuffled.txt")
     other = write_records(home / "other.tfrecord", 9, seed=4)
-    found = find_local_blocks(str(other))
+    with other.open("rb") as file:
+        found = find_blocks(file, other.stat().st_size)
     index = pathlib.Path(index_path(str(home / "of_another_index.tfrecord")))
     index.write_text(found.to_json_string())
 
@@ -336,7 +337,7 @@ def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes playground and export answer at once; everything before that is their own code."""
 
     def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
-        served = loading.of_weights(source, config, tokenizer, options)
+        served = predictor.of_weights(source, config, tokenizer, options)
         Answering(bert_tf.Predictor(served))
         return export_dir
 

@@ -8,13 +8,12 @@ import random
 import numpy as np
 import pytest
 import served_models
-from saved_models import run_in_c
+from saved_models import batch_of, run_in_c
 from walking import in_process, write_config, write_vocabulary
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
-from bert_tf.serving.export import batch_of
 
 pytestmark = pytest.mark.walk
 NUM_QUESTIONS = 40

@@ -24,7 +24,7 @@ from walking import (
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
-from bert_tf.data.lanes import number_of_lanes
+from bert_tf.data.samplers import number_of_lanes
 from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 

@@ -22,7 +22,7 @@ from walking import (
     write_vocabulary,
 )
 
-from bert_tf.data.lanes import number_of_lanes
+from bert_tf.data.samplers import number_of_lanes
 
 pytestmark = pytest.mark.walk
 

@@ -25,8 +25,8 @@ import bert_tf
 from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
-from bert_tf.heads.pretraining import Pretraining
-from bert_tf.training.logging import read_curves
+from bert_tf.heads.other_heads import Pretraining
+from bert_tf.training.trainer import read_curves
 
 pytestmark = pytest.mark.walk
 

@@ -17,7 +17,7 @@ from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
 from bert_tf.squad.evaluation import official_scores
 from bert_tf.training import distribution
-from bert_tf.training.logging import read_curves
+from bert_tf.training.trainer import read_curves
 
 pytestmark = pytest.mark.walk
 SMALL = {"max_seq_length": 17, "doc_stride": 6, "max_query_length": 4, "strategy": "one"}
