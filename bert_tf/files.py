@@ -68,10 +68,7 @@ def check_regular(path: str) -> None:
 
 
 def read_json(
-    path: str,
-    *,
-    expected: str = "a JSON object",
-    remedy: str = "check the path; if it is right, get the file again",
+    path: str, *, expected: str = "a JSON object", remedy: str = "check the path, or get it again"
 ) -> dict[str, Any]:
     """The object in a JSON file, in UTF-8 with or without byte order mark.
 
@@ -301,9 +298,8 @@ def _take_lock(name: str, output: str) -> Lock | None:
             for left in [*(home.rglob if name.endswith(f"/{IN_FOLDER}") else home.glob)(pattern)]:
                 remove(left)
         on_error.callback(os.unlink, name)
-        holder = f"process {os.getpid()} on {socket.gethostname()}"
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        holder += f" ({runtime.command_line()[:300]!r}, since {since})"
+        since = f"{runtime.command_line()[:300]!r}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        holder = f"process {os.getpid()} on {socket.gethostname()} ({since})"
         os.ftruncate(opened, 0)
         os.pwrite(opened, f"{_MARK}{lock.token} {holder}\n".encode(), 0)
         on_error.pop_all()
@@ -455,10 +451,8 @@ def write_text(path: str, text: str) -> None:
         file.write(text)
 
 
-def write_eval_results(
-    output_dir: str, results: Mapping[str, float], *, name: str = EVAL_RESULTS
-) -> None:
+def write_eval_results(folder: str, results: Mapping[str, float], name: str = EVAL_RESULTS) -> None:
     """eval_results.txt, lines `key = value` as the original writes it; a table of it is logged."""
-    path = gfile().join(output_dir, name)
+    path = gfile().join(folder, name)
     logging.info("%s:\n%s", path, "\n".join(scores_table(results)))
     write_text(path, "".join(f"{key} = {results[key]}\n" for key in sorted(results)))

@@ -165,14 +165,12 @@ def import_tensorflow_text() -> ModuleType:
     except Exception as error:  # of another version: NotFoundError, ImportError, AttributeError
         if isinstance(error, (OSError, MemoryError)) or "Too many open files" in str(error):
             raise
-        version = importlib.import_module("tensorflow").__version__
-        raise InputError(
-            f"TensorFlow {version}, and a tensorflow-text that fails ({first_line(error)})",
-            "tensorflow-text of the same version",
-            # Without its dependencies: they would bring `tensorflow` beside a build of another name
-            "pip install --force-reinstall --no-deps "
-            f"'tensorflow-text=={version.rpartition('.')[0]}.*'",
-        ) from error
+        version = load_tensorflow().__version__
+        received = f"TensorFlow {version}, and a tensorflow-text that fails ({first_line(error)})"
+        # Without its dependencies: they would bring `tensorflow` beside a build of another name.
+        fitting = f"'tensorflow-text=={version.rpartition('.')[0]}.*'"
+        remedy = f"pip install --force-reinstall --no-deps {fitting}"
+        raise InputError(received, "tensorflow-text of the same version", remedy) from error
 
 
 # ---------------------------------------------------------------------------- signals
