@@ -12,7 +12,6 @@ import re
 import secrets
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -260,11 +259,12 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
         yield _held[name]
     finally:
         if lock := _held.pop(name, None):
-            if lock.is_in_place():  # before the lock ends: it is nobody else's
-                pathlib.Path(name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if lock.is_in_place():  # before the lock ends: it is nobody else's
+                    os.unlink(name)
             os.close(lock.opened)
         if is_new:
-            with contextlib.suppress(OSError):  # with what was written
+            with contextlib.suppress(OSError):  # where something was written
                 os.rmdir(home)
 
 
@@ -395,16 +395,15 @@ def remove(path: str | os.PathLike) -> None:
 
 def synced(path: str) -> None:
     """Returns when a local file, or the names in a local folder, are on the disk."""
-    if is_remote(path):
-        return
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in _NOT_SUPPORTED:
-            raise
-    finally:
-        os.close(opened)
+    if not is_remote(path):
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+        finally:
+            os.close(opened)
 
 
 @contextlib.contextmanager
@@ -419,12 +418,8 @@ def whole_file(path: str) -> Iterator[str]:
       InputError: no file can be made there, or another process is making it; seen at once, not
         after hours of work.
     """
-    if not runtime.is_chief():
-        with tempfile.TemporaryDirectory() as folder:
-            yield os.path.join(folder, os.path.basename(path))
-        return
-    if is_stream(path):
-        yield path
+    if not runtime.is_chief() or is_stream(path):
+        yield path if runtime.is_chief() else os.devnull
         return
     with contextlib.ExitStack() as stack:
         with path_errors(path, "written"):

@@ -98,7 +98,8 @@ def test_data_generation_reaches_no_model():
 
 @pytest.mark.parametrize("script", ["run_pretraining", "run_classifier", "run_squad"])
 def test_training_reaches_no_serving(script):
-    reached = {name for name, path in MODULES.items() if path in loaded(ROOT / f"{script}.py")}
+    files = loaded(ROOT / f"{script}.py")
+    reached = {name for name, path in MODULES.items() if path in files}
     folders = {folder_of(name) for name in reached if name.startswith("bert_tf.")}
     assert "training" in folders
     assert not folders & {"serving", "planning", "playground"}
