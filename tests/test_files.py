@@ -209,19 +209,14 @@ def test_a_file_whose_folder_is_replaced_while_it_is_written(tmp_path):
 def test_permissions_are_those_of_the_file_before_or_the_usual(tmp_path):
     for mode in (0o600, 0o444, 0o755):
         path = tmp_path / f"{mode}.txt"
-        path.write_text("old")
+        path.touch()
         path.chmod(mode)
         files.write_text(str(path), "new")
         assert path.read_text() == "new"
         assert path.stat().st_mode & 0o777 == mode
-    (tmp_path / "usual").touch()
-    (tmp_path / "folder").mkdir()
     files.write_text(str(tmp_path / "a"), "")
-    with files.temporary(str(tmp_path / "b"), folder=True) as made:
-        os.rename(made, tmp_path / "b")
-    modes = [(tmp_path / name).stat().st_mode for name in ("usual", "a", "folder", "b")]
-    assert modes[0] == modes[1]
-    assert modes[2] == modes[3]
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_a_link_is_replaced_and_its_target_stays(tmp_path):
@@ -262,19 +257,6 @@ def test_one_process_writes_an_output(tmp_path):
     assert names(tmp_path) == {"run"}
 
 
-def test_who_holds_an_output_may_call_what_writes_it(tmp_path):
-    path = str(tmp_path / "new" / "a.txt")
-    with (
-        files.locked(str(tmp_path / "new"), folder=True),
-        files.locked(path),
-        files.whole_file(path) as outer,
-    ):
-        files.write_text(path, "one\n")
-        assert pathlib.Path(outer).exists()
-        assert pathlib.Path(path).read_text() == "one\n"
-    assert names(tmp_path / "new") == {"a.txt"}
-
-
 def test_of_several_processes_of_a_run_only_the_chief_locks_and_leaves_files(tmp_path, monkeypatch):
     with files.locked(str(tmp_path / "run"), folder=True):
         monkeypatch.setattr(runtime, "is_chief", lambda: False)
@@ -308,16 +290,6 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     (tmp_path / ".a.txt.without-lock.incomplete").write_text("half")
     files.write_text(str(tmp_path / "a.txt"), "one\n")
     assert names(tmp_path) == {"a.txt"}
-
-
-def test_the_folder_of_what_is_to_appear_is_made(tmp_path):
-    path = tmp_path / "new" / "model"
-    with files.locked(str(path), parents=True), files.locked(str(path)) as is_locked:
-        assert is_locked
-    assert not path.parent.exists()  # as nothing was written
-    with files.locked(str(path), parents=True):
-        path.mkdir()
-    assert names(path.parent) == {"model"}
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

@@ -24,23 +24,6 @@ def test_the_drawn_examples():
     assert doctest.testmod(terminal).failed == 0
 
 
-@pytest.mark.parametrize(
-    ("scores", "lines"),
-    [
-        (
-            {"global_step": 10**6, "loss": 0.5, "eval_f1": 0.9, "eval_accuracy": 1.0},
-            ["eval_f1        0.9", "eval_accuracy  1", "loss           0.5",
-             "global_step    1000000"],
-        ),
-        ({"f1": 15.66123, "total": 10570, "loss": 2.0, "eval_loss": 2.0},
-         ["f1         15.6612", "total      10570", "eval_loss  2"]),
-        ({}, []),
-    ],
-)  # fmt: skip
-def test_what_matters_comes_first(scores, lines):
-    assert terminal.scores_table(scores) == [f"  {line}" for line in lines]
-
-
 @pytest.mark.parametrize(("level", "shown"), [("INFO", ""), ("WARNING", "WARNING: ")])
 @pytest.mark.parametrize("process", ["", "[worker 1] "])
 def test_a_line_has_a_short_prefix(monkeypatch, level, shown, process):
