@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.companions import refuse_other_tokenizer
+from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
 from bert_tf.errors import InputError
 from bert_tf.serving.options import MASK
 from bert_tf.serving.signatures import refuse_not_finite

@@ -14,7 +14,7 @@ from absl import logging
 
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.run_settings import changed_settings
+from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.config import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text

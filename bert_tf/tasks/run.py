@@ -19,11 +19,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions, tf1
-from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints import loading, tf1
+from bert_tf.checkpoints.loading import PretrainedModel, load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
-from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
+from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
@@ -258,7 +257,7 @@ class Run:
         """
         config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
-        companions.refuse_other_model(folder, self.model, self.metadata())
+        loading.refuse_other_model(folder, self.model, self.metadata())
         refuse_best_of_others(self.output_dir, is_kept=keeps_best)
 
     def settings_of(

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions
+from bert_tf.checkpoints import loading
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.records import Record
@@ -151,7 +151,7 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        if purposes := companions.other_purpose(source, self.head.name, self.task.has_pairs):
+        if purposes := loading.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
             flags = "the flags that it was trained with (--label_kind, --text_b_column), or "
             raise InputError(
@@ -161,7 +161,7 @@ class TextRun(Run):
                 "such a task",
             )
         if self.head.has_names:
-            source = companions.with_labels(source, self.task.labels.names, self._own_names())
+            source = loading.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
 
@@ -174,12 +174,12 @@ class TextRun(Run):
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
-            other = companions.other_purpose(source, self.head.name, self.task.has_pairs)
+            other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
                 skip, is_for = (
                     self.head.weights,
-                    other[0] if other else companions.classes_of(source),
+                    other[0] if other else loading.classes_of(source),
                 )
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, is_for
@@ -191,7 +191,7 @@ class TextRun(Run):
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
-            return companions.in_order_of(source, labels.names, self._own_names())
+            return loading.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 
     def _own_names(self) -> tuple[str, ...]:

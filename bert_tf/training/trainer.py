@@ -20,7 +20,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
+from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head

@@ -48,7 +48,6 @@ def test_pieces_that_cannot_stand_on_a_line(tmp_path, tensors, piece):
         {"task": "classifier"}, {"num_choices": 0}, {"max_seq_length": "12"},
         {"max_seq_length": 12.5}, {"max_seq_length": 128.0}, {"doc_stride": "x"},
         {"doc_stride": 0}, {"doc_stride": 10**12}, {"max_query_length": -1},
-        {"max_query_length": 64, "max_seq_length": 64},
     ],
 )  # fmt: skip
 def test_metadata_of_other_kinds_are_refused(tmp_path, wrong):

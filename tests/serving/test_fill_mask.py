@@ -7,7 +7,7 @@ import reference
 from masked_by_place import PIECES, SUM
 from walking import in_process
 
-from bert_tf.checkpoints.loading import weights_of
+from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving.loading import of_weights

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.checkpoints.companions import PretrainedModel
+from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.data.record_batches import BatchingConfig

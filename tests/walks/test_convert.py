@@ -16,8 +16,7 @@ from model_files import write_bundle
 from walking import TINY, read_tensors, write_config, write_vocabulary
 
 from bert_tf import BertConfig, BertModel, Predictor, load, load_checkpoint
-from bert_tf.checkpoints.companions import config_of, tokenizer_of
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
 
@@ -138,10 +137,6 @@ def other_tensors(**changes) -> Callable[[pathlib.Path], None]:
     return change
 
 
-def of_another_architecture(source: pathlib.Path) -> None:
-    write_bundle(source / "bert_model.ckpt", {"model/wte": np.zeros([101, 12], np.float32)})
-
-
 def other_bytes(change: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], None]:
     """Of the safetensors."""
 
@@ -179,37 +174,18 @@ def malicious(source: pathlib.Path) -> None:
     (source / "pytorch_model.bin").write_bytes(content)
 
 
-def zipped(model: pathlib.Path, source: pathlib.Path) -> None:
-    shutil.make_archive(str(source), "zip", model)
-    source.with_suffix(".zip").rename(source)
-
-
 CASES = {  # a source made of the good model; what must be said of it
-    "another shape": (f"{BIAS} has the shape \\(13,\\)",
-                      copied(other_tensors(**{BIAS: np.zeros(13, np.float32)}))),
     "a weight less": (f"lacks 1 .*{BIAS}", copied(other_tensors(**{BIAS: None}))),
-    "another architecture": ("no table bert/embeddings", copied(of_another_architecture)),
     "no configuration": ("without a bert_config.json",
                          copied(lambda source: (source / "bert_config.json").unlink())),
     "fewer rows than pieces": ("with 102 word pieces",
                                copied(lambda source: write_vocabulary(source / "vocab.txt", 102))),
     "half a file": ("cannot be read", hugging_face(other_bytes(lambda all_: all_[:5000]))),
     "a header that lies": ("cannot be read", hugging_face(other_bytes(lie_about_the_size))),
-    "a header without an end": (
-        "cannot be read",
-        hugging_face(other_bytes(lambda content: struct.pack("<Q", 2**62) + content[8:]))),
     "a pickle that runs code": ("can run code|weights_only=True\\) refuses",
                                 hugging_face(malicious)),
-    "a zip": ("unpack archives", zipped),
     "nothing": ("no checkpoint", lambda model, source: None),
 }  # fmt: skip
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    """gs:// fails at once: nothing is asked for credentials or tried again."""
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-    monkeypatch.setenv("GCS_MAX_RETRIES", "0")
 
 
 @pytest.mark.parametrize(("says", "prepare"), CASES.values(), ids=CASES)
@@ -222,21 +198,12 @@ def test_bad_input(says, prepare, model, tmp_path, convert):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.usefixtures("no_network")
-def test_a_remote_path(tmp_path, convert):
-    with pytest.raises(InputError, match="gs://"):
-        convert(**{"from": "gs://nobody-has-this/model", "to": tmp_path / "made"})
-
-
 def test_the_pickle_would_have_run_code(tmp_path):
     """Else the case above proves nothing."""
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "model.safetensors").touch()
-    malicious(source)
-    with (source / "pytorch_model.bin").open("rb") as file:
-        pickle.load(file)["bert.pooler.dense.bias"].close()
-    assert (tmp_path / "executed").exists()
+    (tmp_path / "model.safetensors").touch()
+    malicious(tmp_path)
+    pickle.loads((tmp_path / "pytorch_model.bin").read_bytes())["bert.pooler.dense.bias"].close()
+    assert (tmp_path.parent / "executed").exists()
 
 
 @pytest.mark.parametrize(
