@@ -163,12 +163,10 @@ def write_config(
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
-    labels = metadata.labels
-    if "output_weights" in shapes:  # transformers counts the labels to make the head
-        num_classes = shapes["output_weights"][0]
-        if labels is None or len(labels) != num_classes:
-            labels = _nameless(num_classes)
-    if labels:
+    labels = metadata.labels or ()
+    # transformers counts the labels to make the head
+    num_classes = shapes.get("output_weights", (len(labels),))[0]
+    if labels := labels if len(labels) == num_classes else _nameless(num_classes):
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     if metadata.task in PROBLEM_TYPES:
@@ -205,7 +203,7 @@ def _read_metadata(
     ours = ModelMetadata.from_json_file(os.path.join(folder, METADATA_FILE)).known()
     known = ours if ours.get("architecture") == architecture else {}
     known |= {name: value for name, value in theirs.items() if value is not None}
-    return typed(ModelMetadata, known, source=source)
+    return typed(ModelMetadata, known | {"labels": theirs["labels"]}, source=source)
 
 
 def _read_labels(by_id: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
@@ -230,7 +228,7 @@ def open_hugging_face(path: str) -> Weights:
         files = (os.path.join(path, name) for name in WEIGHT_FILES)
         folder, weight_file = path, next(filter(tf.io.gfile.exists, files))
     config_file = os.path.join(folder, CONFIG)
-    values = read_json(config_file)
+    values = read_json(config_file, remedy="copy the whole folder")
     config = BertConfig.from_hugging_face(values, source=config_file)
     shapes, read = open_tensors(weight_file)
     names, ignored = _names(shapes, read, weight_file)

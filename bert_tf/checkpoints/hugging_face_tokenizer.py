@@ -72,21 +72,14 @@ class Settings(OtherKeys):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Normalizer(OtherKeys):
-    """The part of a tokenizer.json that cleans a text."""
+class Part(OtherKeys):
+    """A part of a tokenizer.json before the model; the settings are the normalizer's."""
 
-    type: str = declared(choices=("BertNormalizer",))
+    type: str = declared(choices=("BertNormalizer", "BertPreTokenizer"))
     clean_text: bool | None = declared(None, choices=(True,))
     handle_chinese_chars: bool | None = declared(None, choices=(True,))
     lowercase: bool | None = None
     strip_accents: bool | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Splitter(OtherKeys):
-    """The part of a tokenizer.json that cuts a text into words."""
-
-    type: str = declared(choices=("BertPreTokenizer",))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,8 +99,8 @@ class Fast(OtherKeys):
     """A tokenizer.json."""
 
     model: Model
-    normalizer: Normalizer
-    pre_tokenizer: Splitter
+    normalizer: Part
+    pre_tokenizer: Part
     added_tokens: tuple[AddedToken, ...] | None = None
 
 

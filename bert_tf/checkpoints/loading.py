@@ -330,20 +330,22 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     own, given = weights.pieces or tuple(pieces), tuple(pieces)
     pairs = enumerate(itertools.zip_longest(own, given))
     other = [number for number, (theirs, mine) in pairs if theirs != mine]
-    if not other:
-        return
-    if len(own) == len(given) and all(
+    is_unused = len(own) == len(given) and all(
         _UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
-    ):
+    )
+    if other and is_unused:
         replaced = "%s replaces %d pieces [unusedN] of %s by other words."
         logging.info(replaced, source, len(other), weights.path)
-        return
-    at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
-    theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
-                    for all_ in (own, given))  # fmt: skip
-    received, expected = f"{source}, a vocabulary of {mine}", f"that of {weights.path}: {theirs}"
-    remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
-    raise InputError(received, expected, remedy)
+    elif other:
+        at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
+        theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
+                        for all_ in (own, given))  # fmt: skip
+        received, expected = (
+            f"{source}, a vocabulary of {mine}",
+            f"that of {weights.path}: {theirs}",
+        )
+        remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
+        raise InputError(received, expected, remedy)
 
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:

@@ -116,15 +116,6 @@ def test_tokenizers_that_are_not_berts(tmp_path, opened, files, says):
     assert f"{tmp_path}/a/{next(iter(files))}" in caught.value.received
 
 
-def test_a_class_that_only_the_model_names(opened):
-    """As in the first Japanese models, whose words a dictionary finds."""
-    files = {"vocab.txt": VOCAB_TEXT, SETTINGS: {"word_tokenizer_type": "mecab"}}
-    with pytest.raises(InputError, match="'BertJapaneseTokenizer'"):
-        opened(files, tokenizer_class="BertJapaneseTokenizer")
-    files[SETTINGS]["tokenizer_class"] = "BertTokenizer"  # what transformers then uses
-    opened(files, tokenizer_class="BertJapaneseTokenizer")
-
-
 def test_a_cased_tokenizer_behind_lower_casing(opened):
     files = {SETTINGS: {"do_lower_case": False}}
     files["sentence_bert_config.json"] = {"max_seq_length": 9, "do_lower_case": True}

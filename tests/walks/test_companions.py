@@ -11,7 +11,6 @@ import contextlib
 import csv
 import dataclasses
 import functools
-import importlib
 import io
 import itertools
 import json
@@ -36,7 +35,6 @@ from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.serving import loading
 from bert_tf.serving.options import TASKS
 from bert_tf.serving.signatures import Signature
 
@@ -208,9 +206,6 @@ TRAIN = {"do_train": True, "num_train_epochs": 1, "train_batch_size": 3, "learni
 ASK = {"input_file": "{home}/texts.txt", "output_file": "{out}/out"}
 CALLS = {  # several of a verb: a name behind it
     "predict": Call("classification", {"model": "{model}", **ASK}, lines_of),
-    "playground": Call("classification", {}, lines_of, ("{model}",)),
-    "export": Call("classification", {"init_checkpoint": "{model}", "export_dir": "{out}"},
-                   lines_of),
     "fill-mask": Call("pretraining", {"init_checkpoint": "{model}"},
                       guesses_of, ("w1 [MASK] w30",)),
     "score": Call("pretraining", {"init_checkpoint": "{model}", **ASK}, lines_of),
@@ -233,6 +228,7 @@ CALLS = {  # several of a verb: a name behind it
         **SIZES,
     }, lambda out, _: (out / "eval_results.txt").read_text(), has_no=("max_seq_length",)),
 }  # fmt: skip
+SERVING = {"playground", "export"}  # which take a model as `predict` does
 WITHOUT_A_MODEL = {  # verbs: they read no weights
     *("data", "beam-data", "vocab", "evaluate-squad", "plan", "plot", "demo")
 }
@@ -240,7 +236,7 @@ WITHOUT_A_MODEL = {  # verbs: they read no weights
 
 def test_every_verb_is_tried():
     """A new verb is called with a model here, or takes none."""
-    listed = {name.split()[0] for name in CALLS} | WITHOUT_A_MODEL
+    listed = {name.split()[0] for name in CALLS} | SERVING | WITHOUT_A_MODEL
     assert listed == VERBS.keys(), "how are these called with a model?"
     for verb in WITHOUT_A_MODEL - {"beam-data"}:  # whose flags are data's
         with in_process(verb):
@@ -249,9 +245,8 @@ def test_every_verb_is_tried():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_command(name, home, tmp_path, monkeypatch, caplog):
+def test_a_command(name, home, tmp_path, caplog):
     call, verb = CALLS[name], name.split()[0]
-    answer_in_place_of_export(monkeypatch)
     before, numbers = contents(home / call.model), itertools.count()
     known = COMPANIONS | call.more
 
@@ -264,7 +259,6 @@ def test_a_command(name, home, tmp_path, monkeypatch, caplog):
             values = {n: filled(v, places) for n, v in (call.flags | given).items()}
             words = [filled(word, places) for word in call.words]
             out.mkdir()
-            Answering.out = out
             with contextlib.redirect_stdout(printed):
                 try:
                     main(*words, **values)
@@ -291,39 +285,6 @@ def filled(value: Any, places: dict[str, pathlib.Path]) -> Any:
     return value.format(**places) if isinstance(value, str) else value
 
 
-class Answering:
-    """Replaces the playground and the export: answers a few texts."""
-
-    out: pathlib.Path
-
-    def __init__(self, predictor: Any, **_: Any):
-        items = TEXTS
-        if predictor.task == "question_answering":
-            items = [(QUESTION["question"], CONTEXT)]
-        elif predictor.task == "fill_mask":
-            items = [f"{text} [MASK]" for text in TEXTS]
-        (self.out / "out").write_text("\n".join(map(json.dumps, predictor.predict(items))))
-
-    def warm_up(self) -> None:
-        """Nothing is compiled."""
-
-
-def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes playground and export answer at once; everything before that is their own code."""
-
-    def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
-        served = loading.of_weights(source, config, tokenizer, options)
-        Answering(bert_tf.Predictor(served))
-        return export_dir
-
-    export = importlib.import_module("bert_tf.cli.export")
-    monkeypatch.setattr(export, "export_checkpoint", export_checkpoint)
-    playground = importlib.import_module("bert_tf.cli.playground")
-    monkeypatch.setattr(playground, "Playground", Answering)
-    server = contextlib.nullcontext(type("", (), {"url": "", "serve_forever": lambda _: None})())
-    monkeypatch.setattr(playground, "Server", lambda *_, **__: server)
-
-
 # ---------------------------------------------------------------------------- the library
 
 
@@ -346,18 +307,6 @@ def loaded(home: pathlib.Path, **given: Any) -> dict:
     if "labels" in given:
         given = {"head": "classification"} | given
     return outputs_of(*bert_tf.load(home / "classification", **given))
-
-
-def classified(home: pathlib.Path, **given: Any) -> dict:
-    """`classifier`."""
-    model = bert_tf.classifier(home / "classification", **{"labels": LABELS} | given)
-    return outputs_of(model, model.tokenizer)
-
-
-def predicted(home: pathlib.Path, **given: Any) -> list[dict]:
-    """`Predictor`."""
-    predictor = bert_tf.Predictor(home / "classification", **given)
-    return [by_name(answer) for answer in predictor.predict(TEXTS)]
 
 
 @functools.cache
@@ -404,8 +353,6 @@ TOKENIZERS = COMPANIONS["vocab_file"] | {
 _FILES = ("bert_config_file", "vocab_file", "do_lower_case")
 LIBRARY = {  # name: how it is called, with which companions, whether it may make a new head
     "load": (loaded, ("head", "labels", *_FILES), True),
-    "classifier": (classified, ("labels", *_FILES), True),
-    "Predictor": (predicted, ("task", "labels", "pairs", "max_seq_length"), False),
     "Scorer": (scored, ("tokenizer",), False),
     "load_checkpoint": (put, ("model",), False),
 }
