@@ -28,6 +28,7 @@ from bert_tf.checkpoints.hugging_face_tokenizer import (
     Tokenizer,
     read_object,
     read_tokenizer,
+    refused_model,
     write_tokenizer,
 )
 from bert_tf.checkpoints.loading import tokenizer_of
@@ -42,7 +43,6 @@ from bert_tf.checkpoints.metadata import (
     damage_errors,
     heads_of,
     json_text,
-    refused_model,
 )
 from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig, OtherKeys, size, typed
 from bert_tf.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, refused_model, vocabulary_text
+from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, vocabulary_text
 from bert_tf.config import OtherKeys, declared, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
@@ -151,6 +151,12 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
 def read_object(cls: type[Files], path: str) -> Files | None:
     """What a JSON file says; None if it is not there."""
     return typed(cls, read_json(path), source=path) if tf.io.gfile.exists(path) else None
+
+
+def refused_model(source: str, received: str, expected: str) -> InputError:
+    """The error for a model that is no BERT; `source` names the file that says so."""
+    remedy = "give a BERT; others compute something else"
+    return InputError(f"{source} with {received}", expected, remedy)
 
 
 def _added_tokens(

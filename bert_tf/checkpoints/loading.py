@@ -253,7 +253,7 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
 
 def _not_beside(weights: Weights, file: str, flag: str) -> InputError:
     received = f"{weights.path} without a {file} beside it"
-    return InputError(received, f"the model's {file}", f"name it with {flag}")
+    return InputError(received, f"the {file} of the model", f"name it with {flag}")
 
 
 def _refuse_other_config(
@@ -340,12 +340,9 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
         at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
         theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
                         for all_ in (own, given))  # fmt: skip
-        received, expected = (
-            f"{source}, a vocabulary of {mine}",
-            f"that of {weights.path}: {theirs}",
-        )
+        received = f"{source}, a vocabulary of {mine}"
         remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
-        raise InputError(received, expected, remedy)
+        raise InputError(received, f"that of {weights.path}: {theirs}", remedy)
 
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:

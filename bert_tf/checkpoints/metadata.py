@@ -150,12 +150,14 @@ def read_model_files(folder: str) -> dict[str, Any]:
     """Reads configuration, vocabulary and metadata of a folder, as arguments of `Weights`."""
     from bert_tf.tokenization.wordpiece import read_vocabulary  # not at the top: loads TensorFlow
 
-    config_file, vocab_file = os.path.join(folder, CONFIG_FILE), os.path.join(folder, VOCAB_FILE)
-    has_config, has_vocabulary = gfile().exists(config_file), gfile().exists(vocab_file)
+    config_file, vocab_file = (
+        path if gfile().exists(path) else None
+        for path in (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
+    )
     return {
-        "config": BertConfig.from_json_file(config_file) if has_config else None,
-        "pieces": tuple(read_vocabulary(vocab_file)) if has_vocabulary else None,
-        "vocab_file": vocab_file if has_vocabulary else None,
+        "config": config_file and BertConfig.from_json_file(config_file),
+        "pieces": vocab_file and tuple(read_vocabulary(vocab_file)),
+        "vocab_file": vocab_file,
         "metadata": ModelMetadata.from_json_file(os.path.join(folder, METADATA_FILE)),
     }
 
@@ -189,12 +191,6 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
     except Exception as error:
         received = f"{path}, which cannot be read ({first_line(error)})"
         raise InputError(received, expected, "copy it again, or give another one") from None
-
-
-def refused_model(source: str, received: str, expected: str) -> InputError:
-    """The error for a model that is no BERT; `source` names the file that says so."""
-    remedy = "give a BERT; others compute something else"
-    return InputError(f"{source} with {received}", expected, remedy)
 
 
 def model_texts(

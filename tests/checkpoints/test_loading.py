@@ -17,7 +17,7 @@ from model_files import assert_same
 from model_files import write_bundle as write
 
 from bert_tf import BertModel, FullTokenizer, load_checkpoint, make_model
-from bert_tf.checkpoints.keras_files import weights_of
+from bert_tf.checkpoints.keras_files import refuse_other_tokenizer, weights_of
 from bert_tf.checkpoints.loading import config_of, open_weights, refuse_lost_pieces, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
@@ -323,3 +323,72 @@ def test_pieces_of_the_first_weights():
     with pytest.raises(InputError, match="with --never_split=w5, for /memory") as caught:
         refuse_lost_pieces(weights, ("w5",))
     assert caught.value.remedy == "make the data again with --never_split=w3,w5"
+
+
+# ---------------------------------------------------------------------------- models with their own
+
+WITH_UNUSED = (*model_files.PIECES[:-1], "[unused0]")
+LABELS = ("a", "b", "c")
+
+
+def companions(**given) -> tuple:
+    """Weights of a classifier, and a model with companions of its own."""
+    metadata = ModelMetadata(
+        architecture="BertForSequenceClassification", labels=LABELS, do_lower_case=True
+    )
+    tensors = model_files.tensors_of("classifier")
+    weights = model_files.weights_of(tensors, metadata=metadata, pieces=WITH_UNUSED)
+    config = dataclasses.replace(CONFIG, **given.get("config", {}))
+    model = make_model(given.get("head", "classification"), config, num_classes=3)
+    pieces, lower = given.get("pieces", WITH_UNUSED), given.get("do_lower_case", True)
+    model.tokenizer = FullTokenizer("vocab.txt", lower, pieces=pieces)
+    model.labels = given.get("labels", LABELS)
+    return weights, model
+
+
+def test_a_model_with_the_same_companions():
+    """Labels in another order, and words of the user's own for [unusedN], are the same."""
+    weights, model = companions(
+        labels=("c", "a", "b"), pieces=(*WITH_UNUSED[:-1], "mine"),
+        config={"hidden_dropout_prob": 0.3},
+    )  # fmt: skip
+    load_checkpoint(model, weights)
+    loaded = reference.take_weights(model)
+    for name in ("output_weights", "output_bias"):
+        np.testing.assert_array_equal(loaded[name], weights.read(name)[[2, 0, 1]])
+
+
+OTHERS = [
+    ({"config": {"num_attention_heads": 11}}, "num_attention_heads 11"),
+    ({"config": {"hidden_act": "relu"}}, "hidden_act relu"),
+    ({"config": {"layer_norm_eps": 1e-3}}, "layer_norm_eps 0.001"),
+    ({"pieces": (*WITH_UNUSED[:7], "x", *WITH_UNUSED[8:])}, "a vocabulary of 41 pieces, id 7 'x'"),
+    ({"pieces": WITH_UNUSED[:-1]}, "a vocabulary of 40 pieces, id 40 ''"),
+    ({"pieces": (*WITH_UNUSED[:-1], "w3")}, "a vocabulary of 41 pieces, id 40 'w3'"),  # twice
+    ({"do_lower_case": False}, "do_lower_case False"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        *OTHERS,
+        ({"labels": ("a", "b", "d")}, "3 labels: a, b, d"),
+        ({"labels": ("a", "b", "a")}, "3 labels: a, b, a"),
+        ({"head": "token_labels"}, "as one with architecture = BertForTokenClassification"),
+    ],
+)
+def test_a_model_with_other_companions(given, says):
+    weights, model = companions(**given)
+    with pytest.raises(InputError, match=says):
+        load_checkpoint(model, weights)
+
+
+def test_a_tokenizer_beside_a_model_with_its_own():
+    _, model = companions()
+    refuse_other_tokenizer(model, model.tokenizer, max_seq_length=13)
+    with pytest.raises(InputError, match="14"):
+        refuse_other_tokenizer(model, model.tokenizer, max_seq_length=14)
+    for given in ({"pieces": model_files.PIECES}, {"do_lower_case": False}):
+        with pytest.raises(InputError, match="another tokenizer than that of classification"):
+            refuse_other_tokenizer(model, companions(**given)[1].tokenizer, max_seq_length=13)

@@ -17,6 +17,7 @@ from bert_tf.checkpoints.metadata import FORMATS, OUTPUT_BIAS, ModelMetadata
 from bert_tf.checkpoints.saving import (
     POSITION_TABLE,
     WORD_TABLE,
+    WRITERS,
     add_pieces,
     average,
     difference_of_outputs,
@@ -58,6 +59,7 @@ def tf1_restored(prefix: str, shapes) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", model_files.KINDS)
 def test_tf1_ours_hugging_face_tf1(tmp_path, kind):
     """Exact to the byte, with the original's names and shapes at the end."""
+    assert tuple(WRITERS) == FORMATS
     tensors = model_files.tensors_of(kind)
     weights = open_weights(model_files.write_tf1(tmp_path / "first", tensors))
     for number, to_format in enumerate(("bert_tf", "hugging_face", "tf1")):

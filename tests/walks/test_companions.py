@@ -1,16 +1,14 @@
-"""Every command and public function that takes a model, with every wrong companion of it.
+"""Every command that takes a model, with every wrong companion of it.
 
 A companion is what belongs to a model: vocabulary, configuration, labels, task, case. A wrong one
 must be refused with nothing written, or leave the result as it is without it. The pairs come from
-the verbs with their flags, and the names of the package with their parameters. A new verb or name
-that takes a model fails here until it is listed.
+the verbs with their flags. A new verb that takes a model fails here until it is listed.
 """
 
 import collections
 import contextlib
 import csv
 import dataclasses
-import functools
 import io
 import itertools
 import json
@@ -21,7 +19,6 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import model_files
 import numpy as np
 import pytest
@@ -30,7 +27,6 @@ import walking
 from absl import flags as absl_flags
 from walking import SIZES, SPECIAL_PIECES, TINY, contents, in_process, write_records
 
-import bert_tf
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
@@ -283,94 +279,6 @@ def filled(value: Any, places: dict[str, pathlib.Path]) -> Any:
     if isinstance(value, tuple):
         return ",".join(value)
     return value.format(**places) if isinstance(value, str) else value
-
-
-# ---------------------------------------------------------------------------- the library
-
-
-def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
-    """What a model gives for the texts; logits by the names of their classes."""
-    inputs = tokenizer(TEXTS)
-    if model.name == "multiple_choice":
-        inputs = {name: np.repeat(value[:, None], 4, axis=1) for name, value in inputs.items()}
-    found = model(inputs, training=False)
-    found = found if isinstance(found, dict) else {"logits": found}
-    found = {name: np.asarray(value) for name, value in found.items()}
-    if model.labels and "logits" in found:
-        logits = found.pop("logits")
-        found |= {name: logits[..., n] for n, name in enumerate(model.labels)}
-    return found
-
-
-def loaded(home: pathlib.Path, **given: Any) -> dict:
-    """`load`; with another task's head only the encoder's outputs are compared."""
-    if "labels" in given:
-        given = {"head": "classification"} | given
-    return outputs_of(*bert_tf.load(home / "classification", **given))
-
-
-@functools.cache
-def pretrained(home: pathlib.Path) -> tuple[keras.Model, bert_tf.FullTokenizer]:
-    """`load` with the heads of pre-training."""
-    return bert_tf.load(home / "pretraining")
-
-
-def scored(home: pathlib.Path, **given: Any) -> list[float]:
-    """`Scorer`."""
-    model, own = pretrained(home)
-    if "tokenizer" in given:
-        given["tokenizer"] = bert_tf.FullTokenizer(given["tokenizer"], do_lower_case=False)
-    scorer = bert_tf.Scorer(model, **{"tokenizer": own, "max_seq_length": 16} | given)
-    return [scorer.score(text).score for text in TEXTS]
-
-
-def put(home: pathlib.Path, **given: Any) -> dict:
-    """`load_checkpoint` into a model with companions of its own."""
-    given = given.get("model", {})
-    config = dataclasses.replace(CONFIG, **given.get("config", {}))
-    head = given.get("head", "classification")
-    model, own = bert_tf.make_model(head, config, num_classes=3), home / "elsewhere.txt"
-    model.labels = given.get("labels", LABELS)
-    tokenizer = bert_tf.FullTokenizer(
-        filled(given.get("tokenizer", str(own)), {"home": home}), False
-    )
-    model.tokenizer = tokenizer
-    bert_tf.load_checkpoint(model, home / "classification")
-    return outputs_of(model, tokenizer)
-
-
-MODELS = {  # a model that weights are loaded into
-    **{f"config: {name}": ({"config": changes}, to) for name, (changes, to) in CONFIGS.items()},
-    **{f"tokenizer: {name}": ({"tokenizer": value}, to)
-       for name, (value, to) in COMPANIONS["vocab_file"].items()},
-    **{f"labels: {name}": ({"labels": value}, to)
-       for name, (value, to) in COMPANIONS["labels"].items()},
-    "head: of tokens": ({"head": "token_labels"}, REFUSED),
-}  # fmt: skip
-TOKENIZERS = COMPANIONS["vocab_file"] | {
-    "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)
-}
-_FILES = ("bert_config_file", "vocab_file", "do_lower_case")
-LIBRARY = {  # name: how it is called, with which companions, whether it may make a new head
-    "load": (loaded, ("head", "labels", *_FILES), True),
-    "Scorer": (scored, ("tokenizer",), False),
-    "load_checkpoint": (put, ("model",), False),
-}
-
-
-@pytest.mark.parametrize("name", LIBRARY)
-def test_a_function(name, home, caplog):
-    use, companions, makes_heads = LIBRARY[name]
-    known = COMPANIONS | {"tokenizer": TOKENIZERS, "model": MODELS}
-    pairs = {one: known[one] for one in companions}
-
-    def attempt(**given: Any) -> Any:
-        given = {n: v.format(home=home) if isinstance(v, str) else v for n, v in given.items()}
-        return use(home, **given)
-
-    before = contents(home)
-    try_all(name, "classification", pairs, attempt, caplog, makes_heads=makes_heads)
-    assert contents(home) == before
 
 
 # ---------------------------------------------------------------------------- what comes of them
