@@ -102,7 +102,7 @@ import contextlib
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions, loading, run_settings, tf1
+from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     VOCAB_FILE,
@@ -122,7 +122,7 @@ from bert_tf.data.shards import (
     record_paths,
     refuse_other_vocabulary,
 )
-from bert_tf.files import is_file, locked, write_eval_results, write_text
+from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.other_heads import FillMask, Pretraining
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
@@ -152,11 +152,7 @@ def main(_: Sequence[str]) -> None:
         trainer = make_trainer(config, strategy)
 
         def write_files() -> None:  # with a vocabulary the folder is a whole model
-            if tokenizer:
-                write_model_files(folder.path, config, tokenizer, metadata)
-            else:
-                write_text(f"{folder.path}/bert_config.json", config.to_json_string())
-                write_text(f"{folder.path}/{METADATA_FILE}", metadata.to_json_string())
+            write_model_files(folder.path, config, tokenizer, metadata)
 
         load_first_weights(trainer, folder, data, tokenizer, metadata)
         if FLAGS.do_train:
@@ -182,7 +178,7 @@ def main(_: Sequence[str]) -> None:
             write_final_evaluation(FLAGS.output_dir, results)
         if FLAGS.export_dir:
             source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
-            model = companions.PretrainedModel(source, config, tokenizer)
+            model = loading.PretrainedModel(source, config, tokenizer)
             from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
     if tokenizer:
         from_flags.log_results("fill-mask", "A [MASK].", init_checkpoint=FLAGS.output_dir)
@@ -197,7 +193,7 @@ def make_metadata(data: DataDescription | None, undescribed: str | None) -> Mode
     """The model's properties that its configuration and vocabulary do not hold."""
     return ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
-        never_split=run_settings.never_split_of_data(data, undescribed, FLAGS.output_dir) or None,
+        never_split=(data and data.never_split) or None,
         architecture=head().architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
@@ -251,7 +247,7 @@ def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer
         made = f"The data were made with do_lower_case {metadata.do_lower_case}"
         logging.warning("%s, but with %s: make them again if that is wrong.", made, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-    companions.check_spare_rows(tokenizer, config)
+    loading.check_spare_rows(tokenizer, config)
     return tokenizer
 
 
@@ -344,9 +340,9 @@ def load_first_weights(
     if path := latest or FLAGS.init_checkpoint:
         source = loading.open_weights(path)
         # Refuses one of another model, before the files that belong to it are overwritten.
-        companions.config_of(source, FLAGS.bert_config_file)
-        companions.refuse_other_case(source, metadata.do_lower_case)
-        run_settings.refuse_lost_pieces(source, metadata.never_split or ())
+        loading.config_of(source, FLAGS.bert_config_file)
+        loading.refuse_other_case(source, metadata.do_lower_case)
+        loading.refuse_lost_pieces(source, metadata.never_split or ())
         refuse_vocabulary(source, data, tokenizer)
         report = loading.load_checkpoint(trainer.model, source)
         if not latest:
@@ -364,7 +360,7 @@ def refuse_vocabulary(
 ) -> None:
     """Raises `InputError` if the data's vocabulary is not that of the first weights."""
     if tokenizer:  # which `describe_data` has compared with the data
-        companions.refuse_other_pieces(source, tokenizer.pieces, FLAGS.vocab_file)
+        loading.refuse_other_pieces(source, tokenizer.pieces, FLAGS.vocab_file)
     elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
         raise InputError(
             f"data made with {data.vocab_file}, another vocabulary than that of {source.path}",

@@ -113,18 +113,18 @@ class Comparison:
 
     def pretraining(self, golden: pathlib.Path) -> None:
         """(c) Both heads of a checkpoint of the original's."""
-        from bert_tf.checkpoints import editing
         from bert_tf.checkpoints import loading as weights
+        from bert_tf.checkpoints import saving
 
         target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
         print("pre-training:", flush=True)
         self.run("convert", f"--from={golden}", f"--to={target}")
         source = weights.open_weights(str(golden))
-        inputs = editing.random_inputs(source.config)
+        inputs = saving.random_inputs(source.config)
         np.savez(inputs_file, **inputs)
         self.torch("pretraining", target, inputs_file, self.folder / "logits.npz")
         theirs = np.load(self.folder / "logits.npz")
-        ours = editing.outputs_of(source, inputs)
+        ours = saving.outputs_of(source, inputs)
         for name in ("masked_lm_logits", "next_sentence_logits"):
             print(f"  {name}: greatest difference {greatest(ours[name], theirs[name]):.2g}")
 
@@ -190,13 +190,17 @@ def spearman(a, b) -> float:
 
 def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarray]:
     """ids [T] and last layer [T, D] of all real tokens of all sentences."""
-    from bert_tf.checkpoints import companions
     from bert_tf.checkpoints import loading as weights
     from bert_tf.serving import pretrained
 
     source = weights.open_weights(str(model))
+<<<<<<< HEAD
     tokenizer = companions.tokenizer_of(source, source.config)
     extractor = pretrained.Extractor(
+=======
+    tokenizer = weights.tokenizer_of(source, source.config)
+    extractor = feature_extraction.Extractor(
+>>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
         source, source.config, tokenizer, layers=[-1], pooling="none", max_seq_length=128,
         batch_size=BATCH,
     )  # fmt: skip

@@ -15,9 +15,8 @@ from bert_tf import runtime
 
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
-from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.checkpoints.companions import PretrainedModel
+from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.squad import evaluation, thresholds
 from bert_tf.squad.alignment import make_alignment
@@ -65,8 +64,8 @@ def answer_in_both_ways(
 ) -> dict[str, tuple[dict[str, str], float]]:
     """For each way the answers by id, and the seconds from logits to answers."""
     source = weights.open_weights(options.model)
-    config = companions.config_of(source)
-    tokenizer = companions.tokenizer_of(source, config)
+    config = weights.config_of(source)
+    tokenizer = weights.tokenizer_of(source, config)
     cuts = WindowSizes(options.max_seq_length, options.doc_stride, options.max_query_length)
     model = PretrainedModel(source, config, tokenizer)
     windows, logits = logits_of(model, cuts, file, options)

@@ -6,8 +6,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import from_flags
 from bert_tf.data.batches import BatchingConfig

@@ -8,8 +8,14 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf.checkpoints.companions import PretrainedModel, config_of, length_of, tokenizer_of
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import (
+    PretrainedModel,
+    config_of,
+    length_of,
+    load_checkpoint,
+    open_weights,
+    tokenizer_of,
+)
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig

@@ -14,14 +14,15 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints.companions import (
+from bert_tf.checkpoints.loading import (
     classes_of,
     config_of,
     in_order_of,
     length_of,
+    load_checkpoint,
+    open_weights,
     tokenizer_of,
 )
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named

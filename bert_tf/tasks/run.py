@@ -29,6 +29,11 @@ from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
 from bert_tf.config import typed
 from bert_tf.data.batches import Batches, BatchingConfig
+from bert_tf.checkpoints import loading, tf1
+from bert_tf.checkpoints.loading import PretrainedModel, load_checkpoint
+from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
+from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
+from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -251,12 +256,17 @@ class Run:
         """
         config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
+<<<<<<< HEAD
         companions.refuse_other_model(folder, self.model, self.metadata())
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
             # This run might later load it as its own.
             received = f"{best}, the best checkpoint of a run with --eval_steps"
             raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
+=======
+        loading.refuse_other_model(folder, self.model, self.metadata())
+        refuse_best_of_others(self.output_dir, is_kept=keeps_best)
+>>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
 
     def settings_of(
         self, config: TrainingConfig, train: SplitData, dev: SplitData | None

@@ -30,6 +30,8 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import companions, tf1
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints import loading
+from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.checkpoints.run_settings import changed_settings
 from bert_tf.config import typed
@@ -166,7 +168,7 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        if purposes := companions.other_purpose(source, self.head.name, self.task.has_pairs):
+        if purposes := loading.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
             flags = ", or its --label_kind and --text_b_column" * (self.task.name in FORMATS)
             raise InputError(
@@ -175,7 +177,7 @@ class TextRun(Run):
                 f"give a model that was trained for such a task{flags}",
             )
         if self.head.has_names:
-            source = companions.with_labels(source, self.task.labels.names, self._own_names())
+            source = loading.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
 
@@ -188,10 +190,17 @@ class TextRun(Run):
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
-            other = companions.other_purpose(source, self.head.name, self.task.has_pairs)
+            other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
+<<<<<<< HEAD
                 skip, why = self.head.weights, other[0] if other else companions.classes_of(source)
+=======
+                skip, is_for = (
+                    self.head.weights,
+                    other[0] if other else loading.classes_of(source),
+                )
+>>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, why
                 )
@@ -202,7 +211,7 @@ class TextRun(Run):
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
-            return companions.in_order_of(source, labels.names, self._own_names())
+            return loading.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 
     def _own_names(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import damage_errors
-from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
+from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
 from bert_tf.data.records import untuned
 from bert_tf.errors import InputError

@@ -19,7 +19,7 @@ import pytest
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.checkpoints.run_settings import changed_settings
+from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -27,8 +27,8 @@ from bert_tf.tasks import text_run
 from bert_tf.tasks.features import classifier_record
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.results import METRICS
-from bert_tf.tasks.run import BestCheckpoint, Run, TrainingConfig, make_optimizer, with_run_ends
-from bert_tf.training.optimization import AdamWeightDecay, Lamb
+from bert_tf.tasks.run import BestCheckpoint, Run, TrainingConfig, with_run_ends
+from bert_tf.training.optimization import AdamWeightDecay, Lamb, make_optimizer
 from bert_tf.training.settings import FineTuningSchedule, Intervals
 from bert_tf.training.trainer import StopTraining
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.checkpoints.companions import PretrainedModel
+from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.data.batches import BatchingConfig
@@ -17,10 +17,10 @@ from bert_tf.heads.label_heads import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import make_optimizer
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
+from bert_tf.training.optimization import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 
 CONFIG = BertConfig(

@@ -22,7 +22,7 @@ from walking import (
 )
 
 import bert_tf
-from bert_tf.checkpoints.companions import tokenizer_of
+from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from bert_tf.heads.other_heads import Pretraining
