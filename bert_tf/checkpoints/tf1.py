@@ -457,7 +457,7 @@ def changed_settings(
       besides: names that are ignored.
     """
     names = (saved.keys() & given.keys()) - {RUN_ENDS, *besides}
-    if not cluster.is_chief():
+    if not runtime.is_chief():
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
 
@@ -484,7 +484,7 @@ def check_finished_run(
     if any(f"{path}/".startswith(folder) for path in initial):
         ignored.add("init_checkpoint")
     other = changed_settings(saved, given, besides=ignored)
-    if cluster.any_process(bool(other)):
+    if runtime.any_process(bool(other)):
         listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
         raise InputError(
             f"{prefix}, a finished run, with other settings: {listed or 'of another process'}",

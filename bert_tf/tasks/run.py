@@ -22,18 +22,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
-from bert_tf.checkpoints import companions, tf1
+from bert_tf import runtime
+from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
-from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
+from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import typed
 from bert_tf.data.batches import Batches, BatchingConfig
-from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.loading import PretrainedModel, load_checkpoint
-from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
-from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
-from bert_tf.data.record_batches import BatchingConfig, RecordBatches
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -118,7 +113,7 @@ class Run:
 
     def __init__(
         self,
-        model: companions.PretrainedModel,
+        model: loading.PretrainedModel,
         strategy: tf.distribute.Strategy,
         batching: BatchingConfig,
         *,
@@ -256,17 +251,12 @@ class Run:
         """
         config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
-<<<<<<< HEAD
-        companions.refuse_other_model(folder, self.model, self.metadata())
+        loading.refuse_other_model(folder, self.model, self.metadata())
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
             # This run might later load it as its own.
             received = f"{best}, the best checkpoint of a run with --eval_steps"
             raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
-=======
-        loading.refuse_other_model(folder, self.model, self.metadata())
-        refuse_best_of_others(self.output_dir, is_kept=keeps_best)
->>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
 
     def settings_of(
         self, config: TrainingConfig, train: SplitData, dev: SplitData | None
@@ -436,7 +426,7 @@ class BestCheckpoint:
         earlier = {at: value for at, value in self.values.items() if at < step}
         value = results[run.metric]
         # All processes agree: sums may differ in the last bit from one machine to another.
-        if cluster.any_process(not earlier or value > max(earlier.values())):
+        if runtime.any_process(not earlier or value > max(earlier.values())):
             run.write_model_files(self.folder.path)
             self.folder.save(step, run.trainer.state(step, self._run_settings))
         self.values = earlier | {step: value}
@@ -449,7 +439,7 @@ class BestCheckpoint:
         patience, values = self._patience, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
-        return cluster.any_process(max(values[-patience:]) <= max(values[:-patience]))
+        return runtime.any_process(max(values[-patience:]) <= max(values[:-patience]))
 
     def restore(self, last: int) -> int:
         """Loads the best checkpoint into the run's trainer; returns its step.

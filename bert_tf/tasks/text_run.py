@@ -27,13 +27,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
-from bert_tf.checkpoints import companions, tf1
+from bert_tf import runtime
+from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
-from bert_tf.checkpoints import loading
-from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.checkpoints.run_settings import changed_settings
+from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.config import typed
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
@@ -193,14 +191,7 @@ class TextRun(Run):
             other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
-<<<<<<< HEAD
-                skip, why = self.head.weights, other[0] if other else companions.classes_of(source)
-=======
-                skip, is_for = (
-                    self.head.weights,
-                    other[0] if other else loading.classes_of(source),
-                )
->>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
+                skip, why = self.head.weights, other[0] if other else loading.classes_of(source)
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, why
                 )
@@ -351,7 +342,7 @@ def train_or_read(
         run.train(config, train, dev, folder=folder)
         results = {"global_step": run.step, **run.evaluate(dev)}
         write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
-        cluster.barrier()
+        runtime.barrier()
     results = read_trial(path).results
     if run.metric not in results:
         raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)

@@ -20,7 +20,7 @@ from model_files import assert_same
 from model_files import write_bundle as write
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bert_tf import BertConfig, cluster, load_checkpoint, make_model, runtime
+from bert_tf import BertConfig, load_checkpoint, make_model, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
@@ -354,7 +354,7 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(tmp_path, monkeypatch)
         says = rf"a finished run, with other settings: {name} {other} \(it had "
         with pytest.raises(InputError, match=says):
             check_finished_run(prefix, same | {name: other})
-    monkeypatch.setattr(cluster, "any_process", lambda flag: True)
+    monkeypatch.setattr(runtime, "any_process", lambda flag: True)
     with pytest.raises(InputError, match="other settings: of another process"):
         check_finished_run(prefix, same)
 
@@ -495,7 +495,7 @@ def test_an_error_in_the_thread_comes_once(tmp_path, monkeypatch, caplog, asks, 
 
 
 class Peers:
-    """Stands in for a cluster: counts how often this process has waited for the others."""
+    """Stands in for a runtime: counts how often this process has waited for the others."""
 
     def __init__(self, monkeypatch, *, is_chief: bool):
         self.barriers = 0

@@ -16,7 +16,6 @@ import warnings
 import numpy as np
 import pytest
 
-from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.tf1 import changed_settings

@@ -30,10 +30,6 @@ from walking import SIZES, SPECIAL_PIECES, TINY, contents, in_process, write_rec
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
-from bert_tf.data.index import find_blocks, index_path
-from bert_tf.errors import InputError
-from bert_tf.serving import predictor
-from bert_tf.serving.options import TASKS, ServingOptions
 from bert_tf.errors import InputError
 from bert_tf.serving.options import TASKS
 from bert_tf.serving.signatures import Signature
@@ -139,21 +135,6 @@ def home(tmp_path_factory) -> pathlib.Path:
     return home
 
 
-<<<<<<< HEAD
-def write_all_records(home: pathlib.Path) -> None:
-    """Records for pre-training: good ones, and ones with another description or index beside."""
-    for name in ("good", "of_another_vocabulary", "of_another_index"):
-        write_records(home / f"{name}.tfrecord", 8, seed=3)
-    describe(home / "of_another_vocabulary.tfrecord", home / "shuffled.txt")
-    other = write_records(home / "other.tfrecord", 9, seed=4)
-    with other.open("rb") as file:
-        found = find_blocks(file, other.stat().st_size)
-    index = pathlib.Path(index_path(str(home / "of_another_index.tfrecord")))
-    index.write_text(found.to_json_string())
-
-
-=======
->>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
 # ---------------------------------------------------------------------------- commands
 
 
@@ -300,164 +281,6 @@ def filled(value: Any, places: dict[str, pathlib.Path]) -> Any:
     return value.format(**places) if isinstance(value, str) else value
 
 
-<<<<<<< HEAD
-class Answering:
-    """Replaces the playground and the export: answers a few texts."""
-
-    out: pathlib.Path
-
-    def __init__(self, predictor: Any, **_: Any):
-        items = TEXTS
-        if predictor.task == "question_answering":
-            items = [(QUESTION["question"], CONTEXT)]
-        elif predictor.task == "fill_mask":
-            items = [f"{text} [MASK]" for text in TEXTS]
-        (self.out / "out").write_text("\n".join(map(json.dumps, predictor.predict(items))))
-
-    def warm_up(self) -> None:
-        """Nothing is compiled."""
-
-
-def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes playground and export answer at once; everything before that is their own code."""
-
-    def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
-        served = predictor.of_weights(source, config, tokenizer, options)
-        Answering(bert_tf.Predictor(served))
-        return export_dir
-
-    export = importlib.import_module("bert_tf.cli.export")
-    monkeypatch.setattr(export, "export_checkpoint", export_checkpoint)
-    playground = importlib.import_module("bert_tf.cli.playground")
-    monkeypatch.setattr(playground, "Playground", Answering)
-    server = contextlib.nullcontext(type("", (), {"url": "", "serve_forever": lambda _: None})())
-    monkeypatch.setattr(playground, "Server", lambda *_, **__: server)
-
-
-# ---------------------------------------------------------------------------- the library
-
-
-def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
-    """What a model gives for the texts; logits by the names of their classes."""
-    inputs = tokenizer(TEXTS)
-    if model.name == "multiple_choice":
-        inputs = {name: np.repeat(value[:, None], 4, axis=1) for name, value in inputs.items()}
-    found = model(inputs, training=False)
-    found = found if isinstance(found, dict) else {"logits": found}
-    found = {name: np.asarray(value) for name, value in found.items()}
-    if model.labels and "logits" in found:
-        logits = found.pop("logits")
-        found |= {name: logits[..., n] for n, name in enumerate(model.labels)}
-    return found
-
-
-def loaded(home: pathlib.Path, **given: Any) -> dict:
-    """`load`; with another task's head only the encoder's outputs are compared."""
-    if "labels" in given:
-        given = {"head": "classification"} | given
-    return outputs_of(*bert_tf.load(home / "classification", **given))
-
-
-def classified(home: pathlib.Path, **given: Any) -> dict:
-    """`classifier`."""
-    model = bert_tf.classifier(home / "classification", **{"labels": LABELS} | given)
-    return outputs_of(model, model.tokenizer)
-
-
-def predicted(home: pathlib.Path, **given: Any) -> list[dict]:
-    """`Predictor`."""
-    predictor = bert_tf.Predictor(home / "classification", **given)
-    return [by_name(answer) for answer in predictor.predict(TEXTS)]
-
-
-@functools.cache
-def pretrained(home: pathlib.Path) -> tuple[keras.Model, bert_tf.FullTokenizer]:
-    """`load` with the heads of pre-training."""
-    return bert_tf.load(home / "pretraining")
-
-
-def scored(home: pathlib.Path, **given: Any) -> list[float]:
-    """`Scorer`."""
-    model, own = pretrained(home)
-    if "tokenizer" in given:
-        given["tokenizer"] = bert_tf.FullTokenizer(given["tokenizer"], do_lower_case=False)
-    scorer = bert_tf.Scorer(model, **{"tokenizer": own, "max_seq_length": 16} | given)
-    return [scorer.score(text).score for text in TEXTS]
-
-
-def put(home: pathlib.Path, **given: Any) -> dict:
-    """`load_checkpoint` into a model with companions of its own."""
-    given = given.get("model", {})
-    config = dataclasses.replace(CONFIG, **given.get("config", {}))
-    head = given.get("head", "classification")
-    model, own = bert_tf.make_model(head, config, num_classes=3), home / "elsewhere.txt"
-    model.labels = given.get("labels", LABELS)
-    tokenizer = bert_tf.FullTokenizer(
-        filled(given.get("tokenizer", str(own)), {"home": home}), False
-    )
-    model.tokenizer = tokenizer
-    bert_tf.load_checkpoint(model, home / "classification")
-    return outputs_of(model, tokenizer)
-
-
-MODELS = {  # a model that weights are loaded into
-    **{f"config: {name}": ({"config": changes}, to) for name, (changes, to) in CONFIGS.items()},
-    **{f"tokenizer: {name}": ({"tokenizer": value}, to)
-       for name, (value, to) in COMPANIONS["vocab_file"].items()},
-    **{f"labels: {name}": ({"labels": value}, to)
-       for name, (value, to) in COMPANIONS["labels"].items()},
-    "head: of tokens": ({"head": "token_labels"}, REFUSED),
-}  # fmt: skip
-TOKENIZERS = COMPANIONS["vocab_file"] | {
-    "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)
-}
-LIBRARY = {  # name: how it is called, further companions, whether it may make a new head
-    "load": (loaded, {}, True),
-    "classifier": (classified, {}, True),
-    "Predictor": (predicted, {}, False),
-    "Scorer": (scored, {"tokenizer": TOKENIZERS}, False),
-    "load_checkpoint": (put, {"model": MODELS}, False),
-}
-OPTIONS = {  # what stands behind **options
-    "Predictor": [field.name for field in dataclasses.fields(ServingOptions)],
-    "classifier": [*inspect.signature(bert_tf.load).parameters][3:],
-}
-MODEL_PARAMETERS = {"path", "model", "weights"}
-WRITES = {"save_weights"}  # to its path
-
-
-def parameters_of(name: str) -> set[str]:
-    """The parameters of a public name; a module has none."""
-    value = getattr(bert_tf, name)
-    own = inspect.signature(value).parameters if callable(value) else ()
-    return {*own, *OPTIONS.get(name, ())}
-
-
-def test_every_public_name_is_tried():
-    companions = COMPANIONS.keys() | {"tokenizer", "config"}
-    for name in {*bert_tf.__all__} - WRITES:
-        takes = parameters_of(name) & MODEL_PARAMETERS
-        if takes and (len(takes) > 1 or parameters_of(name) & companions):
-            assert name in LIBRARY, f"how is bert_tf.{name} called with a model?"
-
-
-@pytest.mark.parametrize("name", LIBRARY)
-def test_a_function(name, home, caplog):
-    use, more, makes_heads = LIBRARY[name]
-    known = COMPANIONS | more
-    pairs = {one: variants for one, variants in known.items() if one in parameters_of(name)}
-
-    def attempt(**given: Any) -> Any:
-        given = {n: v.format(home=home) if isinstance(v, str) else v for n, v in given.items()}
-        return use(home, **given)
-
-    before = contents(home)
-    try_all(name, "classification", pairs, attempt, caplog, makes_heads=makes_heads)
-    assert contents(home) == before
-
-
-=======
->>>>>>> 16b3a36925d53bb39d5c20ac1c9158493590efd8
 # ---------------------------------------------------------------------------- what comes of them
 
 
