@@ -18,24 +18,15 @@ from bert_tf.errors import InputError
 # Patterns of the names of weights in the original's checkpoints.
 ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
-_HOMES = {
-    "Classification": "bert_tf.heads.label_heads",
-    "Embeddings": "bert_tf.heads.other_heads",
-    "FillMask": "bert_tf.heads.other_heads",
-    "Head": "bert_tf.heads.head",
-    "LabelHead": "bert_tf.heads.label_heads",
-    "Labels": "bert_tf.heads.labels",
-    "MaskedLmHead": "bert_tf.modeling.heads",
-    "MultiLabel": "bert_tf.heads.label_heads",
-    "MultipleChoice": "bert_tf.heads.label_heads",
-    "NextSentenceHead": "bert_tf.modeling.heads",
-    "Pretraining": "bert_tf.heads.other_heads",
-    "QuestionAnswering": "bert_tf.heads.other_heads",
-    "Regression": "bert_tf.heads.label_heads",
-    "SequenceClassifier": "bert_tf.modeling.heads",
-    "TokenClassifier": "bert_tf.modeling.heads",
-    "TokenLabels": "bert_tf.heads.label_heads",
+_NAMES_IN = {
+    "bert_tf.heads.head": "Head",
+    "bert_tf.heads.labels": "Labels",
+    "bert_tf.heads.label_heads": "Classification LabelHead MultiLabel MultipleChoice Regression "
+    "TokenLabels",
+    "bert_tf.heads.other_heads": "Embeddings FillMask Pretraining QuestionAnswering",
+    "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier",
 }
+_HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 # The heads by name, as in --task and model_facts.json; those not used yet by their class.
 NAMES: dict[str, Any] = {
     "pretraining": "Pretraining",
@@ -81,7 +72,6 @@ else:  # for editors and type checkers
         MaskedLmHead,
         NextSentenceHead,
         SequenceClassifier,
-        TokenClassifier,
     )
     from bert_tf.modeling.models import BertModel
 
@@ -93,11 +83,8 @@ def head_named(name: str) -> "Head":
       InputError: there is none.
     """
     if name not in NAMES:
-        raise InputError(
-            f"the head {name!r}",
-            f"one of {', '.join(NAMES)}",
-            "correct the name, or register your own head first (heads.register)",
-        )
+        remedy = "correct the name, or register your own head first (heads.register)"
+        raise InputError(f"the head {name!r}", f"one of {', '.join(NAMES)}", remedy)
     if isinstance(NAMES[name], str):
         NAMES[name] = _loaded(NAMES[name])()
     return NAMES[name]

@@ -88,11 +88,10 @@ class Steps:
         self.loss_scale = LossScale() if config.precision == "float16" else None
         self.slots |= self.loss_scale.variables if self.loss_scale else {}
         self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
-        for layer in model.layers:
-            if isinstance(layer, EncoderBlock):
-                layer.recompute = config.recompute
-                attention = layer.attention.self_attention
-                attention.recompute = config.recompute_attention and not config.recompute
+        for block in (layer for layer in model.layers if isinstance(layer, EncoderBlock)):
+            block.recompute = config.recompute
+            attention = block.attention.self_attention
+            attention.recompute = config.recompute_attention and not config.recompute
         self._compile()
 
     def _compile(self) -> None:
@@ -132,8 +131,7 @@ class Steps:
           `totals`, with the losses of these updates added.
         """
         for i in tf.range(num_steps):
-            losses = self.strategy.run(self.update, args=(next(iterator), first_step + i))
-            totals += first_replica(self.strategy, losses)
+            totals = self._train_on(totals, next(iterator), first_step + i)
         return totals
 
     def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
@@ -190,8 +188,8 @@ class Steps:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
         # A weight that the loss does not depend on is left alone: not decayed either.
-        given = {name: g for name, g in gradients.items() if g is not None}
-        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given.items()}
+        given = [(name, g) for name, g in gradients.items() if g is not None]
+        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given}
 
     def _sum_of_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """Of K parts of the rows, one after the other."""

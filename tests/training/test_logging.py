@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 from frames import framed
 
+from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
 from bert_tf.training import trainer as progress
-from bert_tf.training.trainer import TrainingLog, read_curves, write_final_evaluation
+from bert_tf.training.trainer import TrainingLog, write_final_evaluation
 
 
 class Clock:
@@ -79,12 +80,6 @@ def test_the_final_evaluation_is_one_more_point(tmp_path):
         "eval/loss": {3: 2.0, 9: 1.5},
         "eval/accuracy": {3: 0.75, 9: 0.5},
     }
-
-
-def test_a_final_evaluation_that_cannot_be_written(tmp_path):
-    (tmp_path / "eval").write_text("a file")
-    with pytest.raises(InputError, match=f"{tmp_path}/eval, which cannot be written"):
-        write_final_evaluation(str(tmp_path), {"global_step": 9, "loss": 1.5})
 
 
 def test_of_a_resumed_run_the_later_value_counts(tmp_path, clock):
