@@ -21,25 +21,19 @@ OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but
 _NAMES_IN = {
     "bert_tf.heads.head": "Head",
     "bert_tf.heads.labels": "Labels",
-    "bert_tf.heads.label_heads": "Classification LabelHead MultiLabel MultipleChoice Regression "
-    "TokenLabels",
+    "bert_tf.heads.label_heads": "Classification LabelHead MultiLabel MultipleChoice Regression"
+    " TokenLabels",
     "bert_tf.heads.other_heads": "Embeddings FillMask Pretraining QuestionAnswering",
     "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier",
 }
 _HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
-# The heads by name, as in --task and model_facts.json; those not used yet by their class.
-NAMES: dict[str, Any] = {
-    "pretraining": "Pretraining",
-    "fill_mask": "FillMask",
-    "classification": "Classification",
-    "multi_label": "MultiLabel",
-    "regression": "Regression",
-    "multiple_choice": "MultipleChoice",
-    "token_labels": "TokenLabels",
-    "question_answering": "QuestionAnswering",
-    "embeddings": "Embeddings",
-}
-_BUILT_IN = frozenset(NAMES)
+# The heads by name, as in --task and model_facts.json; None: of this package, not used yet. The
+# class of multi_label is MultiLabel.
+_OWN = (
+    "pretraining fill_mask classification multi_label regression multiple_choice token_labels "
+    "question_answering embeddings"
+)
+NAMES: dict[str, Any] = dict.fromkeys(_OWN.split())
 __all__ = [*_HOMES, "NAMES", "head_named", "make_model", "register"]
 
 
@@ -68,11 +62,7 @@ else:  # for editors and type checkers
     )
     from bert_tf.heads.labels import Labels
     from bert_tf.heads.other_heads import Embeddings, FillMask, Pretraining, QuestionAnswering
-    from bert_tf.modeling.heads import (
-        MaskedLmHead,
-        NextSentenceHead,
-        SequenceClassifier,
-    )
+    from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, SequenceClassifier
     from bert_tf.modeling.models import BertModel
 
 
@@ -85,8 +75,8 @@ def head_named(name: str) -> "Head":
     if name not in NAMES:
         remedy = "correct the name, or register your own head first (heads.register)"
         raise InputError(f"the head {name!r}", f"one of {', '.join(NAMES)}", remedy)
-    if isinstance(NAMES[name], str):
-        NAMES[name] = _loaded(NAMES[name])()
+    if NAMES[name] is None:
+        NAMES[name] = _loaded(name.title().replace("_", ""))()
     return NAMES[name]
 
 
@@ -96,7 +86,7 @@ def register(head: "Head") -> None:
     Raises:
       InputError: the name is taken by a head of this package.
     """
-    if head.name in _BUILT_IN and head is not head_named(head.name):
+    if head.name in _OWN.split() and head is not head_named(head.name):
         raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")
     NAMES[head.name] = head
 

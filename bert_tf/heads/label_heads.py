@@ -26,6 +26,7 @@ class LabelHead(Head):
       least_names: how many names training data must have.
       may_be_empty: whether an empty cell is a label.
       is_per_word: whether every word has a label.
+      vectors: the output of the encoder that is classified.
       takes_windows: whether a long text may be read in windows, whose logits are averaged.
     """
 
@@ -34,6 +35,14 @@ class LabelHead(Head):
     may_be_empty: bool = False
     is_per_word: bool = False
     takes_windows: bool = False
+    vectors: str = "pooled_output"
+
+    def model(self, config, *, num_classes=2, num_choices=1):
+        """The encoder with a classifier of its `vectors`: logits [B, L] or [B, S, L]."""
+        inputs = token_inputs()
+        outputs, _ = encode(config, inputs)
+        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
+        return BertModel(inputs, outputs, name=self.name)
 
     def size(self, labels: Labels) -> int:
         """How many scores the head gives for a sequence, or for a token."""
@@ -137,13 +146,6 @@ class Classification(LabelHead):
             "probabilities": "float [B, L], the probability of each",
         }
     )
-
-    def model(self, config, *, num_classes=2, num_choices=1):
-        """The encoder with a classifier of its pooled vector: logits [B, L]."""
-        inputs = token_inputs()
-        outputs, _ = encode(config, inputs)
-        outputs["logits"] = classified(config, outputs["pooled_output"], num_classes)  # [B, L]
-        return BertModel(inputs, outputs, name=self.name)
 
     def losses(self, outputs, batch):
         """Cross entropies [B] of logits [B, L] and label_ids int32 [B, 1]."""
@@ -391,15 +393,9 @@ class TokenLabels(LabelHead):
     required = f"{ENCODER}|{OUTPUT}"
     terms = ("token",)
     is_per_word = True
+    vectors = "sequence_output"
     title = "Labels every word of a text."
     serving = "bert_tf.serving.token_labels:TokenLabelsTask"
-
-    def model(self, config, *, num_classes=2, num_choices=1):
-        """The encoder with a classifier of each token's vector: logits [B, S, L]."""
-        inputs = token_inputs()
-        outputs, _ = encode(config, inputs)
-        outputs["logits"] = classified(config, outputs["sequence_output"], num_classes)  # [B, S, L]
-        return BertModel(inputs, outputs, name=self.name)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """A number for each token, IGNORED where no word begins."""

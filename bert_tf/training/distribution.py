@@ -67,7 +67,7 @@ def make_strategy(
     if name == "multiworker":
         return _multi_worker_strategy(processes)
     if name == "tpu":
-        return _tpu_strategy(tpu, zone=tpu_zone, project=gcp_project)
+        return _tpu_strategy(tpu, tpu_zone, gcp_project)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices])
@@ -117,9 +117,7 @@ def _multi_worker_strategy(processes: int) -> tf.distribute.Strategy:
     return strategy
 
 
-def _tpu_strategy(
-    tpu: str | None, *, zone: str | None, project: str | None
-) -> tf.distribute.Strategy:
+def _tpu_strategy(tpu: str | None, zone: str | None, project: str | None) -> Any:
     """Connects to a TPU. Operations without a device stay in this process, wherever the TPU is."""
     resolvers = tf.distribute.cluster_resolver
     try:
@@ -159,18 +157,15 @@ def distributed_batches(
         part = {"num_parts": replicas, "first_part": pipeline * here, "parts_here": here}
         # For several hosts TensorFlow would drop the static number of rows, as the last part of a
         # finite dataset may be short. Ours never is, and nobody reads beyond the last.
-        endless = tf.data.experimental.INFINITE_CARDINALITY
-        return batches.dataset(start=start, **part).apply(
-            tf.data.experimental.assert_cardinality(endless)
-        )
+        endless = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
+        return batches.dataset(start=start, **part).apply(endless)
+
+    def on_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return dataset(context.input_pipeline_id, context.num_input_pipelines)
 
     if hosts := remote_hosts(strategy):
         return _sent(strategy, iter(dataset()), hosts)
-    return iter(
-        strategy.distribute_datasets_from_function(
-            lambda context: dataset(context.input_pipeline_id, context.num_input_pipelines)
-        )
-    )
+    return iter(strategy.distribute_datasets_from_function(on_host))
 
 
 def _sent(strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str]) -> Iterator[Any]:

@@ -210,15 +210,11 @@ class Steps:
             added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
             return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
 
+        sums = {term: tf.zeros([]) for term in self.objective.terms}
+        gradients = {name: tf.zeros(weight.shape) for name, weight in self.weights.items()}
+        is_left, first = lambda number, *_: number < num_parts, (tf.constant(0), sums, gradients)
         _, loss_sums, gradients = tf.while_loop(
-            lambda number, *_: number < num_parts,
-            add_part,
-            (
-                tf.constant(0),
-                {term: tf.zeros([]) for term in self.objective.terms},
-                {name: tf.zeros(weight.shape) for name, weight in self.weights.items()},
-            ),
-            maximum_iterations=num_parts,
+            is_left, add_part, first, maximum_iterations=num_parts
         )
         return loss_sums, {n: g for n, g in gradients.items() if n in with_gradient}
 
@@ -255,12 +251,8 @@ class Steps:
     def _sums(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
         """Of a replica's rows: number of examples, denominators, summed losses, summed metrics."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        return (
-            tf.reduce_sum(batch["is_real_example"]),
-            self.objective.denominators(batch),
-            self.objective.loss_sums(outputs, batch),
-            self.objective.metric_sums(outputs, batch),
-        )
+        sums = self.objective.loss_sums(outputs, batch), self.objective.metric_sums(outputs, batch)
+        return tf.reduce_sum(batch["is_real_example"]), self.objective.denominators(batch), *sums
 
     def _predict(self, batch: Batch, names: tuple[str, ...]):
         def on_replica(rows):

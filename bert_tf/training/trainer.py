@@ -270,13 +270,9 @@ class Trainer:
         weights = 0
         for weight in (self.steps.weights | self.steps.frozen).values():
             weights = zlib.crc32(weight.numpy().tobytes(), weights)
-        runtime.check_same(
-            {
-                "records": batches.fingerprint(),  # first: it is one of the settings, too
-                "flags": zlib.crc32(json.dumps(settings, sort_keys=True).encode()),
-                "first weights": weights,
-            }
-        )
+        flags = zlib.crc32(json.dumps(settings, sort_keys=True).encode())
+        records = batches.fingerprint()  # first: it is one of the settings, too
+        runtime.check_same({"records": records, "flags": flags, "first weights": weights})
 
     # ------------------------------------------------------------------ evaluation, prediction
 
@@ -311,9 +307,8 @@ class Trainer:
         Yields:
           For each batch the outputs float32 [B, ...] by name.
         """
-        local, number = self.strategy.experimental_local_results, None
-        if runtime.has_peers():  # they were gathered: every replica has all rows
-            number = 1
+        local = self.strategy.experimental_local_results
+        number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
         for outputs in self._results("predict", batches, tuple(names)):
             yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
 
@@ -406,11 +401,7 @@ class TrainingLog:
         now = time.monotonic()
         rate = (step - self._last_step) / (now - self._last_time)
         means = {name: total / self._num_steps for name, total in self._totals.items()}
-        terms = ", ".join(
-            f"{name.removesuffix('_loss')} {value:.4f}"
-            for name, value in means.items()
-            if name.endswith("_loss")
-        )
+        terms = _listed({n.removesuffix("_loss"): v for n, v in means.items() if "_loss" in n})
         logging.info(
             "%s; %.1f examples a second, loss %.4f (%s), learning rate %.3g",
             progress_line("train", step, self._num_train_steps, "steps", rate),
@@ -422,8 +413,7 @@ class TrainingLog:
 
     def write_evaluation(self, step: int, results: Mapping[str, float]) -> None:
         """Logs the results of an evaluation, whose time does not count as training."""
-        listed = ", ".join(f"{name} {value:.4f}" for name, value in sorted(results.items()))
-        logging.info("evaluation at step %d: %s", step, listed)
+        logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
         _write_scalars(self._eval_writer, step, results)
         self._last_time = time.monotonic()
 
@@ -453,9 +443,11 @@ def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
     return tf.summary.create_file_writer(folder)
 
 
-def _write_scalars(
-    writer: tf.summary.SummaryWriter, step: int, values: Mapping[str, float]
-) -> None:
+def _listed(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+
+
+def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
     # As tf.summary.scalar does, which needs TensorBoard; only looking at summaries should.
     metadata = tf.compat.v1.SummaryMetadata()
     metadata.plugin_data.plugin_name = "scalars"

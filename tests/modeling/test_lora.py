@@ -218,17 +218,3 @@ def test_quantization_rounds_the_merged_kernels_once(tmp_path):
     model.save(str(tmp_path / "model.keras"))
     loaded = keras.models.load_model(str(tmp_path / "model.keras"), compile=False)
     np.testing.assert_allclose(logits(loaded), logits(model), atol=1e-6)
-
-
-@no_quantize_warnings
-def test_a_quantized_model():
-    """Its kernels are whole numbers; the factors are not, and train."""
-    model = classifier()
-    model.quantize("int8")
-    unchanged = logits(model)
-    assert add_lora(model, RANK) == RANK * LAYERS * 2 * (D + D) + HEAD
-    np.testing.assert_allclose(logits(model), unchanged, atol=1e-6)
-    train(model, steps=1)
-    assert np.abs(logits(model) - unchanged).max() > 0.01
-    with pytest.raises(InputError, match="layers are quantized"):
-        save_weights("/nowhere/a", model, to_format="tf1")
