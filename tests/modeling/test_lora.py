@@ -93,18 +93,6 @@ def test_nothing_changes_at_first_and_then_the_factors_and_the_head_alone():
     assert len(start) == 2 * 2 * LAYERS + 2
 
 
-def test_predictions_that_were_compiled_before():
-    """`predict` keeps its graph, in which there are no factors."""
-    model = classifier()
-    old = model.predict(INPUTS, verbose=0)
-    add_lora(model)
-    for variable in model.trainable_variables:
-        variable.assign(np.ones(variable.shape))
-    new = model.predict(INPUTS, verbose=0)
-    np.testing.assert_allclose(new, logits(model), rtol=1e-5)
-    assert np.abs(new - old).max() > 0.01
-
-
 def test_arguments_that_are_none():
     model = classifier()
     for name, value in (

@@ -194,13 +194,8 @@ ENDS: dict[str, tuple[type | None, Callable | None, Callable | None, list[int]]]
 
 @pytest.mark.parametrize(
     ("how", "held", "latest"),
-    [
-        ("ctrl-c", 2, 2),
-        ("sigterm", 2, 3),
-        ("sigterm in an evaluation", 3, 3),
-        ("an evaluation", 3, 3),
-        ("the last step", 6, 6),
-    ],
+    [("ctrl-c", 2, 2), ("sigterm", 2, 3), ("sigterm in an evaluation", 3, 3)]
+    + [("an evaluation", 3, 3), ("the last step", 6, 6)],
 )
 def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
     trainer, batches, folder, in_turn, monkeypatch, how, held, latest
@@ -224,15 +219,9 @@ def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
     handler = signal.getsignal(signal.SIGTERM)
     intervals = dataclasses.replace(EVERY_STEP, eval_steps=3)
     writing.let_go(after=5 * LATE)
+    calls = {"evaluate": evaluate, "on_stop": lambda step, means: at(step, after)}
     with pytest.raises(error) if error else contextlib.nullcontext() as caught:
-        train(
-            trainer,
-            batches,
-            folder,
-            intervals=intervals,
-            evaluate=evaluate,
-            on_stop=lambda step, means: at(step, after),
-        )
+        train(trainer, batches, folder, intervals=intervals, **calls)
     if error is Interrupted:
         assert (caught.value.step, caught.value.code) == (3, 0)
         assert barriers == [0, 2]  # after the checkpoints of steps 2 and 3: all processes know

@@ -239,13 +239,6 @@ def test_processes_that_evaluate_other_records_are_refused(undisturbed, files, s
 # ---------------------------------------------------------------------------- restoring
 
 
-def test_other_settings_are_logged(undisturbed, at_the_start, caplog):
-    with caplog.at_level("WARNING", logger="absl"):
-        assert undisturbed.trainer.restore(CheckpointFolder(undisturbed.folder), {"seed": 4}) == 6
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Resuming with seed 4; the run was started with 3.")
-
-
 def test_weights_without_moments(undisturbed, tmp_path, caplog):
     """As of an original checkpoint stripped of its optimizer, put into the folder by hand."""
     weights = reference.random_weights(DROPPING, seed=8)
