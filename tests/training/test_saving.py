@@ -182,27 +182,24 @@ def enough() -> None:
     raise StopTraining("it is good enough")
 
 
-ENDS: dict[str, tuple[type | None, Callable | None, Callable | None, list[int]]] = {
-    # What is raised; what is done after step 3, and in its evaluation; the steps evaluated then.
-    "ctrl-c": (KeyboardInterrupt, ctrl_c, None, [0]),
-    "sigterm": (Interrupted, sigterm, None, [0]),  # the evaluation is left to the run that goes on
-    "sigterm in an evaluation": (Interrupted, None, sigterm, [0, 3]),
-    "an evaluation": (None, None, enough, [0]),
-    "the last step": (None, None, None, [0, 3, 6]),
+ENDS: dict[str, tuple] = {
+    # What is raised; what is done after step 3, and in its evaluation; the steps evaluated then;
+    # the checkpoint that is held up, and the last one.
+    "ctrl-c": (KeyboardInterrupt, ctrl_c, None, [0], 2, 2),
+    "sigterm": (Interrupted, sigterm, None, [0], 2, 3),  # the run that goes on evaluates
+    "sigterm in an evaluation": (Interrupted, None, sigterm, [0, 3], 3, 3),
+    "an evaluation": (None, None, enough, [0], 3, 3),
+    "the last step": (None, None, None, [0, 3, 6], 6, 6),
 }
 
 
-@pytest.mark.parametrize(
-    ("how", "held", "latest"),
-    [("ctrl-c", 2, 2), ("sigterm", 2, 3), ("sigterm in an evaluation", 3, 3)]
-    + [("an evaluation", 3, 3), ("the last step", 6, 6)],
-)
+@pytest.mark.parametrize("how", ENDS)
 def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
-    trainer, batches, folder, in_turn, monkeypatch, how, held, latest
+    trainer, batches, folder, in_turn, monkeypatch, how
 ):
     """The writing of one checkpoint is held up; the run is resumed in strides of another length."""
     undisturbed, losses = in_turn
-    error, after, within, evaluates = ENDS[how]
+    error, after, within, evaluates, held, latest = ENDS[how]
     evaluated: list[int] = []
 
     def at(step: int, action: Callable | None) -> None:
@@ -218,7 +215,7 @@ def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
     monkeypatch.setattr(runtime, "barrier", lambda: barriers.append(len(files_of(folder, latest))))
     handler = signal.getsignal(signal.SIGTERM)
     intervals = dataclasses.replace(EVERY_STEP, eval_steps=3)
-    writing.let_go(after=5 * LATE)
+    writing.let_go(after=3 * LATE)
     calls = {"evaluate": evaluate, "on_stop": lambda step, means: at(step, after)}
     with pytest.raises(error) if error else contextlib.nullcontext() as caught:
         train(trainer, batches, folder, intervals=intervals, **calls)
