@@ -104,7 +104,7 @@ class SelfAttention(BertLayer):
     computed again from query and key: one product of the six that attention takes is made twice.
     """
 
-    recompute = False  # set by `TrainingStep`
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -226,7 +226,7 @@ class EncoderBlock(BertLayer):
     the first.
     """
 
-    recompute = False  # set by `TrainingStep`
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)

@@ -22,7 +22,7 @@ class StepConfig:
     gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
     recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
     recompute_attention: bool = False  # recompute attention's probabilities there
-    clip_per_replica: bool = False  # as the original on a TPU: see `TrainingStep`
+    clip_per_replica: bool = False  # as the original on a TPU: see `Steps`
     xla: bool = True  # compile with XLA
 
     def __post_init__(self):

@@ -131,7 +131,8 @@ class Steps:
           `totals`, with the losses of these updates added.
         """
         for i in tf.range(num_steps):
-            totals = self._train_on(totals, next(iterator), first_step + i)
+            losses = self.strategy.run(self.update, args=(next(iterator), first_step + i))
+            totals += first_replica(self.strategy, losses)
         return totals
 
     def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
@@ -293,11 +294,6 @@ class LossScale:
             f"{self.NAME}_good_steps": self.good_steps,
             f"{self.NAME}_skipped_steps": self.skipped_steps,
         }
-
-    @property
-    def is_least(self) -> bool:
-        """Whether it cannot be made smaller."""
-        return float(self.scale.numpy()) <= self.LEAST
 
     def update(self, strategy: tf.distribute.Strategy, is_finite: tf.Tensor) -> None:
         """After a step whose gradients were finite or not; in cross-replica context."""

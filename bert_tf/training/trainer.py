@@ -229,7 +229,7 @@ class Trainer:
           InputError: they are not finite.
         """
         kept_steps, scale = round(losses.pop("kept_steps")), self.steps.loss_scale
-        if not kept_steps and not scale.is_least:
+        if not kept_steps and scale.scale.numpy() > scale.LEAST:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
             received = "a loss of {loss} with gradients of norm {gradient_norm}".format(**losses)
@@ -253,11 +253,8 @@ class Trainer:
         """Refuses weights of which every loss would be NaN; logs warnings and sizes."""
         for name, weight in (self.steps.weights | self.steps.frozen).items():
             if not np.isfinite(weight.numpy()).all():
-                raise InputError(
-                    f"initial weights with NaN or infinity in {name}",
-                    "finite numbers",
-                    "give another --init_checkpoint, or an earlier checkpoint of the run",
-                )
+                received = f"initial weights with NaN or infinity in {name}"
+                raise InputError(received, "finite numbers", "give an earlier checkpoint")
         if warning := self.optimizer.schedule.warning():
             logging.warning("%s", warning)
         trained = sum(weight.shape.num_elements() for weight in self.steps.weights.values())

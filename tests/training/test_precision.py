@@ -64,8 +64,7 @@ def test_the_scale_looks_after_itself(monkeypatch):
         seen.append(tuple(int(v) for v in values))
     expected = [(1, 1, 0), (1, 2, 0), (2, 0, 0), (2, 1, 0), (1, 0, 1), (1, 1, 1), (1, 2, 1)]
     assert seen == [*expected, (2, 0, 1)]
-    scale.scale.assign(1.0)
-    assert scale.is_least
+    scale.scale.assign(LossScale.LEAST)
     scale.update(strategy, tf.constant(False))
     assert float(scale.scale) == 1.0
 
