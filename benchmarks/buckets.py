@@ -28,10 +28,10 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
 from bert_tf.checkpoints import loading as weights
+from bert_tf.cli.from_flags import make_strategy
 from bert_tf.data.batches import BatchingConfig
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.training.distribution import make_strategy
 from bert_tf.training.optimization import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer

@@ -4,7 +4,7 @@ bert-tf plot --output_dir=/models/mine --picture=curves.png
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from absl import flags
@@ -29,7 +29,12 @@ def define_flags() -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, shared_flags.refuse_words)
 
-from bert_tf.training.trainer import Curve, read_curves
+import tensorflow as tf
+
+from bert_tf.checkpoints.metadata import damage_errors
+from bert_tf.data.records import untuned
+
+Curve = dict[int, float]  # value by step
 
 
 class Line(NamedTuple):
@@ -93,3 +98,36 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
 
 if __name__ == "__main__":
     cli.run(main)
+
+
+def read_curves(output_dir: str) -> dict[str, Curve]:
+    """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
+
+    If a step was made again after a resume, its later value counts. Values that are no scalars are
+    left out.
+
+    Raises:
+      InputError: a file of summaries has something else in it.
+    """
+    curves: dict[str, Curve] = {}
+    for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
+        paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))
+        points = [point for path in paths for point in _read_points(path)]
+        # File names do not always sort by time.
+        for _, step, tag, number in sorted(points, key=lambda point: point[0]):
+            curves.setdefault(prefix + tag, {})[step] = number
+    return curves
+
+
+def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
+    """Time, step, name and number of every scalar."""
+    with damage_errors(path, "the summaries of a training run"):
+        try:
+            for serialized in untuned(tf.data.TFRecordDataset(path)):
+                event = tf.compat.v1.Event.FromString(serialized.numpy())
+                for value in event.summary.value:
+                    if not value.tensor.tensor_shape.dim:
+                        number = float(tf.make_ndarray(value.tensor))
+                        yield event.wall_time, event.step, value.tag, number
+        except tf.errors.DataLossError:  # the run was killed while it wrote
+            return

@@ -9,13 +9,13 @@ import small
 import tensorflow as tf
 from readers import Reader
 
+from bert_tf.cli.plot import read_curves
 from bert_tf.data.batches import Batches
 from bert_tf.data.index import find_blocks, index_path
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles, read_description
 from bert_tf.tasks.features import classifier_record
-from bert_tf.training.trainer import read_curves
 
 MODEL = {
     "vocab_size": small.CONFIG.vocab_size,

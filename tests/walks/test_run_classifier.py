@@ -26,9 +26,9 @@ from walking import (
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.trainer import read_curves
 
 pytestmark = pytest.mark.walk
 ROWS = {"train": 60, "dev": 21, "test": 13}

@@ -23,10 +23,10 @@ from walking import (
 
 import bert_tf
 from bert_tf.checkpoints.loading import tokenizer_of
+from bert_tf.cli.plot import read_curves
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from bert_tf.heads.other_heads import Pretraining
-from bert_tf.training.trainer import read_curves
 
 pytestmark = pytest.mark.walk
 

@@ -13,11 +13,11 @@ from walking import in_process, read_results, write_config, write_vocabulary
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
 from bert_tf.squad.evaluation import official_scores
 from bert_tf.training import distribution
-from bert_tf.training.trainer import read_curves
 
 pytestmark = pytest.mark.walk
 SMALL = {"max_seq_length": 17, "doc_stride": 6, "max_query_length": 4, "strategy": "one"}
