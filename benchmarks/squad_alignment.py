@@ -19,9 +19,8 @@ from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.data.record_batches import BatchingConfig
-from bert_tf.squad import evaluation, thresholds
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, rank_answers
+from bert_tf.squad import evaluation
+from bert_tf.squad.answers import AnswerSizes, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, read_squad
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
@@ -82,7 +81,7 @@ def answer_in_both_ways(
             version_2_with_negative=options.version_2_with_negative,
         )
         threshold = source.metadata.null_score_diff_threshold or 0.0
-        texts = thresholds.decided(predictions, null_score_diff_threshold=threshold)
+        texts = evaluation.decided(predictions, null_score_diff_threshold=threshold)
         found[way] = texts, time.perf_counter() - started
     return found
 

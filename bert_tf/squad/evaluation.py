@@ -17,11 +17,14 @@ from typing import NamedTuple
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.squad.answers import Prediction, best_non_null, decide
 from bert_tf.squad.data import SquadExample, SquadFile
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
 MISSING_SHOWN = 10
+MAIN_SCORES = ("exact_match", "exact", "f1", "best_exact", "best_f1")  # in percent
+LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
 
 
 class Score(NamedTuple):
@@ -66,7 +69,9 @@ def score_answer(prediction: str, golds: Sequence[str], *, both_empty: float = 1
     )
 
 
-def score_question(example: SquadExample, prediction: str | None, *, version_2: bool) -> Score:
+def score_question(
+    example: SquadExample, prediction: str | None, *, version_2: bool = False
+) -> Score:
     """The score of the answer to one question, by the official script of that version; None: 0.
 
     In v2.0 "" is right where there is no gold answer, or none with a word that counts.
@@ -120,17 +125,15 @@ def official_scores(
     missing = [one.qas_id for one in file.examples if one.qas_id not in predictions]
     if missing:
         logging.warning(
-            "%d of %d questions have no prediction and score 0: %s%s",
+            "%d of %d questions have no prediction and score 0, the first: %s",
             *(len(missing), len(file.examples), ", ".join(missing[:MISSING_SHOWN])),
-            ", ..." if len(missing) > MISSING_SHOWN else "",
         )
     if others := len(predictions.keys() - {one.qas_id for one in file.examples}):
         logging.warning("%d predictions have ids that are not in %s", others, file.source)
     if file.version_2:
         return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
-    exact, f1 = _percentages(
-        score_question(one, predictions.get(one.qas_id), version_2=False) for one in file.examples
-    )
+    scores = (score_question(one, predictions.get(one.qas_id)) for one in file.examples)
+    exact, f1 = _percentages(scores)
     return {"exact_match": exact, "f1": f1}
 
 
@@ -143,11 +146,9 @@ def check_golds(file: SquadFile) -> None:
     if not file.examples:
         raise InputError(f"{file.source}, without a question", "at least one", "give another file")
     if not file.has_golds:
-        raise InputError(
-            f"{file.source}, whose questions have no answers to compare with",
-            "answers, or is_impossible, in it",
-            "give a file with answers, or leave out the evaluation",
-        )
+        received = f"{file.source}, whose questions have no answers to compare with"
+        remedy = "give a file with answers, or leave out the evaluation"
+        raise InputError(received, "answers, or is_impossible, in it", remedy)
 
 
 def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
@@ -169,14 +170,10 @@ def _evaluate_v2(
     has_answer = {one.qas_id: bool(one.answers) for one in file.examples}
     odds = dict.fromkeys(scores, 0.0) if na_probs is None else na_probs
     predicted = [qas_id for qas_id in scores if qas_id in predictions]
-    lacking = [qas_id for qas_id in predicted if qas_id not in odds]
-    if lacking:
-        raise InputError(
-            f"no-answer numbers for {file.source} without question {lacking[0]!r} and "
-            f"{len(lacking) - 1} more that are predicted",
-            "a number for each prediction",
-            "give the null_odds.json of the same run as the predictions",
-        )
+    if lacking := [qas_id for qas_id in predicted if qas_id not in odds]:
+        received = f"no no-answer number for {len(lacking)} questions, the first {lacking[0]!r}"
+        remedy = "give the null_odds.json of the same run as the predictions"
+        raise InputError(received, "a number for each prediction", remedy)
     for qas_id in predicted:
         if odds[qas_id] > na_prob_thresh:  # taken as ""
             scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
@@ -252,3 +249,91 @@ def best_thresholds(
                 best, threshold = current, na_probs[qas_id]
         result |= {metric: 100.0 * best / len(scores), f"{metric}_thresh": threshold}
     return result
+
+
+# ---------------------------------------------------------------------------- of a model
+
+
+def decided(predictions: Sequence[Prediction], *, threshold: float = 0.0) -> dict[str, str]:
+    """What is answered to each question, by id, in order: the content of predictions.json."""
+    return {one.qas_id: decide(one, null_score_diff_threshold=threshold) for one in predictions}
+
+
+def scores(
+    file: SquadFile, predictions: Sequence[Prediction], *, threshold: float = 0.0
+) -> dict[str, float]:
+    """The official scores of a model's answers, and where answers may be lacking, the best ones.
+
+    exact, f1, HasAns_exact, ...    under this threshold
+    null_score_diff_threshold       which it was
+    best_exact, best_exact_thresh   the best that any threshold gives, and the threshold
+    best_f1, best_f1_thresh         the same for F1
+    at_best_f1_exact, at_best_f1_f1, at_best_f1_HasAns_exact, ...     all scores under that one, or
+                                                                      without any answer if best
+
+    Without null odds there are the first only.
+
+    Raises:
+      InputError: there are no questions.
+    """
+    result = official_scores(file, decided(predictions, threshold=threshold))
+    if any(one.null_odds is None for one in predictions):
+        return result
+    found = search(file, predictions)
+    at_best = decided(predictions, threshold=_best_threshold(file, predictions, found))
+    return {
+        **result,
+        "null_score_diff_threshold": threshold,
+        **found,
+        **{f"at_best_f1_{name}": value for name, value in official_scores(file, at_best).items()},
+    }
+
+
+def main_scores(results: Mapping[str, float]) -> dict[str, float]:
+    """The scores of all questions together: those that belong into a curve."""
+    return {name: results[name] for name in MAIN_SCORES if name in results}
+
+
+def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
+    """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
+
+    It starts from each question's best non-empty answer; the threshold decides which become "".
+    """
+    entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
+    answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
+    odds = {one.qas_id: one.null_odds for one in predictions}
+    found = best_thresholds(file.examples, answers, odds)
+    return {f"best_{name}": value for name, value in found.items()}
+
+
+def _best_threshold(
+    file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
+) -> float:
+    """The threshold with the best F1; below all null odds if it is best to answer nothing."""
+    answers = {one.qas_id: one.answers for one in file.examples}
+    without = 100.0 * sum(not golds for golds in answers.values()) / len(answers)
+    lowest = min((one.null_odds for one in predictions), default=0.0)
+    if results["best_f1"] == without and lowest <= 0.0:
+        return lowest - 2 * LARGEST_STEP
+    return results["best_f1_thresh"]
+
+
+def threshold_to_keep(
+    file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
+) -> float | None:
+    """The best threshold for F1, if these questions can tell: some have an answer, others not.
+
+    The official search gives the null odds of one question, which another computer may round to
+    the other side. The one to keep is half-way to the next greater ones, but no further than
+    LARGEST_STEP, and so decides these questions alike:
+
+        null odds        -8.0   -2.0          -1.4   4.0
+        best_f1_thresh          -2.0
+        to keep                        -1.7
+    """
+    kinds = {bool(example.answers) for example in file.examples}
+    if len(kinds) < 2 or "best_f1" not in results:
+        return None
+    best = _best_threshold(file, predictions, results)
+    gaps = [one.null_odds - best for one in predictions if one.null_odds > best]
+    return best + min(0.5 * min(gaps, default=2 * LARGEST_STEP), LARGEST_STEP)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-import pathlib
+import re
 
 import decisions
 import numpy as np
@@ -12,7 +12,7 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.squad import alignment, answers, data, files, windows
+from bert_tf.squad import answers, data, files, windows
 from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
 from bert_tf.squad.windows import DocSpan, WindowSizes
 
@@ -34,7 +34,7 @@ def golden_predictions(goldens_dir, uncased):
             inputs[version, length] = file.examples, found
         examples, found = inputs[version, length]
         logits = np.load(goldens_dir / version / f"logits_{length}.npz")
-        align = alignment.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
+        align = answers.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
         return answers.rank_answers(
             examples,
             found,
@@ -58,14 +58,15 @@ def test_golden_files(
     n_best_size, max_answer_length, threshold = sizes
     prefix = f"{length}_n{n_best_size}_a{max_answer_length}_t{threshold}"
     version_2 = version == "squad_v2"
-    paths = files.write_prediction_files(
-        str(tmp_path / "output"),
+    files.write_prediction_files(
+        str(tmp_path),
         golden_predictions(version, length, n_best_size, max_answer_length, legacy_alignment),
         version_2_with_negative=version_2,
         null_score_diff_threshold=threshold,
     )
-    ours = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
-    assert len(ours) == 2 + version_2
+    names = ("predictions", "nbest_predictions", "null_odds")[: 2 + version_2]
+    assert {path.stem for path in tmp_path.iterdir()} == {*names}
+    ours = [json.loads((tmp_path / f"{name}.json").read_text("utf-8")) for name in names]
     if not (goldens_dir / version / f"{prefix}_predictions.json").exists():
         # The original crashed: some question has no candidate but "".
         assert any(odds == answers.CERTAINLY_NULL for odds in ours[2].values())
@@ -111,7 +112,7 @@ def test_random_answers_as_in_the_reference(
     found = windows.prediction_windows(examples, tokenizer, cuts)
     random = np.random.default_rng(seed)
     logits = random.integers(-5, 6, (2, len(found), length)) / 2  # with many ties
-    align = alignment.make_alignment(found, tokenizer, legacy_alignment=True)
+    align = answers.make_alignment(found, tokenizer, legacy_alignment=True)
     ours = answers.rank_answers(
         examples, found, *logits, align, sizes=sizes, version_2_with_negative=version_2
     )
@@ -191,7 +192,7 @@ def test_n_best_takes_each_text_once_and_the_null_answer_always():
 
     def n_best(n_best_size):
         return answers.n_best(
-            candidates, [window], lambda _, *span: texts[span], n_best_size=n_best_size
+            [candidates], [window], lambda _, *span: texts[span], n_best_size=n_best_size
         )
 
     found = n_best(20)
@@ -230,11 +231,70 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
         found,
         logits,
         logits,
-        alignment.text_by_offsets,
+        answers.text_by_offsets,
         sizes=AnswerSizes(1, 5),
         version_2_with_negative=version_2,
     )
     assert [entry[:2] for entry in prediction.nbest] == [(expected, 1.0)]
     assert answers.decide(prediction, null_score_diff_threshold=1e5) == expected
-    content = files.prediction_files([prediction], version_2_with_negative=version_2)
-    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+# ---------------------------------------------------------------------------- the text of pieces
+
+
+@settings(max_examples=60, deadline=None)
+@given(small.long_texts, st.booleans())
+def test_words_in_normal_form_as_in_the_reference(tokenizers, context, lower):
+    document = windows.tokenize_contexts([context], tokenizers[lower])[context]
+    (ours,) = answers.normalized_words([document], do_lower_case=lower)
+    plain = reference.Tokenizer({}, do_lower_case=lower)
+    expected = [plain.basic(word) for word in document.words.words]
+    assert ours == [re.sub("[\ud800-\udfff]", "\U0010ffff", word) for word in expected]
+
+
+def find(tokenizer, context: str, predicted: str):
+    """The window of a context, and first and last index of some pieces in it."""
+    (window,) = windows.prediction_windows(
+        [small.example(context, "")], tokenizer, WindowSizes(60, 9, 2)
+    )
+    tokens = tokenizer.convert_ids_to_tokens(window.input_ids.tolist())
+    wanted = predicted.split()
+    (start,) = (i for i in range(len(tokens)) if tokens[i : i + len(wanted)] == wanted)
+    return window, start, start + len(wanted) - 1
+
+
+@pytest.mark.parametrize(
+    ("context", "predicted", "by_offsets", "legacy"),
+    [
+        ("by Ruprecht's  cafe.", "ru ##pre ##cht", "Ruprecht", "Ruprecht"),
+        ("in (1386-1412).", "138 ##6", "1386", "1386"),
+        ("in (1386-1412).", "138 ##6 - 141 ##2", "1386-1412", "1386-1412"),
+        ("The Café, by", "cafe", "Café", "Café"),
+        ("The Cafe\u0301, by", "cafe", "Cafe\u0301", "Cafe\u0301,"),
+        ("by\n\n the", "by the", "by\n\n the", "by the"),
+        ("a\u200bb,c", "c", "c", "a\u200bb,c"),
+        ("who,xx,it", "[UNK]", "xx", "who,xx,it"),
+        ("in 中b", "中", "中", "中"),
+    ],
+)
+def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
+    window, start, end = find(tokenizers[True], context, predicted)
+    texts = [
+        answers.make_alignment([window], tokenizers[True], legacy_alignment=way)(window, start, end)
+        for way in (False, True)
+    ]
+    assert texts == [by_offsets, legacy]
+
+
+@pytest.mark.parametrize(
+    ("pred_text", "orig_text", "tok_text", "expected"),
+    [
+        ("steve smith", "Steve Smith's", "steve smith ' s", "Steve Smith"),
+        ("s", "Steve Smith's", "steve smith ' s", "S"),  # the first place where it occurs
+        ("[UNK] 5", "Straße 5", "straße 5", None),
+        ("c", "a\u200bb c", "ab c", None),
+        ("", "Steve", "steve", None),
+    ],
+)
+def test_find_final_text(pred_text, orig_text, tok_text, expected):
+    assert answers.find_final_text(pred_text, orig_text, tok_text) == expected

@@ -1,20 +1,28 @@
-"""bert_tf.squad.files: predictions, n-best lists and null odds, written and read again."""
+"""Files of answers, written and read again; report.html: no text gets out of its place."""
 
+import dataclasses
+import html.parser
 import json
+import pathlib
+import re
+import shutil
+import subprocess
 
 import pytest
+import small_squad as small
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
 from bert_tf.squad import files
 from bert_tf.squad.answers import NbestEntry, Prediction
+from bert_tf.squad.data import Answer, SquadExample
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
     prediction = Prediction("q1", [NbestEntry("Süd", 1.0, 2.0, 3.0, (0, 3))], -1.0)
-    paths = files.write_prediction_files(str(tmp_path), [prediction], version_2_with_negative=True)
-    assert paths == [str(tmp_path / name) for name in
-                     ("predictions.json", "nbest_predictions.json", "null_odds.json")]  # fmt: skip
+    files.write_prediction_files(str(tmp_path), [prediction], version_2_with_negative=True)
     before = (tmp_path / "predictions.json").read_text()
     assert before == '{\n    "q1": "S\\u00fcd"\n}\n'
     assert json.loads((tmp_path / "nbest_predictions.json").read_text()) == {
@@ -64,10 +72,180 @@ def test_null_odds_that_are_none(tmp_path, odds):
 def test_nbest_lists_come_back_as_they_were_written(tmp_path):
     entries = [NbestEntry("Süd", 0.75, 2.0, 3.5, (0, 3)), NbestEntry("", 0.25, 1.0, 1.0)]
     predictions = [Prediction("q1", entries, -1.0)]
-    paths = files.write_prediction_files(str(tmp_path), predictions, version_2_with_negative=True)
-    found = [read(path) for read, path in zip(
-        (files.read_predictions, files.read_nbest, files.read_na_probs), paths, strict=True
-    )]  # fmt: skip
+    files.write_prediction_files(str(tmp_path), predictions, version_2_with_negative=True)
+    found = [
+        files.read_predictions(f"{tmp_path}/predictions.json"),
+        files.read_nbest(f"{tmp_path}/nbest_predictions.json"),
+        files.read_na_probs(f"{tmp_path}/null_odds.json"),
+    ]
     assert found == [
         {"q1": "Süd"}, {"q1": [entry._replace(characters=None) for entry in entries]}, {"q1": -1.0}
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------- report.html
+
+CONTEXT = "In 1386 Ruprecht I founded it."
+QUESTIONS = [
+    SquadExample("q1", "Who founded it?", CONTEXT, (Answer("Ruprecht I", 8),), title="Heidelberg"),
+    SquadExample("q2", "When?", CONTEXT, (Answer("1386", 3),) * 2, title="Heidelberg"),
+    SquadExample("q3", "Where?", CONTEXT, (), True, "Heidelberg"),
+    SquadExample("q4", "Who?", "😀 Süd </script><!--<script>", (Answer("Süd", 2),), title="<b>"),
+]  # fmt: skip
+PREDICTIONS = [
+    Prediction("q1", [NbestEntry("Ruprecht", 0.7123456, 3.123, 2.4, (8, 16))], -3.5),
+    Prediction("q2", [NbestEntry("", 0.6, 1.0, 1.0), NbestEntry("1386", 0.4, 1.0, 0.5)], 0.5),
+    Prediction("q3", [NbestEntry("", 1.0, 1.0, 1.0)], 1e6),
+    Prediction("q4", [NbestEntry("Süd", 1.0, 1.0, 1.0, (2, 5))] * 13, 0.0),
+]
+ANSWERS = {"q1": "Ruprecht", "q2": "", "q3": "", "q4": "Süd"}
+FILE = small.squad_file(*QUESTIONS, version_2=True)
+
+
+def page(with_golds: bool = True, file=FILE, predictions=PREDICTIONS, answers=ANSWERS) -> str:
+    return files.report_html(
+        dataclasses.replace(file, has_golds=with_golds),
+        predictions,
+        answers,
+        totals={"exact": 62.5, "total": 10570},
+    )
+
+
+def data_in(text: str) -> dict:
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_the_data_of_the_page():
+    data = data_in(page())
+    assert data["hasGold"]
+    assert data["contexts"] == [
+        {"title": "Heidelberg", "text": CONTEXT},
+        {"title": "<b>", "text": QUESTIONS[3].context},
+    ]
+    assert data["questions"][0] == {
+        "id": "q1",
+        "question": "Who founded it?",
+        "context": 0,
+        "answer": "Ruprecht",
+        "span": [8, 16],
+        "golds": [{"text": "Ruprecht I", "span": [8, 18]}],
+        "exact": 0.0,
+        "f1": 0.6667,
+        "nullOdds": -3.5,
+        "nbest": [["Ruprecht", 0.7123, 3.12, 2.4]],
+    }
+    second, third, fourth = data["questions"][1:]
+    assert (second["answer"], second["span"], second["exact"]) == ("", None, 0.0)
+    assert second["golds"] == [{"text": "1386", "span": [3, 7]}]  # annotators agree: once
+    assert (third["golds"], third["exact"], third["context"]) == ([], 1.0, 0)
+    assert (fourth["span"], fourth["context"], fourth["nullOdds"]) == ([2, 5], 1, 0.0)
+    assert len(fourth["nbest"]) == files.NBEST_SHOWN
+    for name, value in (("questions", "4"), ("exact", "62.5"), ("total", "10,570")):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page()
+
+
+def test_without_gold_answers_nothing_is_scored():
+    data = data_in(page(with_golds=False))
+    assert not data["hasGold"]
+    for question in data["questions"]:
+        assert (question["golds"], question["exact"], question["f1"]) == ([], None, None)
+
+
+def test_v1_is_scored_as_the_official_script_of_v1():
+    one = SquadExample("q1", "?", "the", (Answer("the", 0),))
+    prediction = Prediction("q1", [NbestEntry("a", 1.0, 0, 0)])
+    for version_2, f1 in ((False, 0.0), (True, 1.0)):
+        file = small.squad_file(one, version_2=version_2)
+        (question,) = data_in(page(True, file, [prediction], {"q1": "a"}))["questions"]
+        assert (question["exact"], question["f1"]) == (1.0, f1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "entries", "expected"),
+    [
+        ("May", [NbestEntry("the", 1, 0, 0, (5, 8)), NbestEntry("May", 1, 0, 0, (9, 12))], (9, 12)),
+        ("May", [], (0, 3)),
+        ("June", [], None),
+        ("", [NbestEntry("", 1, 0, 0)], None),
+    ],
+)
+def test_predicted_span(answer, entries, expected):
+    assert files.predicted_span("May, the May of May", answer, entries) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "span"),
+    [
+        (Answer("May", 9), (9, 12)),
+        (Answer("of May", 999), (13, 19)),  # not there, but elsewhere
+        (Answer("May", -3), (0, 3)),
+        (Answer("May", None), (0, 3)),
+        (Answer("June", 0), None),
+        (Answer("", 0), None),
+    ],
+)
+def test_gold_answers_that_are_not_where_their_offsets_say(answer, span):
+    assert files.gold_span("May, the May of May", answer) == span
+
+
+class Outline(html.parser.HTMLParser):
+    """The tags of a page, in order, and what is in its data element."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags, self.data = [], ""
+        self._inside = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self._inside = ("id", "data") in attrs
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+    def handle_data(self, data):
+        self.data += data if self._inside else ""
+
+
+MARKUP = ("<", ">", "</script>", "<script>", "<!--", "-->", "]]>", "{{data}}", "&lt;", '"', "\\u")
+markup = st.lists(small.texts | st.sampled_from(MARKUP), max_size=6).map("".join)
+
+
+@settings(max_examples=60)
+@given(markup, markup, markup, markup)
+def test_no_text_gets_out_of_its_place(qas_id, question, context, answer):
+    example = SquadExample(qas_id, question, context, (Answer(answer, 0),), False, question)
+    file = small.squad_file(example)
+    text = page(True, file, [Prediction(qas_id, [NbestEntry(answer, 1.0, 0, 0)])], {qas_id: answer})
+    text.encode("utf-8")  # lone surrogates are escaped
+    outline = Outline(text)
+    assert outline.tags == Outline(page()).tags
+    data = json.loads(outline.data)
+    assert data["contexts"] == [{"title": question, "text": context}]
+    (row,) = data["questions"]
+    assert [row[name] for name in ("id", "question", "answer")] == [qas_id, question, answer]
+
+
+def test_the_name_of_the_file_is_escaped():
+    file = small.squad_file(version_2=True)
+    file = type(file)([], True, "/data/<i>{{totals}}.json")
+    assert "<h1>Answers to &lt;i&gt;{{totals}}.json</h1>" in page(True, file, [], {})
+    file = type(file)([], True, "/data/\udcff.json")  # a name that is not UTF-8
+    assert "<h1>Answers to ?.json</h1>" in page(True, file, [], {})
+
+
+def test_the_page_in_a_browser(tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("needs chromium or google-chrome")
+    path = pathlib.Path(tmp_path / "report.html")
+    path.write_text(page(), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command = [browser, *options, f"--user-data-dir={tmp_path}/profile", "--dump-dom", str(path)]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert shown.count("<article>") == 4
+    assert '<mark class="gold predicted">Ruprecht</mark><mark class="gold"> I</mark>' in shown
+    assert '<mark class="gold predicted">Süd</mark> &lt;/script&gt;&lt;!--&lt;script&gt;' in shown
+    assert "1\u20134 of 4" in shown

@@ -129,21 +129,6 @@ def test_the_order_of_examples_does_not_matter(names):
     assert Labels().with_names_in(names).names == ("01", "1", "9", "10", "B", "a", "b", "ü")
 
 
-@pytest.mark.parametrize(
-    ("names", "alike"),
-    [
-        ("1 1.0 01 1e0 2 -1", [["1", "1.0", "01", "1e0"]]),
-        ("Yes no yes YES straße STRASSE", [["Yes", "yes", "YES"], ["straße", "STRASSE"]]),
-        (["not  so", "Not so", "notso"], [["not  so", "Not so"]]),
-        (["caf\u00e9", "cafe\u0301", "cafe"], [["caf\u00e9", "cafe\u0301"]]),
-        ("9007199254740993 9007199254740992 1e999999999999999999999 x1 x01 1_0 10", []),
-    ],
-)
-def test_names_that_look_alike(names, alike):
-    names = names.split() if isinstance(names, str) else names
-    assert Labels(names=tuple(names)).look_alikes() == alike
-
-
 def test_ids():
     assert CLASSES.ids("maybe") == [2]
     assert CLASSES.ids(None) == [0]

@@ -19,7 +19,7 @@ NAMED = ("contradiction", "entailment")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Prepared datasets: glue/mrpc, glue/mnli, xnli, one of a user's own."""
+    """Prepared datasets: glue/mrpc, glue/mnli, conll2003, xnli."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tfds = pytest.importorskip("tensorflow_datasets")
@@ -32,19 +32,7 @@ def folder(tmp_path_factory):
             "glue",
             "mrpc",
             pair | {"label": label(names=["not_equivalent", "equivalent"])},
-            {"train": mrpc, "validation": {name: column[:1] for name, column in mrpc.items()}},
-        )
-        questions = {"idx": [4, 5], "question1": ["A?", "B?"], "question2": ["", "C?"]}
-        store(
-            folder,
-            "glue",
-            "qqp",
-            {"idx": tf.int32, "question1": text(), "question2": text()}
-            | {"label": label(names=["not_duplicate", "duplicate"])},
-            {
-                "train": questions | {"label": numbers(0, 1)},
-                "test": questions | {"label": numbers(-1, -1)},
-            },
+            {"train": mrpc},
         )
         tags = label(names=["O", "B-PER", "I-PER"])
         store(
@@ -95,23 +83,6 @@ def folder(tmp_path_factory):
             },
             {"validation": xnli, "test": xnli},
         )
-        store(
-            folder,
-            "reviews",
-            None,
-            {
-                "review": text(),
-                "stars": tf.float32,
-                "topics": tfds.features.Sequence(label(names=["food", "place"])),
-            },
-            {
-                "train": {
-                    "review": ["Good.", "Dear."],
-                    "stars": [4.5, 2.0],
-                    "topics": tf.ragged.constant([[1, 0], []], tf.int64),
-                }
-            },
-        )
     return folder
 
 
@@ -122,16 +93,6 @@ def test_examples(folder):
         Example("3", "B", "Y", "0"),
         Example("5", "Ü", "Z", "1"),
     ]
-    assert len(task.read_tfds("glue/mrpc", "dev", data_dir=folder)) == 1
-
-
-def test_empty_questions_are_left_out_or_predicted(folder):
-    """As of QQP's files: none of those to be predicted may be lost."""
-    task = get_task("qqp")
-    found = task.read_tfds("glue/qqp", "train", data_dir=folder)
-    assert found == [Example("5", "B?", "C?", "1")]
-    found = task.read_tfds("glue/qqp", "test", data_dir=folder)
-    assert found == [Example("4", "A?", ""), Example("5", "B?", "C?")]
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
@@ -144,8 +105,8 @@ def test_words_with_tags(folder, split):
 
 def test_a_users_own_columns(folder):
     task = get_task("csv", text_a="sentence2", label="label", id_column="idx")
-    found = task.read_tfds("glue/mrpc", "dev", data_dir=folder)
-    assert found == [Example("7", "X", None, "equivalent")]
+    found = task.read_tfds("glue/mrpc", "train", data_dir=folder)
+    assert found[0] == Example("7", "X", None, "equivalent")
 
 
 @pytest.mark.parametrize(
@@ -169,25 +130,6 @@ def test_xnli_in_every_language(folder, split, language):
         Example("0", f"{language} premise 0", f"{language} hypothesis 0", "entailment"),
         Example("1", f"{language} premise 1", f"{language} hypothesis 1", "contradiction"),
     ]
-
-
-def test_xnli_in_no_language(folder):
-    with pytest.raises(InputError) as info:
-        get_task("xnli", language="xx").read_tfds("xnli", "dev", data_dir=folder)
-    assert "premise/ar, premise/bg, premise/de" in info.value.received
-    assert "premise/xx" in info.value.expected
-
-
-def test_scores_of_a_users_own(folder):
-    task = get_task("csv", text_a="review", label="stars", label_kind="regression")
-    found = task.read_tfds("reviews", "train", data_dir=folder)
-    assert found == [Example("0", "Good.", None, 4.5), Example("1", "Dear.", None, 2.0)]
-
-
-def test_several_labels_of_a_users_own(folder):
-    task = get_task("jsonl", text_a="review", label="topics", label_kind="multi_label")
-    found = task.read_tfds("reviews", "train", data_dir=folder)
-    assert [example.label for example in found] == [("place", "food"), ()]
 
 
 def test_another_task(folder):
