@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import decisions
 import numpy as np
@@ -242,16 +241,6 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
 # ---------------------------------------------------------------------------- the text of pieces
 
 
-@settings(max_examples=60, deadline=None)
-@given(small.long_texts, st.booleans())
-def test_words_in_normal_form_as_in_the_reference(tokenizers, context, lower):
-    document = windows.tokenize_contexts([context], tokenizers[lower])[context]
-    (ours,) = answers.normalized_words([document], do_lower_case=lower)
-    plain = reference.Tokenizer({}, do_lower_case=lower)
-    expected = [plain.basic(word) for word in document.words.words]
-    assert ours == [re.sub("[\ud800-\udfff]", "\U0010ffff", word) for word in expected]
-
-
 def find(tokenizer, context: str, predicted: str):
     """The window of a context, and first and last index of some pieces in it."""
     (window,) = windows.prediction_windows(
@@ -284,17 +273,3 @@ def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
         for way in (False, True)
     ]
     assert texts == [by_offsets, legacy]
-
-
-@pytest.mark.parametrize(
-    ("pred_text", "orig_text", "tok_text", "expected"),
-    [
-        ("steve smith", "Steve Smith's", "steve smith ' s", "Steve Smith"),
-        ("s", "Steve Smith's", "steve smith ' s", "S"),  # the first place where it occurs
-        ("[UNK] 5", "Straße 5", "straße 5", None),
-        ("c", "a\u200bb c", "ab c", None),
-        ("", "Steve", "steve", None),
-    ],
-)
-def test_find_final_text(pred_text, orig_text, tok_text, expected):
-    assert answers.find_final_text(pred_text, orig_text, tok_text) == expected

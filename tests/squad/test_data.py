@@ -35,12 +35,6 @@ def training_examples(
     return data.training_examples(file, version_2_with_negative=version_2_with_negative)
 
 
-def locate(context: str, text: str, start: int) -> tuple[int, int] | None:
-    return data.locate_answer(
-        data.split_context(context), Answer(text, start), num_characters=len(context)
-    )
-
-
 def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
     text = json.dumps(content_of(question(answers=[answer("1386", 18)]), version="1.1"))
     expected = SquadExample("q1", "When?", CONTEXT, (Answer("1386", 18),), False, "t")
@@ -89,36 +83,30 @@ def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog)
             evaluation.official_scores(file, {"q1": "1386"})
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ([], "dev.json: a list without 'data'"),
-        ({"data": 3}, "dev.json: 'data' that is 3"),
-        ({"data": [{}]}, "dev.json, data[0]: a dict without 'paragraphs'"),
-        (
-            {"data": [{"paragraphs": [{"qas": []}]}]},
-            "data[0].paragraphs[0]: a dict without 'context'",
-        ),
-        (content_of({"question": "?"}), "data[0].paragraphs[0].qas[0]: a dict without 'id'"),
-        (content_of({"id": "q9"}), "question 'q9': a dict without 'question'"),
-        (content_of(question(answers="1386")), "question 'q1': 'answers' that is '1386'"),
-        (content_of(question(answers=[{}])), "question 'q1': a dict without 'text'"),
-        (
-            content_of(question(answers=[answer("a", "7")])),
-            "question 'q1': 'answer_start' that is '7'",
-        ),
-        (content_of(question(is_impossible="no")), "question 'q1': 'is_impossible' that is 'no'"),
-        (content_of(question(is_impossible=1)), "question 'q1': 'is_impossible' that is 1"),
-        (content_of(question(answers=[answer("a", True)])), "'answer_start' that is True"),
-        (content_of(question(answers=[answer("a", 7.0)])), "'answer_start' that is 7.0"),
-        (content_of(question(True)), "data[0].paragraphs[0].qas[0]: 'id' that is True"),
-        ({"data": [{"title": ["t"], "paragraphs": []}]}, "data[0]: 'title' that is ['t']"),
-    ],
-)
-def test_what_is_not_as_expected_is_named(content, expected):
+WRONG = {  # what stands in the message -> the content
+    "dev.json: a list without 'data'": [],
+    "dev.json: 'data' that is 3": {"data": 3},
+    "dev.json, data[0]: a dict without 'paragraphs'": {"data": [{}]},
+    "data[0].paragraphs[0]: a dict without 'context'": {"data": [{"paragraphs": [{"qas": []}]}]},
+    "data[0].paragraphs[0].qas[0]: a dict without 'id'": content_of({"question": "?"}),
+    "question 'q9': a dict without 'question'": content_of({"id": "q9"}),
+    "question 'q1': 'answers' that is '1386'": content_of(question(answers="1386")),
+    "question 'q1': a dict without 'text'": content_of(question(answers=[{}])),
+    "'answer_start' that is '7'": content_of(question(answers=[answer("a", "7")])),
+    "'answer_start' that is True": content_of(question(answers=[answer("a", True)])),
+    "'answer_start' that is 7.0": content_of(question(answers=[answer("a", 7.0)])),
+    "question 'q1': 'is_impossible' that is 'no'": content_of(question(is_impossible="no")),
+    "'is_impossible' that is 1": content_of(question(is_impossible=1)),
+    "qas[0]: 'id' that is True": content_of(question(True)),
+    "data[0]: 'title' that is ['t']": {"data": [{"title": ["t"], "paragraphs": []}]},
+}
+
+
+@pytest.mark.parametrize("received", WRONG)
+def test_what_is_not_as_expected_is_named(received):
     with pytest.raises(InputError) as error:
-        data.parse_squad(content, "dev.json")
-    assert expected in error.value.received
+        data.parse_squad(WRONG[received], "dev.json")
+    assert received in error.value.received
     assert "dev.json" in error.value.received
 
 
@@ -135,44 +123,32 @@ def test_what_a_file_may_have_or_lack(caplog):
     assert "1 questions have the id of another" in caplog.text
 
 
-@pytest.mark.parametrize("raw", [b"{", b'{"data": "\xff"}', b""])
-def test_what_is_no_json_is_named(tmp_path, raw):
-    path = tmp_path / "dev.json"
-    path.write_bytes(raw)
-    with pytest.raises(InputError, match=r"dev\.json, which is not JSON"):
-        data.read_squad(str(path))
-
-
 def test_only_the_original_white_space_parts_words():
     text = "a\u00a0b\u202fc\u3000d\u200be\nf\rg\u2028h"
     assert data.split_context(text).words == ["a\u00a0b", "c\u3000d\u200be", "f", "g\u2028h"]
 
 
 @pytest.mark.parametrize(
-    ("text", "start", "expected"),
+    ("context", "text", "start", "expected"),
     [
-        ("1386", 18, (4, 4)),
-        ("see", 24, (5, 5)),
-        ("founded in 1386", 7, (2, 4)),
-        ("1386", 3, None),
-        ("1386", 17, (3, 4)),  # a letter too early: still among the words from there
-        ("below).", 28, (6, 6)),
-        ("below).", 29, None),  # goes beyond the end
-        ("1386", 400, None),
-        ("1386", -17, None),
-        ("1386", None, None),
-        ("", 18, None),
+        (CONTEXT, "1386", 18, (4, 4)),
+        (CONTEXT, "founded in 1386", 7, (2, 4)),
+        (CONTEXT, "1386", 3, None),
+        (CONTEXT, "1386", 17, (3, 4)),  # a letter too early: still among the words from there
+        (CONTEXT, "below).", 28, (6, 6)),
+        (CONTEXT, "below).", 29, None),  # goes beyond the end
+        *((CONTEXT, "1386", start, None) for start in (400, -17, None)),
+        (CONTEXT, "", 18, None),
+        ("So  it\n\nwas", "it\n\nwas", 4, (1, 2)),
+        ("So  it\n\nwas", "it was", 4, (1, 2)),  # ends within "was"
+        ("no\u00a0break", "no\u00a0break", 0, None),  # one word here, two in the answer
+        ("  1386", "1386", 0, None),  # begins before the first word
     ],
 )
-def test_locate_answer(text, start, expected):
-    assert locate(CONTEXT, text, start) == expected
-
-
-def test_locate_answer_looks_at_white_space_as_single_spaces():
-    assert locate("So  it\n\nwas", "it\n\nwas", 4) == (1, 2)
-    assert locate("So  it\n\nwas", "it was", 4) == (1, 2)  # ends within "was"
-    assert locate("no\u00a0break", "no\u00a0break", 0) is None  # one word here, two in the answer
-    assert locate("  1386", "1386", 0) is None  # begins before the first word
+def test_locate_answer(context, text, start, expected):
+    words = data.split_context(context)
+    found = data.locate_answer(words, Answer(text, start), num_characters=len(context))
+    assert found == expected
 
 
 def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
@@ -188,12 +164,6 @@ def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
         in (caplog.text)
     )
     assert "2 of 3 questions left out" in caplog.text
-
-
-def test_of_several_answers_the_first_is_used_where_its_offset_says():
-    answers = [answer("May", 9), answer("the", 5)]
-    found = training_examples(question(answers=answers), context="May, the May of May")
-    assert (found[0].answer, found[0].words) == (Answer("May", 9), (2, 2))
 
 
 def test_impossible_counts_only_in_version_2():
@@ -221,13 +191,11 @@ def test_nothing_left_to_train_on():
         training_examples(question(answers=[answer("1387", 18)]))
 
 
-@pytest.mark.parametrize("language", ["en", "de", "es", "ru"])
+@pytest.mark.parametrize("language", ["en", "ru"])
 def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
     file = data.read_squad(str(data_dir / "xquad" / f"xquad.{language}.json"))
-    found = data.training_examples(file, version_2_with_negative=False)
-    assert len(file.examples) == 1190
-    assert not file.version_2
-    assert 1190 - 12 < len(found) <= 1190
+    assert (len(file.examples), file.version_2) == (1190, False)
+    assert 1190 - 12 < len(data.training_examples(file, version_2_with_negative=False)) <= 1190
 
 
 @pytest.mark.parametrize(
@@ -237,16 +205,11 @@ def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
         ("v2.0", {"answers": []}, True),
         ("v2.0", {"is_impossible": True}, True),
         ("1.1", {"answers": []}, False),
-        ("1.1", {"answers": [], "is_impossible": True}, True),
     ],
 )
 def test_questions_that_nothing_marks_as_impossible(caplog, version, fields, is_marked):
-    right = {"id": "p", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
-    other = {"id": "q", "question": "When?"} | fields
-    content = {"version": version}
-    content["data"] = [{"paragraphs": [{"context": "Ann left.", "qas": [right, other]}]}]
-    with caplog.at_level("WARNING", logger="absl"):
-        file = data.parse_squad(content, "a.json")
+    right, other = question(answers=[answer("1386", 18)]), {"id": "q", "question": "?"} | fields
+    file = data.parse_squad(content_of(right, other, version=version), "a.json")
     assert file.examples[1].is_impossible
     assert ("1 questions have no answers and are not marked impossible" in caplog.text) != is_marked
 

@@ -9,7 +9,7 @@ import walking
 
 from bert_tf.errors import InputError
 from bert_tf.squad import data, evaluation, files
-from bert_tf.squad.answers import CERTAINLY_NULL, NbestEntry, Prediction
+from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
 
@@ -154,9 +154,8 @@ def prediction(qas_id: str, text: str, odds: float | None) -> Prediction:
     return Prediction(qas_id, entries if text else entries[:1], odds)
 
 
-ODDS_FILE = small.squad_file(
-    *(question(i, *[gold] * (gold is not None)) for i, (_, gold, _) in ROWS.items()), version_2=True
-)
+GOLDS = [question(i, *[gold] * (gold is not None)) for i, (_, gold, _) in ROWS.items()]
+ODDS_FILE = small.squad_file(*GOLDS, version_2=True)
 MODEL = [prediction(i, text, odds) for i, (text, _, odds) in ROWS.items()]
 
 
@@ -169,52 +168,29 @@ def test_decided_the_drawn_example():
 
 def test_scores_under_the_used_threshold_and_the_best():
     found = evaluation.scores(ODDS_FILE, MODEL, threshold=-2.0)
-    f1 = 2 * 1 / (1 + 2)
+    of_all = {"exact": 50.0, "f1": 50.0, "total": 4}  # q1 and q4 are right
+    by_kind = {f"{kind}_{name}": 50.0 for kind in ("HasAns", "NoAns") for name in ("exact", "f1")}
+    totals = {"HasAns_total": 2, "NoAns_total": 2}
+    # At the best threshold q1 alone stands: q1, q2 and q4 are right.
+    best = {"best_exact": 75.0, "best_f1": 75.0}
+    thresholds = {"best_exact_thresh": -8.0, "best_f1_thresh": -8.0}
+    at_best = {"exact": 75.0, "f1": 75.0, "total": 4, **by_kind, **totals}
+    at_best |= {"NoAns_exact": 100.0, "NoAns_f1": 100.0}
     assert found == {
-        "exact": 50.0,
-        "f1": 50.0,
-        "total": 4,  # q1 and q4 are right
-        "HasAns_exact": 50.0,
-        "HasAns_f1": 50.0,
-        "HasAns_total": 2,
-        "NoAns_exact": 50.0,
-        "NoAns_f1": 50.0,
-        "NoAns_total": 2,
+        **of_all,
+        **by_kind,
+        **totals,
         "null_score_diff_threshold": -2.0,
-        # q1 alone stands: q1, q2 and q4 are right.
-        "best_exact": 75.0,
-        "best_exact_thresh": -8.0,
-        "best_f1": 75.0,
-        "best_f1_thresh": -8.0,
-        "at_best_f1_exact": 75.0,
-        "at_best_f1_f1": 75.0,
-        "at_best_f1_total": 4,
-        "at_best_f1_HasAns_exact": 50.0,
-        "at_best_f1_HasAns_f1": 50.0,
-        "at_best_f1_NoAns_exact": 100.0,
-        "at_best_f1_NoAns_f1": 100.0,
-        "at_best_f1_HasAns_total": 2,
-        "at_best_f1_NoAns_total": 2,
+        **best,
+        **thresholds,
+        **{f"at_best_f1_{name}": value for name, value in at_best.items()},
     }
+    f1 = 2 * 1 / (1 + 2)
     all_stand = evaluation.scores(ODDS_FILE, MODEL, threshold=9.0)
     assert all_stand["exact"] == 25.0
     assert all_stand["f1"] == pytest.approx((1 + f1) * 25)
     assert all_stand["best_f1"] == 75.0
-    assert evaluation.main_scores(found) == {
-        "exact": 50.0, "f1": 50.0, "best_exact": 75.0, "best_f1": 75.0
-    }  # fmt: skip
-
-
-def test_the_search_takes_the_best_answers_whatever_the_threshold_in_use():
-    # "" is first in every n-best list, and still the answers behind it are tried.
-    assert evaluation.search(ODDS_FILE, MODEL)["best_f1_thresh"] == -8.0
-    none = [prediction(i, "", CERTAINLY_NULL) for i in ROWS]
-    assert evaluation.search(ODDS_FILE, none) == {
-        "best_exact": 50.0,
-        "best_exact_thresh": 0.0,
-        "best_f1": 50.0,
-        "best_f1_thresh": 0.0,
-    }
+    assert evaluation.main_scores(found) == {"exact": 50.0, "f1": 50.0} | best
 
 
 def test_only_questions_of_both_kinds_tell_a_threshold():
@@ -248,10 +224,8 @@ def test_the_threshold_that_is_kept_is_not_that_of_a_question(odds, best, kept):
 )
 def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
     golds = (None, "1386", None)  # the answer to the second is wrong
-    file = small.squad_file(
-        *(question(f"q{i}", *[gold] * (gold is not None)) for i, gold in enumerate(golds))
-    )
-    file = dataclasses.replace(file, version_2=True)
+    asked = [question(f"q{i}", *[gold] * (gold is not None)) for i, gold in enumerate(golds)]
+    file = small.squad_file(*asked, version_2=True)
     predictions = [prediction(f"q{i}", "1196", value) for i, value in enumerate(odds)]
     found = evaluation.scores(file, predictions)
     assert found["best_f1"] == found["at_best_f1_f1"] == pytest.approx(200 / 3)

@@ -3,14 +3,10 @@
 import dataclasses
 import html.parser
 import json
-import pathlib
 import re
-import shutil
-import subprocess
 
 import pytest
 import small_squad as small
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,36 +15,10 @@ from bert_tf.squad import files
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
-
-def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
-    prediction = Prediction("q1", [NbestEntry("Süd", 1.0, 2.0, 3.0, (0, 3))], -1.0)
-    files.write_prediction_files(str(tmp_path), [prediction], version_2_with_negative=True)
-    before = (tmp_path / "predictions.json").read_text()
-    assert before == '{\n    "q1": "S\\u00fcd"\n}\n'
-    assert json.loads((tmp_path / "nbest_predictions.json").read_text()) == {
-        "q1": [{"text": "Süd", "probability": 1.0, "start_logit": 2.0, "end_logit": 3.0}]
-    }
-
-    class FullDisk(tf.io.gfile.GFile):
-        def write(self, text):
-            super().write(text[:1])
-            if text:  # whole_file first makes an empty file
-                raise tf.errors.ResourceExhaustedError(None, None, "no space left on device")
-
-    monkeypatch.setattr(tf.io.gfile, "GFile", FullDisk)
-    with pytest.raises(InputError, match="no space left on device"):
-        files.write_prediction_files(str(tmp_path), [], version_2_with_negative=False)
-    assert (tmp_path / "predictions.json").read_text() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ("predictions.json", "nbest_predictions.json", "null_odds.json")
-    )
-
-
 ENTRY = {"text": "1386", "probability": 0.5, "start_logit": 1.0, "end_logit": 2}
 NO_NBEST = [
-    *({"q1": "1386"}, {"q1": ["1386"]}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}),
-    *({"q1": [ENTRY, ENTRY | {"text": 1386}]}, {"q1": [ENTRY | {"probability": "0.5"}]}),
-    *({"q1": [ENTRY | {"end_logit": True}]}, {"q1": [ENTRY | {"start_logit": 10**400}]}),
+    *({"q1": "1386"}, {"q1": [{"text": "1386"}]}, [], {"q1": [None]}),
+    *({"q1": [ENTRY, ENTRY | {"text": 1386}]}, {"q1": [ENTRY | {"end_logit": True}]}),
 ]
 
 
@@ -60,7 +30,7 @@ def test_nbest_lists_that_are_none(tmp_path, content):
         files.read_nbest(str(path))
 
 
-@pytest.mark.parametrize("odds", [None, "1", True, float("nan"), 10**400, [1.0], float("inf")])
+@pytest.mark.parametrize("odds", ["1", True, float("nan")])
 def test_null_odds_that_are_none(tmp_path, odds):
     """True is no number, and NaN would decide by chance."""
     path = tmp_path / "null_odds.json"
@@ -69,18 +39,20 @@ def test_null_odds_that_are_none(tmp_path, odds):
         files.read_na_probs(str(path))
 
 
-def test_nbest_lists_come_back_as_they_were_written(tmp_path):
+def test_files_come_back_as_they_were_written(tmp_path):
     entries = [NbestEntry("Süd", 0.75, 2.0, 3.5, (0, 3)), NbestEntry("", 0.25, 1.0, 1.0)]
     predictions = [Prediction("q1", entries, -1.0)]
     files.write_prediction_files(str(tmp_path), predictions, version_2_with_negative=True)
-    found = [
-        files.read_predictions(f"{tmp_path}/predictions.json"),
-        files.read_nbest(f"{tmp_path}/nbest_predictions.json"),
-        files.read_na_probs(f"{tmp_path}/null_odds.json"),
-    ]
-    assert found == [
-        {"q1": "Süd"}, {"q1": [entry._replace(characters=None) for entry in entries]}, {"q1": -1.0}
-    ]  # fmt: skip
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert texts["predictions.json"] == '{\n    "q1": "S\\u00fcd"\n}\n'
+    assert files.read_predictions(f"{tmp_path}/predictions.json") == {"q1": "Süd"}
+    assert files.read_na_probs(f"{tmp_path}/null_odds.json") == {"q1": -1.0}
+    nbest = files.read_nbest(f"{tmp_path}/nbest_predictions.json")
+    assert nbest == {"q1": [entry._replace(characters=None) for entry in entries]}
+    (first, _) = json.loads(texts["nbest_predictions.json"])["q1"]
+    assert first == {"text": "Süd", "probability": 0.75, "start_logit": 2.0, "end_logit": 3.5}
+    files.write_prediction_files(f"{tmp_path}", predictions[:0], version_2_with_negative=False)
+    assert files.read_predictions(f"{tmp_path}/predictions.json") == {}
 
 
 # ---------------------------------------------------------------------------- report.html
@@ -160,32 +132,17 @@ def test_v1_is_scored_as_the_official_script_of_v1():
         assert (question["exact"], question["f1"]) == (1.0, f1)
 
 
-@pytest.mark.parametrize(
-    ("answer", "entries", "expected"),
-    [
-        ("May", [NbestEntry("the", 1, 0, 0, (5, 8)), NbestEntry("May", 1, 0, 0, (9, 12))], (9, 12)),
-        ("May", [], (0, 3)),
-        ("June", [], None),
-        ("", [NbestEntry("", 1, 0, 0)], None),
-    ],
-)
-def test_predicted_span(answer, entries, expected):
-    assert files.predicted_span("May, the May of May", answer, entries) == expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "span"),
-    [
-        (Answer("May", 9), (9, 12)),
-        (Answer("of May", 999), (13, 19)),  # not there, but elsewhere
-        (Answer("May", -3), (0, 3)),
-        (Answer("May", None), (0, 3)),
-        (Answer("June", 0), None),
-        (Answer("", 0), None),
-    ],
-)
-def test_gold_answers_that_are_not_where_their_offsets_say(answer, span):
-    assert files.gold_span("May, the May of May", answer) == span
+def test_places_of_answers():
+    """Where it is known; otherwise where it occurs first."""
+    text = "May, the May of May"
+    nbest = [NbestEntry("the", 1, 0, 0, (5, 8)), NbestEntry("May", 1, 0, 0, (9, 12))]
+    assert files.predicted_span(text, "May", nbest) == (9, 12)
+    assert files.predicted_span(text, "May", []) == (0, 3)
+    assert files.predicted_span(text, "", [NbestEntry("", 1, 0, 0)]) is None
+    golds = {("May", 9): (9, 12), ("of May", 999): (13, 19), ("May", -3): (0, 3)}
+    golds |= {("May", None): (0, 3), ("June", 0): None, ("", 0): None}
+    for gold, span in golds.items():
+        assert files.gold_span(text, Answer(*gold)) == span
 
 
 class Outline(html.parser.HTMLParser):
@@ -234,18 +191,3 @@ def test_the_name_of_the_file_is_escaped():
     assert "<h1>Answers to &lt;i&gt;{{totals}}.json</h1>" in page(True, file, [], {})
     file = type(file)([], True, "/data/\udcff.json")  # a name that is not UTF-8
     assert "<h1>Answers to ?.json</h1>" in page(True, file, [], {})
-
-
-def test_the_page_in_a_browser(tmp_path):
-    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("needs chromium or google-chrome")
-    path = pathlib.Path(tmp_path / "report.html")
-    path.write_text(page(), encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command = [browser, *options, f"--user-data-dir={tmp_path}/profile", "--dump-dom", str(path)]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
-    assert shown.count("<article>") == 4
-    assert '<mark class="gold predicted">Ruprecht</mark><mark class="gold"> I</mark>' in shown
-    assert '<mark class="gold predicted">Süd</mark> &lt;/script&gt;&lt;!--&lt;script&gt;' in shown
-    assert "1\u20134 of 4" in shown

@@ -64,13 +64,6 @@ def test_names_that_are_given_may_look_like_lists():
     assert Labels(names=("nan", "x")).parse("nan") == "nan"
 
 
-def test_ids_of_labels_are_names():
-    """GoEmotions has 2,5 and [2, 5], other data sets one number."""
-    labels = Labels(head="multi_label")
-    assert labels.parse("0,1") == labels.parse([0, 1]) == ("0", "1")
-    assert labels.parse(7) == ("7",)
-
-
 @pytest.mark.parametrize("value", [None, math.nan, "NaN", "nan", "<NA>", " ", {"x": 1}, ["x"]])
 def test_what_names_no_class(value):
     with pytest.raises(ValueError, match="a label: any text"):
@@ -137,12 +130,6 @@ def test_ids():
     assert SETS.ids(("c", "a")) == [1, 0, 1]
     assert SETS.ids(None) == [0, 0, 0]
     assert TAGS.ids(("I-X", "O")) == [2, 0]
-
-
-def test_sizes():
-    sizes = [labels.size for labels in (CLASSES, SCORES, SETS, TAGS)]
-    assert sizes == [3, 1, 3, 3]
-    assert Labels(head="multiple_choice", names=("0", "1")).size == 1
 
 
 def test_decide_and_spell():

@@ -40,18 +40,11 @@ def read(folder, task: str, split: str, content: str | bytes) -> list:
 # is in test_examples.py: here is what tasks choose.
 REFUSED = {
     "too few columns": ("mrpc", "dev", MRPC + mrpc() + "1\t10\t11\tA\n", 3, "4 columns"),
-    "too few, no header": ("cola", "train", cola() + "gj04\t1\t*\n", 2, "3 columns"),
     "too few for test": ("mrpc", "test", MRPC_TEST + "0\t10\t11\tA\n", 2, "4 columns"),
     "an unknown label": ("rte", "train", RTE + "0\tA\tB\tcontradiction\n", 2, "'contradiction'"),
-    "an unknown number": ("cola", "dev", cola() + cola("2"), 2, "the label '2'"),
-    "a score missing": ("sts-b", "dev", STS_B + sts_b(0, ""), 2, "no label"),
     "a score beyond": ("sts-b", "dev", STS_B + sts_b(0, "5.5"), 2, "the label '5.5'"),
-    "no labels in dev": ("rte", "dev", "index\tsentence1\tsentence2\n0\tA\tB\n", 1, "sentence2'"),
-    "an empty second text": ("mrpc", "train", MRPC + mrpc(b="  "), 2, "an empty text (text_b)"),
     "an empty text to predict": ("rte", "test", RTE[:-7] + "\n0\t\tB\n", 2, "an empty text"),
-    "a header": ("cola", "train", "source\tlabel\tmark\tsentence\n" + cola(), 1, "a header"),
     "no header for test": ("cola", "test", "0\tA sentence.\n", 1, "the columns '0 | A sen"),
-    "duplicate ids": ("rte", "train", RTE + "7\tA\tB\tentailment\n" * 2, 3, "which "),
     "duplicate, own": ("csv", "train", OWN + "a,A,x\nb,B,y\na,C,x\n", 4, "line 2 has too"),
 }  # fmt: skip
 
@@ -77,11 +70,6 @@ def test_a_label_that_dev_never_has(tmp_path):
     assert get_task("sts-b").labels.absent_from([0.5]) == ()
     tags = get_task("ner").labels.with_names_in([("O", "B-LOC")])
     assert tags.absent_from([("O", "B-LOC"), ("O",)]) == ("I-LOC",)
-
-
-def test_labels_of_test_data_are_not_looked_at(tmp_path):
-    content = "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tno such label\n"
-    assert read(tmp_path, "rte", "test", content) == [Example("0", "A", "B")]
 
 
 def test_data_that_a_task_does_not_have(tmp_path):
