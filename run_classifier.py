@@ -155,7 +155,7 @@ def main(_: Sequence[str]) -> None:
         dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
         test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
         run = TextRun(
-            task,
+            task=task,
             doc_stride=FLAGS.doc_stride,
             document_context=FLAGS.document_context,
             **fine_tuning.of_run(model, strategy),

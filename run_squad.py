@@ -111,7 +111,8 @@ def main(_: Sequence[str]) -> None:
         asked = read_questions() if FLAGS.do_predict else None
         train = read_training_data() if FLAGS.do_train else None
         model = fine_tuning.open_pretrained()
-        run = SquadRun(sizes, answer_config(), **fine_tuning.of_run(model, strategy))
+        own = {"sizes": sizes, "config": answer_config()}
+        run = SquadRun(**own, **fine_tuning.of_run(model, strategy))
         if FLAGS.do_train:
             run.train(fine_tuning.training_config(run), train, asked)
         else:

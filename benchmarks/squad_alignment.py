@@ -91,11 +91,11 @@ def logits_of(model: PretrainedModel, sizes, file: SquadFile, options: argparse.
     config = AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=False)
     with tempfile.TemporaryDirectory() as folder:
         run = SquadRun(
-            sizes,
-            config,
-            model,
-            distribution.make_strategy("auto"),
-            BatchingConfig(max_seq_length=options.max_seq_length),
+            sizes=sizes,
+            config=config,
+            model=model,
+            strategy=distribution.make_strategy("auto"),
+            batching=BatchingConfig(max_seq_length=options.max_seq_length),
             output_dir=folder,
         )
         run.restore()

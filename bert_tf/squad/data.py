@@ -163,12 +163,14 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
     is_number = kind is not bool and isinstance(value, bool)  # as which Python takes true
     if value is not _REQUIRED and isinstance(value, kind) and not is_number:
         return value
-    found = f"a {type(parent).__name__} without {key!r}"
-    if isinstance(parent, dict) and key in parent:
-        found = f"{key!r} that is {value!r:.80}"
-    raise InputError(
-        f"{place}: {found}", EXPECTED, "correct the file, or check that it is the one you mean"
+    is_there = isinstance(parent, dict) and key in parent
+    found = (
+        f"{key!r} that is {value!r:.80}"
+        if is_there
+        else f"a {type(parent).__name__} without {key!r}"
     )
+    remedy = "correct the file, or check that it is the one you mean"
+    raise InputError(f"{place}: {found}", EXPECTED, remedy)
 
 
 def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> SquadFile:
@@ -327,12 +329,10 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
             kept.append(TrainingExample(example, None, None))
             continue
         if not example.answers:
-            without = "" if version_2_with_negative else ", as without --version_2_with_negative"
-            raise InputError(
-                f"{file.source}, question {example.qas_id!r}, which has no answer",
-                f"an answer to each question that is not marked impossible{without}",
-                "correct the file" + (without and ", or add --version_2_with_negative"),
-            )
+            received = f"{file.source}, question {example.qas_id!r}, which has no answer"
+            flag = "" if version_2_with_negative else ", or add --version_2_with_negative"
+            remedy = f"correct the file{flag}"
+            raise InputError(received, "an answer, or is_impossible in v2.0", remedy)
         if example.context not in words_of:
             words_of[example.context] = split_context(example.context)
         answer, words = example.answers[0], words_of[example.context]
@@ -342,12 +342,8 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
         else:
             kept.append(TrainingExample(example, answer, span))
     for example in wrong[:WARNINGS_SHOWN]:
-        (text, start), context = example.answers[0], example.context
-        logging.warning(
-            "%s, question %r: the answer %r is not at answer_start %s, where the context has %r",
-            *(file.source, example.qas_id, text, start),
-            "" if start is None else context[max(0, start) :][: len(text)],
-        )
+        given = (file.source, example.qas_id, *example.answers[0])
+        logging.warning("%s, question %r: the answer %r is not at answer_start %s", *given)
     if wrong:
         logging.warning(
             "%s: %d of %d questions left out, because the answer is not where its offset says",

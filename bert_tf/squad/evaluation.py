@@ -122,8 +122,7 @@ def official_scores(
       InputError: there are no questions, no gold answers, or na_probs do not cover a prediction.
     """
     check_golds(file)
-    missing = [one.qas_id for one in file.examples if one.qas_id not in predictions]
-    if missing:
+    if missing := [one.qas_id for one in file.examples if one.qas_id not in predictions]:
         logging.warning(
             "%d of %d questions have no prediction and score 0, the first: %s",
             *(len(missing), len(file.examples), ", ".join(missing[:MISSING_SHOWN])),
@@ -132,7 +131,7 @@ def official_scores(
         logging.warning("%d predictions have ids that are not in %s", others, file.source)
     if file.version_2:
         return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
-    scores = (score_question(one, predictions.get(one.qas_id)) for one in file.examples)
+    scores = [score_question(one, predictions.get(one.qas_id)) for one in file.examples]
     exact, f1 = _percentages(scores)
     return {"exact_match": exact, "f1": f1}
 
@@ -168,29 +167,23 @@ def _evaluate_v2(
 ) -> dict[str, float]:
     scores = score_answers(file.examples, predictions)
     has_answer = {one.qas_id: bool(one.answers) for one in file.examples}
-    odds = dict.fromkeys(scores, 0.0) if na_probs is None else na_probs
-    predicted = [qas_id for qas_id in scores if qas_id in predictions]
-    if lacking := [qas_id for qas_id in predicted if qas_id not in odds]:
-        received = f"no no-answer number for {len(lacking)} questions, the first {lacking[0]!r}"
-        remedy = "give the null_odds.json of the same run as the predictions"
-        raise InputError(received, "a number for each prediction", remedy)
-    for qas_id in predicted:
-        if odds[qas_id] > na_prob_thresh:  # taken as ""
-            scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
-    groups = {
-        "": list(scores),
-        "HasAns_": [qas_id for qas_id in scores if has_answer[qas_id]],
-        "NoAns_": [qas_id for qas_id in scores if not has_answer[qas_id]],
-    }
-    result = {}
-    for prefix, ids in groups.items():
-        if ids:
-            exact, f1 = _percentages(scores[qas_id] for qas_id in ids)
-            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(ids)}
+    best = {}
     if na_probs is not None:
+        predicted = [qas_id for qas_id in scores if qas_id in predictions]
+        if lacking := [qas_id for qas_id in predicted if qas_id not in na_probs]:
+            received = f"no no-answer number for {len(lacking)} questions, the first {lacking[0]!r}"
+            remedy = "give the null_odds.json of the same run as the predictions"
+            raise InputError(received, "a number for each prediction", remedy)
+        for qas_id in predicted:
+            if na_probs[qas_id] > na_prob_thresh:  # taken as ""
+                scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
         best = best_thresholds(file.examples, predictions, na_probs)
-        result |= {f"best_{key}": value for key, value in best.items()}
-    return result
+    result = {}
+    for prefix, kinds in {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}.items():
+        if some := [scores[qas_id] for qas_id in scores if has_answer[qas_id] in kinds]:
+            exact, f1 = _percentages(some)
+            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(some)}
+    return result | best
 
 
 def score_answers(
@@ -218,7 +211,7 @@ def best_thresholds(
         q3           -1.0     "Ruprecht"   "Ruprecht"   +1       -1.0           3
         q4            4.0     "Heidelberg" no answer    -1        4.0           2
 
-        -> {"exact": 75.0, "exact_thresh": -5.0, ...}     the first of equal ones
+        -> {"best_exact": 75.0, "best_exact_thresh": -5.0, ...}     the first of equal ones
 
     No threshold separates equal numbers, but like the official script this counts their answers one
     by one. The threshold is 0, as there, if no answer at all scores best.
@@ -230,7 +223,7 @@ def best_thresholds(
       na_probs: as for `official_scores`.
 
     Returns:
-      exact, exact_thresh, f1, f1_thresh; the scores in percent.
+      best_exact, best_exact_thresh, best_f1, best_f1_thresh; the scores in percent.
     """
     has_answer = {one.qas_id: bool(one.answers) for one in examples}
     scores = score_answers(examples, predictions)
@@ -247,7 +240,8 @@ def best_thresholds(
                 current -= 1
             if current > best:
                 best, threshold = current, na_probs[qas_id]
-        result |= {metric: 100.0 * best / len(scores), f"{metric}_thresh": threshold}
+        percent = 100.0 * best / len(scores)
+        result |= {f"best_{metric}": percent, f"best_{metric}_thresh": threshold}
     return result
 
 
@@ -302,16 +296,15 @@ def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, floa
     entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
     answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
     odds = {one.qas_id: one.null_odds for one in predictions}
-    found = best_thresholds(file.examples, answers, odds)
-    return {f"best_{name}": value for name, value in found.items()}
+    return best_thresholds(file.examples, answers, odds)
 
 
 def _best_threshold(
     file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
 ) -> float:
     """The threshold with the best F1; below all null odds if it is best to answer nothing."""
-    answers = {one.qas_id: one.answers for one in file.examples}
-    without = 100.0 * sum(not golds for golds in answers.values()) / len(answers)
+    has_answer = {one.qas_id: bool(one.answers) for one in file.examples}.values()
+    without = 100.0 * sum(not has for has in has_answer) / len(has_answer)
     lowest = min((one.null_odds for one in predictions), default=0.0)
     if results["best_f1"] == without and lowest <= 0.0:
         return lowest - 2 * LARGEST_STEP

@@ -63,21 +63,21 @@ class QuestionData(SplitData):
         return len(self.windows)
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class SquadRun(Run):
-    """Fine-tuning on questions about contexts."""
+    """Fine-tuning on questions about contexts.
 
+    Attributes:
+      sizes: of the windows.
+      config: how they are answered.
+    """
+
+    sizes: WindowSizes
+    config: AnswerConfig
     head = QuestionAnswering()
 
-    def __init__(self, sizes: WindowSizes, config: AnswerConfig, *args, **of_run):
-        """Takes further what `Run` does.
-
-        Args:
-          sizes: of the windows.
-          config: how they are answered.
-        """
-        super().__init__(*args, **of_run)
-        self.sizes, self.config = sizes, config
-        self.metric = "best_f1" if config.version_2_with_negative else "f1"
+    def __post_init__(self):
+        self.metric = "best_f1" if self.config.version_2_with_negative else "f1"
 
     def facts(self) -> dict[str, Any]:
         """Sizes of windows, and whether questions may have no answer."""

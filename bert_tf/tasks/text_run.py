@@ -85,23 +85,23 @@ class TextData(SplitData):
         return None not in labels and any(label != () for label in labels)
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class TextRun(Run):
-    """Fine-tuning on the texts of a task."""
+    """Fine-tuning on the texts of a task.
 
-    def __init__(
-        self, task: Task, *args, doc_stride: int = 0, document_context: bool = False, **of_run
-    ):
-        """Takes further what `Run` does.
+    Attributes:
+      task: with its label names.
+      doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
+      document_context: whether sentences in words stand in their document.
+    """
 
-        Args:
-          task: with its label names.
-          doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
-          document_context: whether sentences in words stand in their document.
-        """
-        super().__init__(*args, **of_run)
-        self.task, self.doc_stride, self.document_context = task, doc_stride, document_context
-        self.head, self.metric = task.labels.head, f"eval_{task.metrics[0]}"
-        self.num_classes, self.num_choices = task.labels.size, task.num_choices
+    task: Task
+    doc_stride: int = 0
+    document_context: bool = False
+
+    def __post_init__(self):
+        self.head, self.metric = self.task.labels.head, f"eval_{self.task.metrics[0]}"
+        self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
 
     # ------------------------------------------------------------------------ records
 

@@ -159,10 +159,6 @@ def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
     )
     assert [one.example.qas_id for one in found] == ["q1"]
     assert "question 'q3': the answer '1386' is not at answer_start 999" in caplog.text
-    assert (
-        "question 'q2': the answer '1386' is not at answer_start 2, where the context has ' was'"
-        in (caplog.text)
-    )
     assert "2 of 3 questions left out" in caplog.text
 
 

@@ -149,7 +149,6 @@ BAD = {
     "no column of labels": (PAIR, TWO, "id\tfirst\tsecond\n1\tA\tB\n", 1, "id | first | second"),
     "an empty text": (PAIR, TWO, HEADER + "2\t \tB\tbad\n", 2, "an empty text (text_a)"),
     "an empty second text": (PAIR, TWO, HEADER + ROW + "2\tA\t\tbad\n", 3, "empty text (text_b)"),
-    "a header where none belongs": (NO_HEADER, TWO, "label\t\ttext\ngood\t\tA\n", 1, "a header"),
     "the header again": (PAIR, TWO, HEADER + ROW + HEADER, 3, "4 columns: 'id | first"),
     "no header where one belongs": (PAIR, TWO, ROW + ROW, 1, "the columns '1 | A | B | good'"),
     "two columns of a name": (PAIR, TWO, "id\tfirst\tfirst\tsecond\tlabel\n", 1, "first | first"),
@@ -200,14 +199,6 @@ def test_what_would_be_right_is_named(write):
     layout = TextColumns(text_a="t", label="l", only=("language", "zh"))
     with pytest.raises(InputError, match=r"no example with language 'zh'; there are de, fr"):
         layout.read(write("language\tt\tl\nfr\tun\tx\nde\tein\ty\n"), ANY)
-
-
-def test_a_label_that_is_known_is_no_header(write):
-    layout, path = TextColumns(text_a=0, label=1), write("Who?\tquestion\nHe.\tanswer\n")
-    known = Labels(names=("answer", "question"))
-    assert [e.label for e in layout.read(path, known)] == ["question", "answer"]
-    with pytest.raises(InputError, match=r"line 1.* a header"):
-        layout.read(path, ANY)
 
 
 @pytest.mark.parametrize("layout", [PAIR, CSV, JSONL, WordColumns()], ids=lambda one: type(one))

@@ -141,25 +141,6 @@ def test_too_few_labels(label_kind, label, least):
         task.with_labels_of([Example("0", "A", None, label)])
 
 
-@pytest.mark.parametrize(
-    ("kind", "labels", "says"),
-    [
-        ("multi_label", [("a;b",)] * 3, "All 3 training examples have the same label, a;b"),
-        ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
-        ("classes", ["none", "n/a"], ""),
-    ],
-)
-def test_data_that_teach_nothing_are_warned_of(caplog, kind, labels, says):
-    task = get_task("csv", label_kind=kind)
-    task.with_labels_of(Example(str(i), "A", None, label) for i, label in enumerate(labels))
-    assert says in caplog.text if says else not caplog.text
-
-
-def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):
-    get_task("mrpc").with_labels_of([Example("0", "A", "B", "1"), Example("1", "A", "C", "1")])
-    assert "All 2 training examples have the same label, 1" in caplog.text
-
-
 # ------------------------------------------------------------------------------ datasets
 
 

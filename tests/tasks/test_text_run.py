@@ -111,10 +111,10 @@ def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> TextRu
         metadata=ModelMetadata(**{"architecture": task.head.architecture} | (metadata or {})),
     )
     return TextRun(
-        task,
-        PretrainedModel(weights, CONFIG, tokenizer),
-        strategy or distribution.make_strategy("one"),
-        batching(),
+        task=task,
+        model=PretrainedModel(weights, CONFIG, tokenizer),
+        strategy=strategy or distribution.make_strategy("one"),
+        batching=batching(),
         output_dir=str(folder),
     )
 
