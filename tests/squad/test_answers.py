@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bert_tf.squad import answers, data, files, windows
 from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
-from bert_tf.squad.windows import DocSpan, WindowSizes
+from bert_tf.squad.windows import WindowSizes
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
 
@@ -139,68 +139,6 @@ def test_random_answers_as_in_the_reference(
         np.testing.assert_allclose(
             [entry[1:4] for entry in prediction.nbest], [entry[1:] for entry in nbest], atol=1e-12
         )
-
-
-# ---------------------------------------------------------------------------- candidates
-
-
-def window_of(num_question: int, num_context: int, is_max_context=None):
-    """A window of pieces "w", "w", ..., its context "w0 w1 ..."."""
-    context = " ".join(f"w{i}" for i in range(num_context))
-    starts = np.array([context.index(f"w{i}") for i in range(num_context)], np.int64)
-    document = windows.Document(
-        context, data.split_context(context), np.zeros(num_context, np.int32), starts,
-        starts + 2, np.arange(num_context),
-    )  # fmt: skip
-    return windows.Window(
-        unique_id=0,
-        example_index=0,
-        doc_span_index=0,
-        document=document,
-        span=DocSpan(0, num_context),
-        input_ids=np.zeros(num_question + num_context + 3, np.int32),
-        doc_offset=num_question + 2,
-        token_is_max_context=np.ones(num_context, bool)
-        if is_max_context is None
-        else np.array(is_max_context),
-    )
-
-
-def spans(candidates) -> list[tuple[int, int]]:
-    return list(zip(candidates.start_index.tolist(), candidates.end_index.tolist(), strict=True))
-
-
-def test_window_candidates_the_drawn_example():
-    window = window_of(2, 2)  # [CLS] who ? [SEP] by ruprecht [SEP]
-    start_logits = np.array([0, 1.0, 0, 0, 2.0, 3.0, 0])
-    end_logits = np.array([0, 0, 0, 0, 1.0, 2.0, 3.0])
-    found = answers.window_candidates(
-        window, start_logits, end_logits, n_best_size=3, max_answer_length=30
-    )
-    assert spans(found) == [(5, 5), (4, 5), (4, 4)]
-    assert found.start_logit.tolist() == [3.0, 2.0, 2.0]
-    assert found.end_logit.tolist() == [2.0, 2.0, 1.0]
-
-
-def test_n_best_takes_each_text_once_and_the_null_answer_always():
-    table = [(4, 5, 6.0, 3.0), (7, 8, 4.0, 4.0), (4, 4, 3.0, 2.0), (0, 0, 1.0, 1.0)]
-    columns = [np.array(column) for column in zip(*table, strict=True)]
-    candidates = answers.Candidates(np.zeros(4, np.int64), *columns)
-    window = window_of(2, 6)
-    texts = {(4, 5): "Ruprecht I", (7, 8): "Ruprecht I", (4, 4): "Ruprecht"}
-
-    def n_best(n_best_size):
-        return answers.n_best(
-            [candidates], [window], lambda _, *span: texts[span], n_best_size=n_best_size
-        )
-
-    found = n_best(20)
-    assert [entry.text for entry in found] == ["Ruprecht I", "Ruprecht", ""]
-    shares = [entry.probability for entry in found]
-    assert shares == pytest.approx([0.98112, 0.01797, 0.00089], abs=1e-4)
-    assert found[0][2:] == (6.0, 3.0, (0, 5))
-    assert found[2].characters is None
-    assert [entry.text for entry in n_best(1)] == ["Ruprecht I", ""]
 
 
 @decisions.each_case

@@ -125,20 +125,6 @@ def test_groups_and_questions_that_are_missing():
         evaluation.official_scores(small.squad_file(), {})
 
 
-def test_v2_the_threshold_decides_but_not_for_the_best_scores():
-    def exact(threshold):
-        return evaluation.official_scores(
-            FILE, PREDICTIONS, na_probs=NULL_ODDS, na_prob_thresh=threshold
-        )
-
-    assert exact(9.0)["exact"] == 50.0  # as predicted
-    assert exact(1.0)["exact"] == 75.0  # q4 is taken as "", which is right
-    assert exact(-1.5)["exact"] == 50.0  # q3 too, which is wrong
-    assert exact(-5.0)["exact"] == 75.0  # and q2, which is right; q1 is not above it
-    assert exact(-5.1)["exact"] == 50.0
-    assert {exact(t)["best_exact"] for t in (9.0, 1.0, -9.0)} == {75.0}
-
-
 # ---------------------------------------------------------------------------- thresholds
 
 ROWS = {

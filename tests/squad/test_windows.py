@@ -119,61 +119,7 @@ def check_window(window, feature, length):
     assert window.answer == feature["positions"]
 
 
-# ---------------------------------------------------------------------------- drawn examples
-
-
-@pytest.mark.parametrize(
-    ("num_pieces", "room", "doc_stride", "expected"),
-    [
-        (10, 4, 3, [(0, 4), (3, 4), (6, 4)]),
-        (4, 4, 3, [(0, 4)]),
-        (5, 4, 3, [(0, 4), (3, 2)]),
-        (5, 2, 7, [(0, 2), (2, 2), (4, 1)]),  # a stride wider than the window leaves nothing out
-        (3, 4, 1, [(0, 3)]),
-        (0, 4, 3, []),
-    ],
-)
-def test_doc_spans(num_pieces, room, doc_stride, expected):
-    assert windows.doc_spans(num_pieces, room=room, doc_stride=doc_stride) == expected
-
-
-@pytest.mark.parametrize(
-    ("context", "text", "start", "words_span", "expected"),
-    [
-        ("founded in (1386-1412).", "1386", 12, (2, 9), (3, 4)),
-        ("founded in (1386-1412).", "1412", 17, (2, 9), (6, 7)),
-        ("in 1386 (1386)", "1386", 9, (3, 6), (4, 5)),
-        ("in Japanese", "Japan", 3, (1, 2), (1, 1)),
-        ("in Cafés", "Café", 3, (1, 2), (1, 1)),
-        ("in founded", "found", 3, (1, 1), (1, 1)),  # other pieces by itself: the whole word
-        ("it 1386-1386", "1386", 8, (1, 5), (1, 2)),  # repeated in its word: the first is taken
-        ("by 中中", "中", 4, (1, 2), (1, 1)),  # so too for ideographs, which are one "word"
-    ],
-)
-def test_improve_answer_span(tokenizers, context, text, start, words_span, expected):
-    document = windows.tokenize_contexts([context], tokenizers[True])[context]
-    answer = data.Answer(text, start)
-    words = data.locate_answer(document.words, answer, num_characters=len(context))
-    span = windows.pieces_of_words(document, words)
-    assert span == words_span
-    answer_ids = tokenizers[True].tokenize_ids([text])[0].numpy()
-    assert windows.improve_answer_span(document.ids, span, answer_ids) == expected
-
-
 # ---------------------------------------------------------------------------- hard cases
-
-
-@pytest.mark.parametrize(
-    ("answer", "sizes", "expected"),
-    [
-        (("1895", 18), (9, 1, 1), [(7, 7), (6, 6), (5, 5), (4, 4)]),  # 5 pieces of context
-        (("in 1895 by", 15), (9, 4, 1), [(0, 0), (0, 0)]),  # cut in two: kept, as [CLS]
-    ],
-)
-def test_an_answer_in_several_windows_and_at_their_edges(tokenizers, answer, sizes, expected):
-    example = small.example("who founded it in 1895 by the cafe", "who", [answer])
-    found = training_windows(example, tokenizers[True], WindowSizes(*sizes))
-    assert [window.answer for window in found] == expected
 
 
 def test_unanswerable_questions_point_at_cls(tokenizers):

@@ -209,29 +209,6 @@ def test_a_line_without_end_is_refused_before_it_is_held(write, layout, monkeypa
         layout.read(path, TWO)
 
 
-# ------------------------------------------------------------------------------ any text
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "bytes.tsv"
-    path.write_bytes(content)
-    for layout in (NO_HEADER, PAIR, CSV, JSONL, WordColumns()):
-        labels = TAGS if isinstance(layout, WordColumns) else ANY
-        error = _refusal(layout, str(path), labels)
-        places = (f"{path}, line ", f"{path}: no example", f"{path}, which is compressed with gzip")
-        assert error is None or error.received.startswith(places)
-
-
-def _refusal(layout, path: str, labels: Labels) -> InputError | None:
-    try:
-        layout.read(path, labels)
-    except InputError as error:
-        return error
-    return None
-
-
 TEXT = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), min_size=1)
 
 

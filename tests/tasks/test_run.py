@@ -3,10 +3,8 @@
 The runs compute nothing: their model has the accuracies that are given, one after the other.
 """
 
-import builtins
 import dataclasses
 import json
-import logging
 import types
 
 import numpy as np
@@ -382,21 +380,6 @@ def test_tables_of_a_sweep(tmp_path):
         "5e-05\t3\t0.5000\t0.2500\t0.7500\n"
         "2e-05\t1\t0.6250\t0.0000\t0.6250\n"
     )
-
-
-def test_without_matplotlib_a_line_says_how_to_get_it(tmp_path, monkeypatch, caplog):
-    load = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return load(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with caplog.at_level(logging.INFO, logger="absl"):
-        write_sweep(tmp_path)
-    assert "pip install 'bert-tf[plot]'" in caplog.text
-    assert {path.name for path in tmp_path.iterdir()} == {"trials.tsv", "trials_summary.tsv"}
 
 
 def test_the_picture_of_a_sweep(monkeypatch):

@@ -1,11 +1,15 @@
 """Tasks read their files, or refuse them with file and line; their labels; datasets of dicts."""
 
+import types
+
 import numpy as np
 import pytest
 
+from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels
-from bert_tf.tasks.examples import Example, TextColumns
+from bert_tf.tasks import task as task_module
+from bert_tf.tasks.examples import Example, TextColumns, WordsExample
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.task import Task
 
@@ -171,11 +175,6 @@ def test_dicts_of_a_dataset(task, split, row, names, expected):
     assert found == Example("1" if "idx" in row else "0", *expected)
 
 
-def test_words_of_a_dataset():
-    (found,) = from_dicts(NER, [{"tokens": [b"EU", b"rejects"], "ner": [1, 0]}], "dev", NER_NAMES)
-    assert (found.words, found.label) == (("EU", "rejects"), ("B-ORG", "O"))
-
-
 @pytest.mark.parametrize(
     ("task", "split", "row", "names", "received"),
     [
@@ -199,3 +198,58 @@ def test_datasets_that_cannot_be_used(task, split, row, names, received):
     with pytest.raises(InputError) as info:
         from_dicts(task, rows, split, names)
     assert info.value.received.startswith(received)
+
+
+NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
+MNLI_ROW = {"idx": 0, "premise": b"P", "hypothesis": b"H", "label": 2}
+TRANSLATED = {  # a dict of texts by language; or of all languages and all texts
+    "premise": {"ar": b"ar P", "de": b"de P"},
+    "hypothesis": {"language": [b"de", b"ar"], "translation": [b"de H", b"ar H"]},
+    "label": 0,
+}
+WORDS_ROW = {"tokens": [b"EU", b"left"], "ner": np.array([1, 0])}
+WORDS_EXAMPLE = WordsExample("0", ("EU", "left"), 0, ("B-ORG", "O"))
+OF_DATASETS = [  # task, split, the dataset's split, a row, the names of its labels, an example
+    ("mnli", "dev", "validation_matched", MNLI_ROW, NLI, Example("0", "P", "H", NLI[2])),
+    ("mnli", "dev_mismatched", "validation_mismatched", MNLI_ROW, NLI, None),
+    ("mnli", "test_mismatched", "test_mismatched", MNLI_ROW, NLI, Example("0", "P", "H")),
+    ("mrpc", "dev", "validation|dev", PAIR, SAME, Example("1", "A", "B", "1")),
+    (
+        "ner",
+        "dev",
+        "validation|dev",
+        WORDS_ROW,
+        NER_NAMES,
+        WordsExample("0", ("EU", "left"), 0, ("B-ORG", "O")),
+    ),
+    *(
+        ("xnli", "test", "test", TRANSLATED, NLI, Example("0", f"{one} P", f"{one} H", NLI[0]))
+        for one in ("ar", "de")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "split", "theirs", "row", "names", "expected"), OF_DATASETS)
+def test_a_split_of_a_dataset(monkeypatch, name, split, theirs, row, names, expected):
+    def read(dataset, asked, *, purpose, data_dir):
+        assert (dataset, asked, data_dir) == ("own", theirs, "folder")
+        classes = types.SimpleNamespace(names=names)
+        return DatasetSplit([row], dict.fromkeys(row, classes), "own, split")
+
+    monkeypatch.setattr(task_module, "read_split", read)
+    language = {"language": expected.text_a[:2]} if name == "xnli" else {}
+    (found,) = get_task(name, **language).read_tfds("own", split, data_dir="folder")
+    assert found == (expected or OF_DATASETS[0][-1])
+
+
+def test_scores_and_several_labels_of_a_dataset(monkeypatch):
+    topics = types.SimpleNamespace(feature=types.SimpleNamespace(names=["food", "place"]))
+    row = {"review": b"Good.", "stars": np.float32(4.5), "topics": np.array([1, 0])}
+    split = DatasetSplit([row], {"topics": topics}, "own, split")
+    monkeypatch.setattr(task_module, "read_split", lambda *_, **__: split)
+    for label, kind, expected in (
+        ("stars", "regression", 4.5),
+        ("topics", "multi_label", ("place", "food")),
+    ):
+        task = get_task("jsonl", text_a="review", label=label, label_kind=kind)
+        assert task.read_tfds("own", "train") == [Example("0", "Good.", None, expected)]
