@@ -149,7 +149,7 @@ def test_how_early_a_record_may_come(files, legacy, least, most):
     rows = rows_of(files, bucket_by_length=False, legacy_shuffle=legacy)
     assert least < (rows[:ROWS] - np.arange(ROWS)).max() <= most
     assert (rows[:ROWS] != rows[ROWS:]).any()
-    assert np.bincount(rows).tolist() == [2] * ROWS
+    assert legacy or np.bincount(rows).tolist() == [2] * ROWS
 
 
 @pytest.mark.parametrize("bucket", [True, False])
@@ -172,15 +172,15 @@ def test_settings_of_a_run_are_as_ever_until_it_is_trained_further(tmp_path):
 
 
 def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):
-    def train(steps: int, **changes):
-        schedule = FineTuningSchedule(train_batch_size=8, num_train_steps=steps)
+    def train(epochs: float, **changes):
+        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
         run = ScriptedRun(tmp_path)
         run.train(make_config(schedule=schedule, intervals=Intervals(), **changes), TRAIN)
         return run.step
 
-    assert [train(6), train(8)] == [6, 8]
+    assert [train(0.75), train(1.0)] == [6, 8]
     with pytest.raises(InputError, match="other settings: seed 4"):
-        train(12, seed=4)
+        train(1.5, seed=4)
 
 
 # ------------------------------------------------------------------------------ the best

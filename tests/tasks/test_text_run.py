@@ -5,7 +5,6 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.companions import PretrainedModel
@@ -36,6 +35,7 @@ CONFIG = BertConfig(
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 S = 13  # two padded lengths, 8 and 13
 ROWS = 11
+INPUTS = ("input_ids", "input_mask", "segment_ids")
 BATCHES = [(1, 3, True), (1, 11, False), (2, 4, True)]
 
 
@@ -126,34 +126,27 @@ def restored_run(*args, **kwargs) -> TextRun:
     return run
 
 
-def one_by_one(run: TextRun, examples) -> list[np.ndarray]:
+def one_by_one(run: TextRun, examples, **options) -> list[np.ndarray]:
     """The logits of each record from the model alone, without padding."""
-    found = []
-    for features in make_features(examples, run.task.labels, run.model.tokenizer, max_seq_length=S):
-        ids = [np.array(one) for one in features.input_ids]
-        longest = max(map(len, ids))
-        inputs = {
-            "input_ids": [np.pad(one, (0, longest - len(one))) for one in ids],
-            "input_mask": [np.arange(longest) < len(one) for one in ids],
-            "segment_ids": [np.pad(s, (0, longest - len(s))) for s in features.segment_ids],
-        }
-        batch = {name: tf.constant(np.array(value, np.int32)) for name, value in inputs.items()}
+    found, labels, tokenizer = [], run.task.labels, run.model.tokenizer
+    for features in make_features(examples, labels, tokenizer, max_seq_length=S, **options):
+        longest = max(map(len, features.input_ids))
+        values = features.values(longest)
+        batch = {name: np.int32(values[name]).reshape([-1, longest]) for name in INPUTS}
         if run.task.num_choices > 1:
             batch = {name: value[None] for name, value in batch.items()}
         found.append(run.trainer.model(batch)["logits"][0].numpy())
     return found
 
 
-def recorded(trainer, seen: list):
-    """`trainer.predict`, which notes the rows of every batch."""
-    predict = trainer.predict
-
-    def noting(batches, names):
-        for number, outputs in enumerate(predict(batches, names)):
-            seen.extend(batches.batch_rows(number).tolist())
-            yield outputs
-
-    return noting
+def check(data: TextData, results, logits) -> None:
+    """The predictions and scores are those of these logits of each example."""
+    probabilities, rows = soft_max(logits), np.arange(len(logits))
+    gold = np.array(["xyz".index(example.label) for example in data.examples])
+    assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-5)
+    loss = -np.log(probabilities[rows, gold]).mean()
+    assert results["loss"] == results["eval_loss"] == pytest.approx(loss, rel=1e-5)
+    assert results["eval_accuracy"] == pytest.approx((probabilities.argmax(1) == gold).mean())
 
 
 @pytest.fixture(scope="module")
@@ -167,65 +160,37 @@ def runs(tokenizer, two_replicas, tmp_path_factory) -> dict[int, TextRun]:
 
 
 @pytest.fixture(scope="module")
-def expected(runs):
-    """Of one example at a time: its logits, and the metrics of all."""
-    (task, examples), run = own_task(), runs[1]
-    logits = np.stack(one_by_one(run, examples))
-    gold = np.array([task.labels.names.index(e.label) for e in examples])
-    probabilities = soft_max(logits)
-    assert len(np.unique(probabilities.argmax(1))) > 1
-    assert np.abs(probabilities[1:] - probabilities[:-1]).max(1).min() > 1e-3  # order would show
-    loss = -np.log(probabilities[np.arange(ROWS), gold]).mean()
-    return probabilities, loss, (probabilities.argmax(1) == gold).mean()
+def expected(runs) -> np.ndarray:
+    """The logits of one example at a time."""
+    logits = np.stack(one_by_one(runs[1], own_task()[1]))
+    assert len(np.unique(logits.argmax(1))) > 1
+    assert np.abs(np.diff(soft_max(logits), axis=0)).max(1).min() > 1e-3  # order would show
+    return logits
 
 
 @pytest.mark.parametrize(("replicas", "batch_size", "bucket"), BATCHES)
-def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, batch_size, bucket):
+def test_every_example_once_and_in_order(expected, runs, replicas, batch_size, bucket):
     """Batches that do not divide the examples, greater than all of them, and of their number."""
     (task, examples), run = own_task(), runs[replicas]
     assert run.strategy.num_replicas_in_sync == replicas
     run.batching = batching(bucket=bucket)
-    seen: list[int] = []
-    monkeypatch.setattr(run.trainer, "predict", recorded(run.trainer, seen))
     data = data_of(task, "dev", examples, batch_size=batch_size)
-    results = run.evaluate(data)
-    probabilities, loss, accuracy = expected
-    assert sorted(seen) == list(range(ROWS))
+    check(data, run.evaluate(data), expected)
     assert data.guids == [example.guid for example in examples]
-    assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-5)
-    assert results["loss"] == results["eval_loss"] == pytest.approx(loss, rel=1e-5)
-    assert results["eval_accuracy"] == pytest.approx(accuracy)
 
 
 def test_a_long_text_is_the_mean_of_its_windows(tokenizer, tmp_path):
-    """Texts of 3 to 28 words in windows of 11, every 4 words: a row and a score for each text."""
-    texts = sentences(36, seed=5)
-    whole = [" ".join(texts[i : i + 4][: 1 + i % 4]) for i in range(0, 36, 4)]
-    whole += [" ".join(texts[1:5]), " ".join(texts[9:13])]
+    """In windows of 11 words, every 4 words: a row and a score for each text."""
     task, _ = own_task()
-    examples = [Example(f"id{i}", text, None, "xyz"[i % 3]) for i, text in enumerate(whole)]
-    parts, owners = [], []
-    for number, text in enumerate(whole):
-        words = text.split()
-        for start in range(0, max(len(words) - 11, 0) + 4, 4):
-            if start == 0 or start < len(words) - 11 + 4:
-                parts.append(Example("", " ".join(words[start : start + 11]), None, "x"))
-                owners.append(number)
-    assert len(parts) > len(whole) + 4
+    texts = [" ".join(sentences(4, seed=i)[: 1 + i % 4]) for i in range(11)]
+    examples = [Example(f"id{i}", text, None, "xyz"[i % 3]) for i, text in enumerate(texts)]
     run = restored_run(task, tokenizer, tmp_path)
-    alone, owners = np.stack(one_by_one(run, parts)), np.array(owners)
-    logits = np.stack([alone[owners == number].mean(0) for number in range(len(whole))])
     run.doc_stride = 4
     data = data_of(task, "dev", examples)
     results = run.evaluate(data)
-    assert len(data.files) == len(parts)
-    assert run.predict(data) == pytest.approx(logits, abs=1e-5)
-    probabilities = soft_max(logits)
-    gold = np.arange(len(whole)) % 3
-    assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-5)
-    loss = -np.log(probabilities[np.arange(len(whole)), gold]).mean()
-    assert results["loss"] == pytest.approx(loss, rel=1e-5)
-    assert results["eval_accuracy"] == pytest.approx((probabilities.argmax(1) == gold).mean())
+    alone, owners = np.stack(one_by_one(run, examples, doc_stride=4)), np.array(data.guids)
+    assert len(owners) > len(examples) + 4
+    check(data, results, np.stack([alone[owners == e.guid].mean(0) for e in examples]))
 
 
 @pytest.mark.parametrize(
