@@ -9,6 +9,7 @@ learning rates or trials every combination is trained, and the best by the first
     ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
 """
 
+import itertools
 from collections.abc import Sequence
 
 from absl import flags
@@ -155,7 +156,7 @@ def main(_: Sequence[str]) -> None:
         dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
         test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
         run = TextRun(
-            task,
+            task=task,
             doc_stride=FLAGS.doc_stride,
             document_context=FLAGS.document_context,
             **fine_tuning.of_run(model, strategy),
@@ -263,10 +264,11 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
     config = fine_tuning.training_config(run)
     rates = shared_flags.learning_rates()
     seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_trials)
-    if len(rates) * len(seeds) == 1:
+    points = list(itertools.product(rates, seeds))
+    if len(points) == 1:
         run.train(config, train, dev)
     else:
-        train_trials(run, config, train, dev, learning_rates=rates, seeds=seeds)
+        train_trials(run, config, train, dev, points)
 
 
 # ---------------------------------------------------------------------------- evaluate, predict

@@ -95,11 +95,9 @@ if __name__ == "__main__":
 
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked, write_eval_results
-from bert_tf.squad import data, files, thresholds
+from bert_tf.files import locked, write_eval_results, write_text
+from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import AnswerSizes
-from bert_tf.squad.evaluation import check_golds
-from bert_tf.squad.report import write_report
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.training.trainer import write_final_evaluation
@@ -113,7 +111,8 @@ def main(_: Sequence[str]) -> None:
         asked = read_questions() if FLAGS.do_predict else None
         train = read_training_data() if FLAGS.do_train else None
         model = fine_tuning.open_pretrained()
-        run = SquadRun(sizes, answer_config(), **fine_tuning.of_run(model, strategy))
+        own = {"sizes": sizes, "config": answer_config()}
+        run = SquadRun(**own, **fine_tuning.of_run(model, strategy))
         if FLAGS.do_train:
             run.train(fine_tuning.training_config(run), train, asked)
         else:
@@ -132,7 +131,7 @@ def read_questions() -> QuestionData:
     """The questions to answer, with gold answers for --do_eval."""
     questions = read_file(FLAGS.predict_file, data.TFDS_PREDICT)
     if FLAGS.do_eval:
-        check_golds(questions)
+        evaluation.check_golds(questions)
     return QuestionData(name="eval", questions=questions, batch_size=FLAGS.predict_batch_size)
 
 
@@ -163,27 +162,23 @@ def answer_config() -> AnswerConfig:
 def answer(run: SquadRun, asked: QuestionData, threshold: float) -> None:
     """The answers, and their scores and the report if they are asked for."""
     predictions = run.predict(asked)
-    files.write_prediction_files(
-        FLAGS.output_dir,
-        predictions,
-        version_2_with_negative=FLAGS.version_2_with_negative,
-        null_score_diff_threshold=threshold,
-    )
+    answers = evaluation.decided(predictions, threshold=threshold)
+    files.write_prediction_files(FLAGS.output_dir, predictions, answers)
     scores = {}
     if FLAGS.do_eval:
-        scores = thresholds.scores(
-            asked.questions, predictions, null_score_diff_threshold=threshold
-        ) | {"global_step": run.step}
-        write_scores(scores, thresholds.threshold_to_keep(asked.questions, predictions, scores))
+        scores = evaluation.scores(asked.questions, predictions, threshold=threshold)
+        scores["global_step"] = run.step
+        write_scores(scores, evaluation.threshold_to_keep(asked.questions, predictions, scores))
     if FLAGS.report:
-        path = f"{FLAGS.output_dir}/report.html"
-        write_report(path, asked.questions, predictions, threshold, scores)
+        page = files.report_html(asked.questions, predictions, answers, totals=scores)
+        write_text(f"{FLAGS.output_dir}/report.html", page)
+        logging.info("Wrote %s/report.html", FLAGS.output_dir)
 
 
 def write_scores(scores: dict[str, float], best_threshold: float | None) -> None:
     """eval_results.txt; the best threshold is stored with the model of --output_dir."""
     write_eval_results(FLAGS.output_dir, scores)
-    main_ones = thresholds.main_scores(scores)
+    main_ones = evaluation.main_scores(scores)
     write_final_evaluation(FLAGS.output_dir, {"global_step": scores["global_step"], **main_ones})
     if best_threshold is not None:
         files.store_threshold(FLAGS.output_dir, best_threshold)

@@ -145,7 +145,8 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
             max_seq_length=options.max_seq_length,
             bucket_by_length=kind == "buckets",
         )
-        runs[kind] = TextRun(task, model, make_strategy("one"), batching, output_dir=folder)
+        shared = {"task": task, "model": model, "strategy": make_strategy("one")}
+        runs[kind] = TextRun(**shared, batching=batching, output_dir=folder)
     runs[KINDS[0]].prepare(train)
 
     def make_dev() -> TextData:

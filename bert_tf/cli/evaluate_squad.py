@@ -60,7 +60,6 @@ from collections.abc import Mapping
 from bert_tf.files import write_text
 from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import Prediction
-from bert_tf.squad.report import report_html
 
 
 def main(argv: Sequence[str]) -> None:
@@ -97,7 +96,7 @@ def write_report(
         Prediction(one.qas_id, nbest.get(one.qas_id, []), na_probs.get(one.qas_id))
         for one in questions.examples
     ]
-    page = report_html(questions, predictions, answers, totals=scores)
+    page = files.report_html(questions, predictions, answers, totals=scores)
     write_text(FLAGS.report_file, page)
 
 

@@ -16,7 +16,7 @@ import dataclasses
 import gc
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -97,42 +97,33 @@ class TrainingConfig:
     early_stopping: int = 0
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Run:
     """A model that is fine-tuned, evaluated and used in one folder.
 
     Attributes:
+      model: the weights to begin with, their configuration and tokenizer.
+      strategy: the devices.
+      batching: how records become batches.
+      output_dir: the folder of the run.
+      step_config: how steps are computed, as for `Trainer`.
       head: of the model; this and the next are the subclass's.
       metric: the result of `evaluate` by which the best model is chosen.
       trainer: with the model that predicts; None before `train` or `restore`.
       step: of that model.
     """
 
-    head: Head
-    metric: str
-    num_classes, num_choices = 2, 1  # of the model
-
-    def __init__(
-        self,
-        model: loading.PretrainedModel,
-        strategy: tf.distribute.Strategy,
-        batching: BatchingConfig,
-        *,
-        output_dir: str,
-        step_config: StepConfig | None = None,
-    ):
-        """Has no trainer yet: `train` or `restore` makes one.
-
-        Args:
-          model: the weights to begin with, their configuration and tokenizer.
-          strategy: the devices.
-          batching: how records become batches.
-          output_dir: the folder of the run.
-          step_config: how steps are computed, as for `Trainer`.
-        """
-        self.model, self.strategy, self.batching = model, strategy, batching
-        self.output_dir, self.step_config = output_dir, step_config or StepConfig()
-        self.trainer: Trainer | None = None
-        self.step = 0
+    model: loading.PretrainedModel
+    strategy: tf.distribute.Strategy
+    batching: BatchingConfig
+    output_dir: str
+    step_config: StepConfig = dataclasses.field(default_factory=StepConfig)
+    trainer: Trainer | None = dataclasses.field(default=None, init=False)
+    step: int = dataclasses.field(default=0, init=False)
+    head: ClassVar[Head]
+    metric: ClassVar[str]
+    num_classes: ClassVar[int] = 2  # of the model
+    num_choices: ClassVar[int] = 1
 
     # ------------------------------------------------------------------------ what a task gives
 
@@ -255,7 +246,7 @@ class Run:
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
             # This run might later load it as its own.
-            received = f"{best}, the best checkpoint of a run with --eval_steps"
+            received = f"{best}, the best checkpoint of a single run with --eval_steps"
             raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
 
     def settings_of(
@@ -376,51 +367,46 @@ def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any])
 # ---------------------------------------------------------------------------- the best
 
 
+@dataclasses.dataclass(eq=False)
 class BestCheckpoint:
     """Evaluates during training, and keeps the best checkpoint; called by the training loop.
 
     Attributes:
+      run: what is trained; its `metric` is to be greatest.
+      dev: what it is evaluated on.
+      run_dir: the folder of its checkpoints.
+      run_settings: recorded in the checkpoint.
+      early_stopping: evaluations without a better one after which training stops; 0: never.
+      last: the step from which a killed run goes on; later evaluations will come again.
       folder: of the best checkpoint.
       values: the metric of the evaluations so far, by step.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        dev: SplitData,
-        run_dir: str,
-        run_settings: Mapping[str, Any],
-        *,
-        early_stopping: int = 0,
-        last: int = 0,
-    ):
-        """Reads the earlier evaluations of a resumed run.
+    run: Run
+    dev: SplitData
+    run_dir: str
+    run_settings: Mapping[str, Any]
+    early_stopping: int = 0
+    last: int = 0
 
-        Args:
-          run: what is trained; its `metric` is to be greatest.
-          dev: what it is evaluated on.
-          run_dir: the folder of its checkpoints.
-          run_settings: recorded in the checkpoint.
-          early_stopping: evaluations without a better one after which training stops; 0: never.
-          last: the step from which a killed run goes on; later evaluations will come again.
-        """
-        self._run, self._dev, self._run_settings = run, dev, run_settings
-        self._patience = early_stopping
-        self.folder = tf1.CheckpointFolder(f"{run_dir}/{BEST}", keep_max=1)
+    def __post_init__(self):
+        self.folder = tf1.CheckpointFolder(f"{self.run_dir}/{BEST}", keep_max=1)
         self._path = f"{self.folder.path}/evaluations.json"
         found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
-        self.values = {step: value for step, value in found.items() if step <= last}
+        self.values = {step: value for step, value in found.items() if step <= self.last}
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""
         results = self.evaluate(step)
         if self.has_stopped:
-            raise StopTraining(f"{self._patience} evaluations without a better {self._run.metric}")
+            raise StopTraining(
+                f"{self.early_stopping} evaluations without a better {self.run.metric}"
+            )
         return results
 
     def evaluate(self, step: int) -> Mapping[str, float]:
         """Evaluates; the checkpoint is kept if it is the best so far. Before step 1 none is."""
-        run, results = self._run, self._run.evaluate(self._dev)
+        run, results = self.run, self.run.evaluate(self.dev)
         if not step:
             return results
         earlier = {at: value for at, value in self.values.items() if at < step}
@@ -428,7 +414,7 @@ class BestCheckpoint:
         # All processes agree: sums may differ in the last bit from one machine to another.
         if runtime.any_process(not earlier or value > max(earlier.values())):
             run.write_model_files(self.folder.path)
-            self.folder.save(step, run.trainer.state(step, self._run_settings))
+            self.folder.save(step, run.trainer.state(step, self.run_settings))
         self.values = earlier | {step: value}
         write_text(self._path, json.dumps(self.values, indent=2) + "\n")
         return results
@@ -436,7 +422,7 @@ class BestCheckpoint:
     @property
     def has_stopped(self) -> bool:
         """Whether none of the last `early_stopping` evaluations was better than all before."""
-        patience, values = self._patience, list(self.values.values())
+        patience, values = self.early_stopping, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
         return runtime.any_process(max(values[-patience:]) <= max(values[:-patience]))
@@ -448,7 +434,7 @@ class BestCheckpoint:
         """
         if last not in self.values:
             self.evaluate(last)
-        step = self._run.trainer.restore(self.folder, {})
+        step = self.run.trainer.restore(self.folder, {})
         logging.info("The best checkpoint is that of step %d.", step)
         return step
 

@@ -37,11 +37,11 @@ def tensors_of(seed: int = 7) -> dict[str, np.ndarray]:
 def make_run(folder, tensors, *, bucket_by_length: bool = True) -> SquadRun:
     tokenizer = small_squad.make_tokenizer(do_lower_case=True)
     return SquadRun(
-        WindowSizes(LENGTH, 5, 2),
-        AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=True),
-        PretrainedModel(model_files.weights_of(tensors), CONFIG, tokenizer),
-        tf.distribute.get_strategy(),
-        BatchingConfig(max_seq_length=LENGTH, bucket_by_length=bucket_by_length),
+        sizes=WindowSizes(LENGTH, 5, 2),
+        config=AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=True),
+        model=PretrainedModel(model_files.weights_of(tensors), CONFIG, tokenizer),
+        strategy=tf.distribute.get_strategy(),
+        batching=BatchingConfig(max_seq_length=LENGTH, bucket_by_length=bucket_by_length),
         output_dir=str(folder),
     )
 

@@ -121,7 +121,7 @@ def registered():
     """The one call. What it adds is taken away for the other tests."""
     tasks.register(TASK)
     yield
-    del registry._REGISTERED[TASK.name], heads.NAMES["pair_scores"]
+    del registry._ALL[TASK.name], heads.NAMES["pair_scores"]
 
 
 def rows(count: int, *, seed: int, with_label: bool = True) -> str:
