@@ -18,7 +18,7 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.squad import evaluation, thresholds
 from bert_tf.squad.alignment import make_alignment
 from bert_tf.squad.answers import AnswerSizes, rank_answers

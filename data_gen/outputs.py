@@ -15,8 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.config import typed
-from bert_tf.data.index import IndexBuilder, index_path
-from bert_tf.data.records import DataDescription, description_path
+from bert_tf.data.sidecars import DataDescription, IndexBuilder, description_path, index_path
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, locked, path_errors, read_json, whole_file
 from bert_tf.locks import IN_FOLDER, hidden_sibling, refuse_link, remove

@@ -27,7 +27,7 @@ FLOORS = (
 RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
 # What data generation may know of the package, besides the ground.
-FOR_DATA_GENERATION = ("terminal.", "tokenization.", "data.patterns", "data.records", "data.index")
+FOR_DATA_GENERATION = ("terminal.", "tokenization.", "data.records", "data.sidecars")
 
 
 def modules() -> dict[str, pathlib.Path]:

@@ -13,7 +13,7 @@ from absl import logging
 from bert_tf import cluster
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
-from bert_tf.data.records import DataDescription, description_path
+from bert_tf.data.sidecars import DataDescription, description_path
 from bert_tf.errors import InputError
 
 
@@ -34,7 +34,7 @@ def changed_settings(
       given: those of a run that is asked for.
       besides: names that are ignored.
     """
-    names = (saved.keys() & given.keys()) - {tf1.RUN_ENDS, *besides}
+    names = (saved.keys() & given.keys()) - {*besides}
     if not cluster.is_chief():
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))

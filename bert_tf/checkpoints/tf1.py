@@ -26,7 +26,6 @@ from bert_tf.locks import check_lock, synced
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
-RUN_ENDS = "run_ends"  # one of them, which grows where a run is trained further; never compared
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 _SCOPES = {  # by the layer that a weight is of
     r"(embeddings|pooler)/": "bert/",
@@ -150,8 +149,8 @@ class CheckpointReader:
             return {}
         with self._damage_errors():
             settings = json.loads(self.read(RUN_SETTINGS))
-            steps = [settings.get("num_train_steps", 0), *settings.get(RUN_ENDS, ())]
-            if not all(type(step) is int for step in steps):
+            steps = settings.get("num_train_steps", 0)
+            if type(steps) is not int:
                 raise ValueError(f"{RUN_SETTINGS} in it with the steps {steps!r:.80}")
             return settings
 

@@ -24,7 +24,8 @@ from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
-from bert_tf.data.batches import Batches, BatchingConfig
+from bert_tf.data.batches import Batches
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -317,7 +318,6 @@ class Run:
         )
         if checkpoints.latest() is None:
             self.load_pretrained()
-        settings = with_run_ends(checkpoints, settings)
         best = None
         if evaluates:
             best = BestCheckpoint(self, dev, folder, settings, config.early_stopping)
@@ -332,7 +332,6 @@ class Run:
                 batch_size=config.schedule.train_batch_size,
                 num_train_steps=num_train_steps,
                 seed=config.seed,
-                run_ends=settings.get(tf1.RUN_ENDS, ()),
             )
             trainer.train(
                 batches,
@@ -365,23 +364,6 @@ def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[st
     latest = folder.latest()
     if latest and is_finished(latest):
         check_finished_run(latest, run_settings, besides=_MAY_CHANGE)
-
-
-def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run; of one that is trained further, with the steps of all its ends.
-
-    They decide the order of records in batches by length, and so are recorded in checkpoints.
-
-    Args:
-      folder: of the run, which may have been begun with another number of steps.
-      run_settings: with num_train_steps.
-    """
-    last, latest = run_settings["num_train_steps"], folder.latest()
-    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
-    ends = saved.get(tf1.RUN_ENDS) or [saved.get("num_train_steps", last)]
-    if last > ends[-1]:
-        ends = [*ends, last]
-    return {**run_settings} | ({tf1.RUN_ENDS: ends} if ends != [last] else {})
 
 
 # ---------------------------------------------------------------------------- predictions

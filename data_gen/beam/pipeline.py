@@ -19,8 +19,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from bert_tf.data.index import index_path
-from bert_tf.data.records import description_path
+from bert_tf.data.sidecars import description_path, index_path
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, path_errors, write_text
 from bert_tf.locks import hidden_sibling, synced

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.index import IndexBuilder
+from bert_tf.data.sidecars import IndexBuilder
 from bert_tf.files import gfile
 from bert_tf.locks import synced
 from bert_tf.runtime import keep_freed_memory, without_notices

@@ -12,8 +12,8 @@ from bert_tf.checkpoints import run_settings
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
 from bert_tf.checkpoints.tf1 import RUN_SETTINGS, CheckpointFolder
-from bert_tf.data.records import DataDescription
 from bert_tf.data.shards import read_description
+from bert_tf.data.sidecars import DataDescription
 from bert_tf.errors import InputError
 
 

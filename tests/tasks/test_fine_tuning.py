@@ -6,16 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from scripted_run import TRAIN, ScriptedRun, make_config
 
 from bert_tf.checkpoints import tf1
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.tasks.features import classifier_record
-from bert_tf.tasks.run import make_optimizer, refuse_other_settings, with_run_ends
+from bert_tf.tasks.run import make_optimizer, refuse_other_settings
 from bert_tf.training.optimization import AdamWeightDecay, Lamb
-from bert_tf.training.settings import FineTuningSchedule, Intervals
+from bert_tf.training.settings import FineTuningSchedule
 
 S, ROWS = 5, 307
 
@@ -109,13 +108,11 @@ def train_on(folder, files, *, stop: int, steps: int, batch_size: int, **options
     """The records of a run up to step `stop` of `steps`, from the folder's checkpoint on."""
     settings = {"num_train_steps": steps, "num_train_epochs": steps * batch_size / ROWS}
     refuse_other_settings(folder, settings)
-    settings = with_run_ends(folder, settings)
     batches = BatchingConfig(max_seq_length=S, **options).training(
         files,
         batch_size=batch_size,
         num_train_steps=steps,
         seed=3,
-        run_ends=settings.get(tf1.RUN_ENDS, ()),
     )
     begin = tf1.step_of(folder.latest() or "")
     rows = [row for number in range(begin, stop) for row in batches.batch_rows(number).tolist()]
@@ -146,17 +143,6 @@ def test_a_run_that_is_trained_further_takes_every_record_once_an_epoch(
     times = np.bincount(rows, minlength=ROWS)
     epochs = len(rows) / ROWS
     assert (times.min(), times.max()) == (math.floor(epochs), math.ceil(epochs))
-
-
-def test_settings_of_a_run_are_as_ever_until_it_is_trained_further(tmp_path):
-    """Of 64 examples in batches of 8: 24 steps of three epochs, then 40 of five."""
-    asked = []
-    for epochs in (3, 5, 5, 6):
-        run = ScriptedRun(tmp_path)
-        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
-        run.train(make_config(schedule=schedule, intervals=Intervals()), TRAIN)
-        asked += run.asked
-    assert [given["run_ends"] for given in asked] == [(), [24, 40], [24, 40], [24, 40, 48]]
 
 
 def test_a_run_may_be_trained_longer(tmp_path):

@@ -11,7 +11,7 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.companions import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.token_labels import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
@@ -274,9 +274,9 @@ def test_no_batch_is_longer_than_its_data_need(runs):
     task, examples = own_task()
     short = [dataclasses.replace(example, text_a="w1 w2 w3") for example in examples]
     files = runs[1].prepare(data_of(task, "test", short)).files
-    for bucket, length in ((True, 8), (False, S)):
+    for bucket, length in ((True, 8), (False, None)):
         batches = batching(bucket=bucket).once(files, batch_size=4)
-        assert {batches.length(number) for number in range(batches.num_batches)} == {length}
+        assert {*batches.lengths(range(batches.num_batches))} == {length}
 
 
 def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):

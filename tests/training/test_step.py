@@ -19,9 +19,9 @@ from small_heads import (
 from small_runs import DROPPING
 
 from bert_tf import heads, runtime
-from bert_tf.data.batches import Batches, BatchingConfig
+from bert_tf.data.batches import Batches, SequentialSampler
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
-from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.squad.windows import squad_record

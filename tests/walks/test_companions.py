@@ -36,7 +36,7 @@ import bert_tf
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
-from bert_tf.data.index import find_blocks, index_path
+from bert_tf.data.sidecars import find_blocks, index_path
 from bert_tf.errors import InputError
 from bert_tf.serving import loading
 from bert_tf.serving.options import TASKS, ServingOptions

@@ -10,8 +10,8 @@ import sys
 import pytest
 from generation import SAMPLE_TEXT, make_job, names, serialized, write_chinese
 
-from bert_tf.data.index import index_path
 from bert_tf.data.shards import read_description
+from bert_tf.data.sidecars import index_path
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen.pipeline import create
