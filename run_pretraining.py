@@ -113,15 +113,15 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig
-from bert_tf.data import samplers
-from bert_tf.data.batches import Batches
-from bert_tf.data.records import DataDescription, description_path, pretraining_record
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
+from bert_tf.data.records import pretraining_record
 from bert_tf.data.shards import (
     RecordFiles,
     common_description,
     record_paths,
     refuse_other_vocabulary,
 )
+from bert_tf.data.sidecars import DataDescription, description_path
 from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.other_heads import FillMask, Pretraining
 from bert_tf.terminal import number_of
@@ -144,7 +144,7 @@ def main(_: Sequence[str]) -> None:
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
         if FLAGS.do_train:  # every record once an epoch, shuffled
             files = open_files(FLAGS.input_file, config)
-            order = samplers.shuffled(
+            order = ShuffledSampler(
                 files.block_records, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed
             )
             batches = Batches(files, order, batch_size=FLAGS.train_batch_size)
@@ -295,7 +295,7 @@ def make_eval_batches(config: BertConfig) -> Batches:
             "others, which are evaluated once.",
             num_examples / len(files),
         )
-    order = samplers.SequentialSampler(len(files))
+    order = SequentialSampler(len(files))
     return Batches(files, order, batch_size=FLAGS.eval_batch_size, num_examples=num_examples)
 
 

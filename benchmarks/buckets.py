@@ -29,7 +29,7 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 import numpy as np
 from bert_tf.checkpoints import loading as weights
 from bert_tf.cli.from_flags import make_strategy
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.training.optimization import make_optimizer
@@ -127,7 +127,8 @@ class Contender:
 
     def padded_lengths(self, num_batches: int) -> np.ndarray:
         """The padded length of each batch."""
-        return np.array([self.batches.length(batch) for batch in range(num_batches)])
+        lengths = self.batches.lengths(range(num_batches))
+        return np.array([length or self.options.max_seq_length for length in lengths])
 
 
 def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contender], float]:

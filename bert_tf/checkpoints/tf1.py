@@ -42,7 +42,6 @@ from bert_tf.files import (
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
-RUN_ENDS = "run_ends"  # one of them, which grows where a run is trained further; never compared
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 _SCOPES = {  # by the layer that a weight is of
     r"(embeddings|pooler)/": "bert/",
@@ -148,7 +147,11 @@ class CheckpointReader:
         if RUN_SETTINGS not in self.shapes:
             return {}
         with self._damage_errors():
-            return dict(json.loads(self.read(RUN_SETTINGS)))
+            settings = json.loads(self.read(RUN_SETTINGS))
+            steps = settings.get("num_train_steps", 0)
+            if type(steps) is not int:
+                raise ValueError(f"{RUN_SETTINGS} in it with the steps {steps!r:.80}")
+            return settings
 
     def _damage_errors(self):
         return damage_errors(self.prefix, "a complete checkpoint, its .index and all .data files")
@@ -456,7 +459,7 @@ def changed_settings(
       given: those of a run that is asked for.
       besides: names that are ignored.
     """
-    names = (saved.keys() & given.keys()) - {RUN_ENDS, *besides}
+    names = (saved.keys() & given.keys()) - set(besides)
     if not runtime.is_chief():
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))

@@ -28,7 +28,8 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import typed
-from bert_tf.data.batches import Batches, BatchingConfig
+from bert_tf.data.batches import Batches
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -305,7 +306,6 @@ class Run:
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if latest is None:
             self.load_pretrained()
-        settings = with_run_ends(checkpoints, settings)
         best = None
         if evaluates:
             ends = {"early_stopping": config.early_stopping, "last": tf1.step_of(latest or "")}
@@ -320,7 +320,6 @@ class Run:
                 batch_size=config.schedule.train_batch_size,
                 num_train_steps=num_train_steps,
                 seed=config.seed,
-                run_ends=settings.get(tf1.RUN_ENDS, ()),
             )
             trainer.train(
                 batches,
@@ -345,23 +344,6 @@ def make_optimizer(
     options = dataclasses.asdict(schedule)
     del options["train_batch_size"], options["num_train_epochs"]
     return optimization.make_optimizer(num_train_steps, **options)
-
-
-def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run; of one that is trained further, with the steps of all its ends.
-
-    They decide the order of records in batches by length, and so are recorded in checkpoints.
-
-    Args:
-      folder: of the run, which may have been begun with another number of steps.
-      run_settings: with num_train_steps.
-    """
-    last, latest = run_settings["num_train_steps"], folder.latest()
-    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
-    ends = saved.get(tf1.RUN_ENDS) or [saved.get("num_train_steps", last)]
-    if last > ends[-1]:
-        ends = [*ends, last]
-    return {**run_settings} | ({tf1.RUN_ENDS: ends} if ends != [last] else {})
 
 
 # ---------------------------------------------------------------------------- the best

@@ -330,7 +330,11 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 # ---------------------------------------------------------------------------- run settings
 
 
-@pytest.mark.parametrize("settings", [b"", b"{", b"3", b"[1]", b"null", b"\xff", np.int64(3)])
+@pytest.mark.parametrize(
+    "settings",
+    [b"", b"{", b"3", b"[]", b"[1]", b"null", b"\xff", b"[" * 100_000, np.int64(3),
+     b'{"num_train_steps": "90"}', b'{"num_train_steps": 1.5}'],
+)  # fmt: skip
 def test_run_settings_that_are_none(tmp_path, settings):
     reader = CheckpointReader(write(tmp_path / "a", {RUN_SETTINGS: settings}))
     with pytest.raises(InputError, match="which cannot be read"):

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.batches import Batches
-from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
@@ -127,7 +126,8 @@ def write_files(folder, features=None, *, rows: int = RECORDS) -> RecordFiles:
 
 def endless(files: RecordFiles) -> Batches:
     """Shuffled batches for training."""
-    return Batches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
+    order = ShuffledSampler(files.block_records, batch_size=BATCH, seed=5)
+    return Batches(files, order, batch_size=BATCH)
 
 
 def in_order(

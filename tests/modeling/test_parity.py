@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, load_checkpoint, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
-from bert_tf.data.batches import Batches
+from bert_tf.data.batches import Batches, SequentialSampler
 from bert_tf.data.records import pretraining_record
-from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.heads.other_heads import Pretraining
 from bert_tf.training.optimization import AdamWeightDecay, Schedule

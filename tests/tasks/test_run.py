@@ -13,7 +13,7 @@ import pytest
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.tf1 import changed_settings
-from bert_tf.data.batches import BatchingConfig
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
@@ -157,17 +157,6 @@ def test_batches_of_alike_lengths_or_of_the_full_one(files, bucket):
     batches = batching.training(files, batch_size=4, num_train_steps=50, seed=3)
     spread = [np.ptp(batches.batch_rows(number) % S) for number in range(50)]
     assert (max(spread) <= 1) == bucket
-
-
-def test_settings_of_a_run_are_as_ever_until_it_is_trained_further(tmp_path):
-    """Of 64 examples in batches of 8: 24 steps of three epochs, then 40 of five."""
-    asked = []
-    for epochs in (3, 5, 5, 6):
-        run = ScriptedRun(tmp_path)
-        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
-        run.train(make_config(schedule=schedule, intervals=Intervals()), TRAIN)
-        asked += run.asked
-    assert [given["run_ends"] for given in asked] == [(), [24, 40], [24, 40], [24, 40, 48]]
 
 
 def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):

@@ -24,7 +24,9 @@ from walking import (
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
-from bert_tf.data.samplers import number_of_lanes
+from bert_tf.data import shards
+from bert_tf.data.batches import number_of_lanes
+from bert_tf.data.records import pretraining_record
 from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
@@ -216,6 +218,20 @@ def test_processes_that_are_not_of_one_run_are_refused(given, tmp_path):
         assert processes.wait() == [1, 1], processes.all_said()
         assert all("other flags in this process" in processes.said(i) for i in range(2))
     assert not list((tmp_path / "run").glob("model.ckpt*"))
+
+
+def test_a_process_that_fails_ends_the_other(given, tmp_path):
+    """One alone reads the record that is wrong; the other would wait for it for ever."""
+    record, bad = pretraining_record(**SIZES), tmp_path / "bad.tfrecord"
+    row = {f.name: [5000 if f.name == "input_ids" else 1] * f.size for f in record.features}
+    shards.write_records(str(bad), record, [row])
+    flags = pretraining_flags(given) | {"input_file": f"{given}/*.tfrecord,{bad}", "xla": False}
+    with Processes(2, tmp_path, "run_pretraining.py", output_dir=tmp_path, **flags) as processes:
+        assert processes.wait() == [1, 1], processes.all_said()
+        said = [processes.said(index) for index in range(2)]
+    received = f"{bad}, record 1, with the input_ids 5000"
+    ends = [f"failed.\nReceived: {received}", f"as another process of this run did: {received}"]
+    assert [sum(end in one for one in said) for end in ends] == [1, 1], said
 
 
 FINE_TUNING = {
