@@ -2,11 +2,13 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import http.server
 import io
 import json
 import pathlib
 import re
+import socket
 import threading
 import urllib.request
 
@@ -239,12 +241,9 @@ def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
     [
         (LINES, {"model": "none"}, "Servable not found"),
         (LINES, {"version": 3}, "Servable not found"),
-        (["no object"], {}, "line 1 is not a JSON object"),
         ([{"text_a": 5, "text_b": 6}], {}, ""),
         ([{"text_a": "a", "text_b": {"b65": ""}}], {}, ""),
         ([TOO_LARGE], {"signature_name": "ids"}, ""),
-        ([{"text_a": "a", "text_b": ["a", ["b"]]}], {}, ""),
-        ([{"text_a": 10**30, "text_b": 10**30}], {}, ""),
     ],
 )
 def test_what_fails_is_said(ask, lines, flags, message):
@@ -256,12 +255,68 @@ def test_what_fails_is_said(ask, lines, flags, message):
     assert parts == ["Received", "Expected", "To do"]
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_a_server_that_is_not_there(client, protocol, capsys, tmp_path):
-    (tmp_path / "lines").write_text(json.dumps(LINES[0]))
-    command = [f"--protocol={protocol}", "--address=127.0.0.1:1", "--model=m", "--timeout=5"]
-    assert client.main([*command, f"--input_file={tmp_path / 'lines'}"]) == 1
-    assert "127.0.0.1:1" in capsys.readouterr().err
+def reply(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    """An answer of a server that is none."""
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+BAD_REPLIES = {
+    "closed": (b"", "Remote end closed"),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9\r\n", "BadStatusLine|SSH"),
+    "endless": (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (2 << 20), "more than 1048576 bytes"),
+    "empty": (reply(b""), "Expecting value"),
+    "not UTF-8": (reply(b'{"outputs": "\xff"}'), "codec"),
+    "deep": (reply(b"[" * 200_000), "nested too deep"),
+    "infinite": (reply(b'{"outputs": {"a": [1e999]}}'), "the number 1e999"),
+    "a list": (reply(b"[1]"), "without outputs"),
+    "too many": (reply(b'{"outputs": {"a": [1, 2]}}'), "a without a value for each"),
+    "gzip": (reply(b"x", "200 OK", "Content-Encoding: gzip"), "the encoding gzip"),
+    "redirected": (reply(b"", "302 Found", "Location: http://127.0.0.1:1/"), "302"),
+    "error": (reply(b'{"error": "no \x5cu001b[31mmodel"}', "404 No"), r"404 no \\x1b\[31mmodel"),
+    "nobody": (None, "127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REPLIES)
+def test_a_bad_reply_is_said_in_three_parts(client, capsys, monkeypatch, name):
+    answer, says = BAD_REPLIES[name]
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    port = listening.getsockname()[1] if answer is not None else 1
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a"}\n')))
+    assert client.main([f"--address=127.0.0.1:{port}", "--model=m", "--timeout=20"]) == 1
+    said = capsys.readouterr().err
+    assert re.search(says, said), said
+    parts = [line.split(":")[0] for line in said.splitlines()[1:]]
+    assert parts == ["Received", "Expected", "To do"]
+    assert all(line.isprintable() for line in said.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("content", "flag", "says"),
+    [
+        (b'{"a": 1}\n\n', "--timeout=5", "line 2 is not a JSON object"),
+        (b'{"text": NaN}', "--timeout=5", "the number NaN"),
+        (b"\xff\xfe\x00", "--timeout=5", "line 1 is not"),
+        (b"{}", "--address=127.0.0.1:99999", "not host:port"),
+        (b"{}", "--model=\x1b[2J", "not printable"),
+        (b"{}", "--timeout=nan", "--timeout=nan"),
+        (b"{}", "--input_file=/nowhere/at/all", "/nowhere/at/all"),
+    ],
+)
+def test_a_mistake_is_said(client, capsys, monkeypatch, content, flag, says):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert client.main(["--address=127.0.0.1:1", "--model=m", flag]) == 1
+    assert says in capsys.readouterr().err
 
 
 def test_lists_of_other_lengths_go_into_other_requests(client):

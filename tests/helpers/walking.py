@@ -176,14 +176,21 @@ def parsed(words: list[str]) -> list[str]:
         raise InputError(str(error), "a value that the flag allows", "correct it") from None
 
 
+def module_of(script: str) -> Any:
+    """The module of a script or verb, or the function that is a verb: both have `define_flags`."""
+    name = script.removesuffix(".py") if script.endswith(".py") else VERBS[script][0]
+    module, _, function = name.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, function) if function else found
+
+
 @contextlib.contextmanager
 def in_process(script: str) -> Iterator[Callable[..., None]]:
     """Gives a script's `main`, called with flags as its process would be; none is started.
 
     What the script refuses comes as an `InputError`. What it sets for its process is set back.
     """
-    name = script.removesuffix(".py") if script.endswith(".py") else VERBS[script][0]
-    module = importlib.import_module(name)
+    module = module_of(script)
     before = set(absl_flags.FLAGS)
     module.define_flags()
 

@@ -1,9 +1,8 @@
 """Every command and public function that takes a model, with every wrong companion of it.
 
 A companion is what belongs to a model: vocabulary, configuration, labels, task, case. A wrong one
-must be refused with nothing written, or leave the result as it is without it. The pairs come from
-the verbs with their flags, and the names of the package with their parameters. A new verb or name
-that takes a model fails here until it is listed.
+must be refused with nothing written, or leave the result as it is without it. A new verb that takes
+a model fails here until it is listed.
 """
 
 import collections
@@ -12,7 +11,6 @@ import csv
 import dataclasses
 import functools
 import importlib
-import inspect
 import io
 import itertools
 import json
@@ -39,7 +37,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.index import find_local_blocks, index_path
 from bert_tf.errors import InputError
 from bert_tf.serving import loading
-from bert_tf.serving.options import TASKS, ServingOptions
+from bert_tf.serving.options import TASKS
 from bert_tf.serving.signatures import Signature
 
 pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:Even though the `tf.config")]
@@ -238,8 +236,6 @@ CALLS = {  # several of a verb: a name behind it
     "features": Call("pretraining", {
         "init_checkpoint": "{model}", **ASK, "max_seq_length": 16, "pooling": "mean"}, lines_of),
     "convert": Call("classification", {"from": "{model}", "to": "{out}/model"}, model_of),
-    "convert average": Call("classification", {
-        "from": "{model},{model}", "to": "{out}/model"}, model_of, ("average",)),
     "classify": Call("classification", CLASSIFY, table_of),
     "classify train": Call("classification", CLASSIFY | TRAIN, table_of, makes_heads=True, more={
         "train_file": {"other labels": ("others.csv", EITHER)}}),
@@ -342,10 +338,9 @@ def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
 
     export = importlib.import_module("bert_tf.cli.export")
     monkeypatch.setattr(export, "export_checkpoint", export_checkpoint)
-    playground = importlib.import_module("bert_tf.cli.playground")
-    monkeypatch.setattr(playground, "Playground", Answering)
+    monkeypatch.setattr("bert_tf.playground.api.Playground", Answering)
     server = contextlib.nullcontext(type("", (), {"url": "", "serve_forever": lambda _: None})())
-    monkeypatch.setattr(playground, "Server", lambda *_, **__: server)
+    monkeypatch.setattr("bert_tf.playground.server.Server", lambda *_, **__: server)
 
 
 # ---------------------------------------------------------------------------- the library
@@ -425,41 +420,23 @@ MODELS = {  # a model that weights are loaded into
 TOKENIZERS = COMPANIONS["vocab_file"] | {
     "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)
 }
-LIBRARY = {  # name: how it is called, further companions, whether it may make a new head
-    "load": (loaded, {}, True),
-    "classifier": (classified, {}, True),
-    "Predictor": (predicted, {}, False),
+OF_FOLDER = {
+    name: COMPANIONS[name] for name in ("vocab_file", "bert_config_file", "do_lower_case", "labels")
+}
+OF_HEAD = {"head": COMPANIONS["head"]}
+OF_TASK = {name: COMPANIONS[name] for name in ("task", "pairs", "max_seq_length")}
+LIBRARY = {  # name: how it is called, its companions, whether it may make a new head
+    "load": (loaded, OF_FOLDER | OF_HEAD, True),
+    "classifier": (classified, OF_FOLDER, True),
+    "Predictor": (predicted, OF_FOLDER | OF_TASK, False),
     "Scorer": (scored, {"tokenizer": TOKENIZERS}, False),
     "load_checkpoint": (put, {"model": MODELS}, False),
 }
-OPTIONS = {  # what stands behind **options
-    "Predictor": [field.name for field in dataclasses.fields(ServingOptions)],
-    "classifier": [*inspect.signature(bert_tf.load).parameters][3:],
-}
-MODEL_PARAMETERS = {"path", "model", "weights"}
-WRITES = {"save_weights"}  # to its path
-
-
-def parameters_of(name: str) -> set[str]:
-    """The parameters of a public name; a module has none."""
-    value = getattr(bert_tf, name)
-    own = inspect.signature(value).parameters if callable(value) else ()
-    return {*own, *OPTIONS.get(name, ())}
-
-
-def test_every_public_name_is_tried():
-    companions = COMPANIONS.keys() | {"tokenizer", "config"}
-    for name in {*bert_tf.__all__} - WRITES:
-        takes = parameters_of(name) & MODEL_PARAMETERS
-        if takes and (len(takes) > 1 or parameters_of(name) & companions):
-            assert name in LIBRARY, f"how is bert_tf.{name} called with a model?"
 
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_a_function(name, home, caplog):
-    use, more, makes_heads = LIBRARY[name]
-    known = COMPANIONS | more
-    pairs = {one: variants for one, variants in known.items() if one in parameters_of(name)}
+    use, pairs, makes_heads = LIBRARY[name]
 
     def attempt(**given: Any) -> Any:
         given = {n: v.format(home=home) if isinstance(v, str) else v for n, v in given.items()}

@@ -1,25 +1,18 @@
-"""run_classifier.py from rows to predictions: learns, loses nothing, goes on when killed."""
+"""run_classifier.py from rows to predictions: learns, loses nothing, goes on."""
 
 import csv
 import json
-import os
 import pathlib
 import re
-import signal
-import time
 
 import keras
 import numpy as np
 import pytest
-from absl import flags as absl_flags
 from walking import (
-    attempt,
     contents,
-    end_all,
     in_process,
     read_results,
     read_tensors,
-    start,
     write_config,
     write_vocabulary,
 )
@@ -27,6 +20,7 @@ from walking import (
 from bert_tf import BertConfig, BertModel
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
+from bert_tf.tasks.text_run import TextRun
 from bert_tf.training import distribution
 from bert_tf.training.logging import read_curves
 
@@ -202,77 +196,52 @@ RECORDED = {  # the settings and data that decide a run, by which its folder is 
 }
 
 
-def start_grid(inputs, folder):
-    """Two trials, with the original's batches."""
-    return start("run_classifier.py", "--nobucket_by_length", **flags(inputs, folder, **GRID))
-
-
-def run_grid(inputs, folder) -> str:
-    """To their end; what was said."""
-    process = start_grid(inputs, folder)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
-    return said
-
-
-@pytest.fixture(scope="module")
-def grid(inputs, tmp_path_factory) -> tuple[pathlib.Path, str]:
-    folder = tmp_path_factory.mktemp("grid")
-    return folder, run_grid(inputs, folder)
-
-
-def test_several_trials_keep_the_best(grid):
-    folder, said = grid
-    assert "The best trial: learning rate 0.002" in said
-    assert "3 evaluations without a better eval_accuracy" in said  # 1e-9 never has one
-    rows = read_table(folder / "trials.tsv")
+def test_a_grid_keeps_the_best_also_where_it_was_interrupted(
+    inputs, classify, tmp_path, caplog, monkeypatch
+):
+    """In the middle of its second trial; the first is not run again, and the end is the same."""
+    evaluate, undisturbed, folder = TextRun.evaluate, tmp_path / "a", tmp_path / "b"
+    caplog.set_level("INFO", logger="absl")
+    given = {"xla": "false", "bucket_by_length": "false"}
+    classify(**flags(inputs, undisturbed, **GRID), **given)
+    assert "The best trial: learning rate 0.002" in caplog.text
+    assert "3 evaluations without a better eval_accuracy" in caplog.text  # 1e-9 never has one
+    rows = read_table(undisturbed / "trials.tsv")
     assert [row["learning_rate"] for row in rows] == ["1e-09", "0.002"]
     scores = [float(row["eval_accuracy"]) for row in rows]
-    assert scores[0] < scores[1] == pytest.approx(read_results(folder)["eval_accuracy"])
-    summary = read_table(folder / "trials_summary.tsv")
+    assert scores[0] < scores[1] == pytest.approx(read_results(undisturbed)["eval_accuracy"])
+    summary = read_table(undisturbed / "trials_summary.tsv")
     assert [float(row["best"]) for row in summary] == pytest.approx(scores, abs=1e-4)
-    assert (folder / "trials.png").read_bytes().startswith(b"\x89PNG")
-    facts = json.loads((folder / "model_facts.json").read_text())
-    assert facts["labels"] == ["first", "second"]
-    recorded = json.loads(read_tensors(folder)["bert_tf/run_facts"])
+    assert (undisturbed / "trials.png").read_bytes().startswith(b"\x89PNG")
+    recorded = json.loads(read_tensors(undisturbed)["bert_tf/run_facts"])
     assert recorded.keys() == RECORDED
     assert recorded["legacy_shuffle"] is recorded["bias_correction"] is True
     assert recorded["learning_rate"] == 2e-3
 
+    def interrupted(self, *args, **named):
+        if "Trial: learning rate 0.002" in caplog.text:
+            raise InterruptedError
+        return evaluate(self, *args, **named)
 
-def test_a_grid_that_was_killed_ends_the_same(inputs, grid, tmp_path):
-    """In the middle of its second trial; the first is not run again."""
-    undisturbed, _ = grid
-    process = start_grid(inputs, tmp_path)
-    second = tmp_path / "learning_rate_0.002_seed_12345"
-    try:
-        while not (second / "model.ckpt-20.index").exists():
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        assert not (second / "model.ckpt-60.index").exists()
-        assert not (tmp_path / "trials.tsv").exists()
-        said = run_grid(inputs, tmp_path)
-    finally:
-        end_all()
-    assert "Trial: learning rate 0.002" in said
-    assert "Trial: learning rate 1e-09" not in said
-    assert "Loaded checkpoint" in said
-    ours, theirs = results_of(tmp_path), results_of(undisturbed)
+    caplog.clear()
+    monkeypatch.setattr(TextRun, "evaluate", interrupted)
+    with pytest.raises(InterruptedError):
+        classify(**flags(inputs, folder, **GRID), **given)
+    monkeypatch.undo()
+    assert not (folder / "trials.tsv").exists()
+    caplog.clear()
+    classify(**flags(inputs, folder, **GRID), **given)
+    assert "Trial: learning rate 0.002" in caplog.text
+    assert "Trial: learning rate 1e-09" not in caplog.text
+    assert "Loaded checkpoint" in caplog.text
+    ours, theirs = results_of(folder), results_of(undisturbed)
     assert ours.keys() == theirs.keys()
     assert {"trials.tsv", "trials.png", "eval_results.txt", "dev_predictions.tsv"} <= ours.keys()
     assert any(path.startswith("model.ckpt-") for path in ours)
     assert [path for path in ours if ours[path] != theirs[path]] == []
-
-
-def test_a_refused_grid_leaves_what_is_noted_of_the_winner(inputs, grid, classify):
-    """Its model was trained with 17 pieces."""
-    folder, _ = grid
-    before = (folder / "model_facts.json").read_bytes()
     with pytest.raises(InputError, match=r"a trial with another .*max_seq_length"):
-        classify(**flags(inputs, folder, **GRID) | {"max_seq_length": 15})
-    assert (folder / "model_facts.json").read_bytes() == before
+        classify(**flags(inputs, folder, **GRID) | {"max_seq_length": 15}, **given)
+    assert results_of(folder)["model_facts.json"] == ours["model_facts.json"]
 
 
 # ---------------------------------------------------------------------------- two dev sets
@@ -416,58 +385,26 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
     )
 
 
-def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path):
-    """Nothing in the weights tells one head from the other."""
-    for name, text in TASKS["jsonl"][0].items():
-        (tmp_path / name).write_text(text)
-    out = tmp_path / "out"
-    given = {"task_name": "jsonl", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
-    classify(
-        "--noxla", **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
-        num_train_epochs=1, train_batch_size=9, strategy="one",
-    )  # fmt: skip
-    with pytest.raises(InputError, match="task = multi_label"):
-        classify(**given, do_predict=True, strategy="one")
-    assert not (out / "test_results.tsv").exists()
-
-
-def test_a_label_that_dev_never_has_is_said(inputs, classify, tmp_path, caplog):
+def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path, caplog):
+    """Nothing in the weights tells one head from the other. A label that dev never has is said."""
     (tmp_path / "train.csv").write_text("words,kind\nw1,a\nw2,b\nw3,c\n")
     (tmp_path / "dev.csv").write_text("words,kind\nw1,a\nw2,c\n")
+    out = tmp_path / "out"
+    given = {"task_name": "csv", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
+    given |= {"text_a_column": "words", "label_column": "kind", "do_eval": True, "xla": "false"}
     with caplog.at_level("WARNING", logger="absl"):
         classify(
-            "--noxla", task_name="csv", text_a_column="words", label_column="kind", do_eval=True,
-            data_dir=tmp_path, output_dir=tmp_path / "out", init_checkpoint=inputs, do_train=True,
-            max_seq_length=17, num_train_epochs=1, train_batch_size=3, strategy="one",
+            **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
+            num_train_epochs=1, train_batch_size=3,
         )  # fmt: skip
     assert "No example of the dev data has the label b:" in caplog.text
+    (out / "eval_results.txt").unlink()
+    with pytest.raises(InputError, match="task = multi_label"):
+        classify(**given)
+    assert not (out / "eval_results.txt").exists()
 
 
 # ---------------------------------------------------------------------------- the flags
-
-ORIGINAL_FLAGS = {  # and their defaults
-    "do_lower_case": True,
-    "max_seq_length": 128,
-    "do_train": False,
-    "do_eval": False,
-    "do_predict": False,
-    "train_batch_size": 32,
-    "eval_batch_size": 8,
-    "predict_batch_size": 8,
-    "learning_rate": ["5e-5"],  # several for a grid
-    "num_train_epochs": 3.0,
-    "warmup_proportion": 0.1,
-    "save_checkpoints_steps": 1000,
-    "iterations_per_loop": 1000,
-    "use_tpu": False,
-    "num_tpu_cores": 8,
-    **dict.fromkeys(["data_dir", "bert_config_file", "task_name", "vocab_file", "output_dir"]),
-    **dict.fromkeys(["init_checkpoint", "tpu_name", "tpu_zone", "gcp_project", "master"]),
-}
-
-
-def test_every_flag_of_the_original_has_its_default(classify):
-    assert {name: absl_flags.FLAGS[name].default for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
 
 
 @pytest.mark.parametrize(
@@ -494,24 +431,16 @@ def test_flags_without_effect_are_refused(inputs, classify, tmp_path, given):
 # ---------------------------------------------------------------------------- what is refused
 
 
-def test_a_bad_row_is_named(inputs, tmp_path):
-    (tmp_path / "train.csv").write_text("key,words,kind\na,w1 w2,first\nb,w3\n")
-    ended = attempt(
-        "run_classifier.py", **flags(inputs, tmp_path / "out", data_dir=tmp_path, do_train=True)
-    )
-    assert ended.returncode == 1
-    assert "train.csv, line 3" in ended.stderr
-    for part in ("Received: ", "Expected: ", "To do: "):
-        assert part in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert not (tmp_path / "out").exists()
-
-
 RTE = "index\tsentence1\tsentence2\tlabel\n0\tw1\tw2\tentailment\n"
-BAD = {  # task, dev.tsv; what is refused
+BAD = {  # task, dev.tsv or dev.csv; what is refused
     "an unknown label": ("rte", RTE + "1\tw1\tw2\tmaybe\n", "dev.tsv, line 3: the label"),
+    "a column less": ("csv", "key,words,kind\na,w1 w2,first\nb,w3\n", "dev.csv, line 3"),
     "no labels in dev": ("rte", RTE.replace("label", "x"), "dev.tsv, line 1: the columns"),
-    "one label only": ("csv", "", "training data of the task csv with the labels first"),
+    "one label only": (
+        "csv",
+        "key,words,kind\na,w1,first\n",
+        "training data of the task csv with the labels first",
+    ),
     "no number": ("rte", "bad", "--learning_rate with 'much'"),
     "nothing frozen": ("rte", RTE, "--freeze with 'layer_7/', which is in the name of no"),
 }
@@ -522,8 +451,8 @@ def test_bad_input_leaves_nothing_behind(inputs, classify, tmp_path, case):
     task, dev, received = BAD[case]
     (tmp_path / "train.tsv").write_text(RTE)
     (tmp_path / "dev.tsv").write_text(dev)
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.csv").write_text("key,words,kind\na,w1,first\nb,w2,first\n")
+    (tmp_path / "train.csv").write_text("key,words,kind\na,w1,first\nb,w2,first\n")
+    (tmp_path / "dev.csv").write_text(dev)
     freeze = {"freeze": "layer_0/,layer_7/"} if case == "nothing frozen" else {}
     given = flags(inputs, tmp_path / "out", data_dir=tmp_path, task_name=task, train_batch_size=1)
     if case == "no number":

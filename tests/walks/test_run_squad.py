@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 import small_squad
-from absl import flags as absl_flags
 from walking import in_process, read_results, write_config, write_vocabulary
 
 from bert_tf import BertConfig, BertModel
@@ -250,37 +249,6 @@ def test_the_best_checkpoint_answers(squad, asking, training, tmp_path):
         squad("--noxla", **training | {"eval_steps": 0})
     with pytest.raises(InputError, match="dev_data"):
         squad("--noxla", **training | {"n_best_size": 3})
-
-
-ORIGINAL_FLAGS = {  # and their defaults
-    "do_lower_case": True,
-    "max_seq_length": 384,
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "do_train": False,
-    "do_predict": False,
-    "train_batch_size": 32,
-    "predict_batch_size": 8,
-    "learning_rate": 5e-5,
-    "num_train_epochs": 3.0,
-    "warmup_proportion": 0.1,
-    "save_checkpoints_steps": 1000,
-    "iterations_per_loop": 1000,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "use_tpu": False,
-    "num_tpu_cores": 8,
-    "verbose_logging": False,
-    "version_2_with_negative": False,
-    "null_score_diff_threshold": 0.0,
-    **dict.fromkeys(["bert_config_file", "vocab_file", "output_dir", "train_file"]),
-    **dict.fromkeys(["predict_file", "init_checkpoint"]),
-    **dict.fromkeys(["tpu_name", "tpu_zone", "gcp_project", "master"]),
-}
-
-
-def test_every_flag_of_the_original_has_its_default(squad):
-    assert {name: absl_flags.FLAGS[name].default for name in ORIGINAL_FLAGS} == ORIGINAL_FLAGS
 
 
 ASKED, TRAINED = {"do_predict": True, "predict_file": "x"}, {"do_train": True, "train_file": "x"}
