@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-# Errors of one process for the others: TensorFlow does not export it; test_multiworker_reading.py
+# Errors of one process for the others: TensorFlow does not export it; test_multiworker.py
 # covers what we use of it.
 from tensorflow.python.eager import context
 

@@ -217,7 +217,7 @@ class FineTuning:
 
     Attributes:
       predict_batch_size: Examples of a prediction step, all devices together.
-      max_seq_length: Most tokens of an example; longer ones are cut.
+      max_seq_length: Most tokens of an example, longer ones are cut; in windows, of a window.
       num_train_epochs: How often each example is trained on.
       warmup_proportion: The share of the steps in which the learning rate rises.
       bucket_by_length: Batch examples of similar length and trim their padding. Ignored on a TPU.

@@ -60,6 +60,7 @@ def parse(
 def prepare() -> None:
     """Prepares streams, signals, the handling of errors, and settings; before all else."""
     sys.excepthook = report_or_traceback
+    sys.unraisablehook = lambda lost: logging.warning("%s", first_line(lost.exc_value))
     open_standard_streams()
     stop_on_signals()
     runtime.prepare_command()

@@ -26,10 +26,6 @@ def test_losses_and_scores():
     assert panels["Evaluation"][0].curve == {0: 0.5, 2: 0.75}
 
 
-def test_a_run_that_was_not_evaluated_has_one_panel():
-    assert [*panels_of({"loss": {1: 3.0}, "learning_rate": {1: 0.1}})] == ["Loss"]
-
-
 def test_the_pictures(tmp_path):
     """A run without losses, with losses, and with scores in percent."""
     pytest.importorskip("matplotlib")

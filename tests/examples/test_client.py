@@ -60,14 +60,12 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     def __init__(self, models: dict[str, ServedModel]):
         self._models = models
-        self.sizes = []
 
     def Predict(self, request, context):  # noqa: N802 (named by the service)
         name = request.model_spec.name
         if name not in self._models or request.model_spec.version.value not in (0, 1):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {name}")
         arrays = {key: tf.make_ndarray(proto) for key, proto in request.inputs.items()}
-        self.sizes.append(len(next(iter(arrays.values()))))
         try:
             outputs = self._models[name].run(arrays, request.model_spec.signature_name)
         except Exception as error:
@@ -229,13 +227,6 @@ def test_numbers_and_bytes_are_sent(ask, models):
     np.testing.assert_allclose(of_ids[0]["probabilities"], wanted["probabilities"][0], atol=1e-5)
 
 
-def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
-    grpc_server.service.sizes.clear()
-    assert len(ask([LINES[0]] * 7, "--batch_size=3", "--version=1")[1]) == 7
-    if "grpc" in request.node.name:
-        assert grpc_server.service.sizes == [3, 3, 1]
-
-
 @pytest.mark.parametrize(
     ("lines", "flags", "message"),
     [
@@ -319,7 +310,7 @@ def test_a_mistake_is_said(client, capsys, monkeypatch, content, flag, says):
     assert says in capsys.readouterr().err
 
 
-def test_lists_of_other_lengths_go_into_other_requests(client):
+def test_batches_are_of_one_length_and_no_more_than_asked_for(client):
     rows = [{"context": "a", "endings": ["b"] * n} for n in (2, 2, 2, 3, 2)]
     sizes = [len(batch) for batch in client.batches(rows, 2)]
     assert sizes == [2, 1, 1, 1]

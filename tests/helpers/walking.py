@@ -146,26 +146,17 @@ def command(script: str, *words: str, **flags: Any) -> list[str]:
     return [sys.executable, *program, *words, *listed]
 
 
-def run(
-    script: str, *words: str, compile_quickly: bool = True, **flags: Any
-) -> subprocess.CompletedProcess:
-    """Runs a script that shall succeed."""
-    ended = attempt(script, *words, compile_quickly=compile_quickly, **flags)
-    assert ended.returncode == 0, ended.stderr
-    return ended
-
-
-def attempt(
-    script: str, *words: str, compile_quickly: bool = True, **flags: Any
-) -> subprocess.CompletedProcess:
-    """Runs a script, whatever comes of it."""
-    return subprocess.run(
+def run(script: str, *words: str, code: int = 0, **flags: Any) -> subprocess.CompletedProcess:
+    """Runs a script in a process of its own, which shall end with that exit code."""
+    ended = subprocess.run(
         command(script, *words, **flags),
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        env={**os.environ, **(COMPILE_QUICKLY if compile_quickly else {})},
+        env={**os.environ, **COMPILE_QUICKLY},
     )
+    assert ended.returncode == code, ended.stderr
+    return ended
 
 
 def parsed(words: list[str]) -> list[str]:
@@ -217,28 +208,3 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
     finally:
         for name in set(absl_flags.FLAGS) - before:
             delattr(absl_flags.FLAGS, name)
-
-
-_started: list[subprocess.Popen] = []
-
-
-def start(script: str, *words: str, pipesize: int = -1, **flags: Any) -> subprocess.Popen:
-    """Starts a script, to be watched while it runs; `pipesize` as for `subprocess.Popen`."""
-    process = subprocess.Popen(
-        command(script, *words, **flags),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        pipesize=pipesize,
-        env={**os.environ, **COMPILE_QUICKLY},
-    )
-    _started.append(process)
-    return process
-
-
-def end_all() -> None:
-    """Kills what a test that failed has left running."""
-    while _started:
-        with _started.pop() as process:
-            if process.poll() is None:
-                process.kill()

@@ -14,9 +14,9 @@ from walking import (
     SIZES,
     SPECIAL_PIECES,
     TINY,
-    attempt,
     describe,
     in_process,
+    run,
     write_config,
     write_records,
     write_vocabulary,
@@ -213,8 +213,7 @@ def test_bad_input_through_the_script(tmp_path):
     """
     flags = prepared(PRETRAIN, "ids beyond the table", tmp_path)
     before = set(tmp_path.rglob("*"))
-    ended = attempt(PRETRAIN, **flags)
-    assert ended.returncode == 1, ended.stderr
+    ended = run(PRETRAIN, code=1, **flags)
     assert "Traceback" not in ended.stderr
     parts = [ended.stderr.find(f"\n{part}: ") for part in ("Received", "Expected", "To do")]
     assert -1 < parts[0] < parts[1] < parts[2], ended.stderr

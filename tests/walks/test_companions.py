@@ -1,4 +1,4 @@
-"""Every command and public function that takes a model, with every wrong companion of it.
+"""Every command that takes a model, and `load_checkpoint`, with every wrong companion of it.
 
 A companion is what belongs to a model: vocabulary, configuration, labels, task, case. A wrong one
 must be refused with nothing written, or leave the result as it is without it. A new verb that takes
@@ -9,7 +9,6 @@ import collections
 import contextlib
 import csv
 import dataclasses
-import functools
 import importlib
 import io
 import itertools
@@ -21,7 +20,6 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import model_files
 import numpy as np
 import pytest
@@ -57,7 +55,6 @@ KINDS = {  # of models: kind of `model_files.tensors_of`, and what is known of e
 # The outcome that a companion must have; OWN: equal for the model's own task, else refused.
 NEEDED, REFUSED, EITHER, OWN = "equal", "refused", "equal or refused", "own"
 NEW_HEAD = "new head"  # for other labels, where a model is trained further; this is logged
-counts = collections.Counter()
 
 
 def shuffled(items: list) -> list:
@@ -96,7 +93,6 @@ COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
         "twice": ((*LABELS[:2], LABELS[0]), REFUSED),
     },
     "task": {name: (name, OWN) for name in TASKS if name != "embeddings"},  # which has no head
-    "head": {name: (name, EITHER) for name in TASKS},
     "pairs": {"own": (False, NEEDED), "other": (True, REFUSED)},
     "max_seq_length": {"longer": (20, NEEDED), "beyond the positions": (25, REFUSED)},
     "label_kind": {"own": ("classes", NEEDED), "several": ("multi_label", REFUSED),
@@ -295,7 +291,7 @@ def test_a_command(name, home, tmp_path, monkeypatch, caplog):
 
         pairs = {flag: variants for flag, variants in known.items() if flag in absl_flags.FLAGS}
         pairs |= {flag: loosely(pairs[flag]) for flag in pairs.keys() & {*call.has_no}}
-        try_all(name, call.model, pairs, attempt, caplog, makes_heads=call.makes_heads)
+        try_all(call.model, pairs, attempt, caplog, makes_heads=call.makes_heads)
     assert contents(home / call.model) == before
 
 
@@ -346,69 +342,6 @@ def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------------- the library
 
 
-def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
-    """What a model gives for the texts; logits by the names of their classes."""
-    inputs = tokenizer(TEXTS)
-    if model.name == "multiple_choice":
-        inputs = {name: np.repeat(value[:, None], 4, axis=1) for name, value in inputs.items()}
-    found = model(inputs, training=False)
-    found = found if isinstance(found, dict) else {"logits": found}
-    found = {name: np.asarray(value) for name, value in found.items()}
-    if model.labels and "logits" in found:
-        logits = found.pop("logits")
-        found |= {name: logits[..., n] for n, name in enumerate(model.labels)}
-    return found
-
-
-def loaded(home: pathlib.Path, **given: Any) -> dict:
-    """`load`; with another task's head only the encoder's outputs are compared."""
-    if "labels" in given:
-        given = {"head": "classification"} | given
-    return outputs_of(*bert_tf.load(home / "classification", **given))
-
-
-def classified(home: pathlib.Path, **given: Any) -> dict:
-    """`classifier`."""
-    model = bert_tf.classifier(home / "classification", **{"labels": LABELS} | given)
-    return outputs_of(model, model.tokenizer)
-
-
-def predicted(home: pathlib.Path, **given: Any) -> list[dict]:
-    """`Predictor`."""
-    predictor = bert_tf.Predictor(home / "classification", **given)
-    return [by_name(answer) for answer in predictor.predict(TEXTS)]
-
-
-@functools.cache
-def pretrained(home: pathlib.Path) -> tuple[keras.Model, bert_tf.FullTokenizer]:
-    """`load` with the heads of pre-training."""
-    return bert_tf.load(home / "pretraining")
-
-
-def scored(home: pathlib.Path, **given: Any) -> list[float]:
-    """`Scorer`."""
-    model, own = pretrained(home)
-    if "tokenizer" in given:
-        given["tokenizer"] = bert_tf.FullTokenizer(given["tokenizer"], do_lower_case=False)
-    scorer = bert_tf.Scorer(model, **{"tokenizer": own, "max_seq_length": 16} | given)
-    return [scorer.score(text).score for text in TEXTS]
-
-
-def put(home: pathlib.Path, **given: Any) -> dict:
-    """`load_checkpoint` into a model with companions of its own."""
-    given = given.get("model", {})
-    config = dataclasses.replace(CONFIG, **given.get("config", {}))
-    head = given.get("head", "classification")
-    model, own = bert_tf.make_model(head, config, num_classes=3), home / "elsewhere.txt"
-    model.labels = given.get("labels", LABELS)
-    tokenizer = bert_tf.FullTokenizer(
-        filled(given.get("tokenizer", str(own)), {"home": home}), False
-    )
-    model.tokenizer = tokenizer
-    bert_tf.load_checkpoint(model, home / "classification")
-    return outputs_of(model, tokenizer)
-
-
 MODELS = {  # a model that weights are loaded into
     **{f"config: {name}": ({"config": changes}, to) for name, (changes, to) in CONFIGS.items()},
     **{f"tokenizer: {name}": ({"tokenizer": value}, to)
@@ -417,47 +350,35 @@ MODELS = {  # a model that weights are loaded into
        for name, (value, to) in COMPANIONS["labels"].items()},
     "head: of tokens": ({"head": "token_labels"}, REFUSED),
 }  # fmt: skip
-TOKENIZERS = COMPANIONS["vocab_file"] | {
-    "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)
-}
-OF_FOLDER = {
-    name: COMPANIONS[name] for name in ("vocab_file", "bert_config_file", "do_lower_case", "labels")
-}
-OF_HEAD = {"head": COMPANIONS["head"]}
-OF_TASK = {name: COMPANIONS[name] for name in ("task", "pairs", "max_seq_length")}
-LIBRARY = {  # name: how it is called, its companions, whether it may make a new head
-    "load": (loaded, OF_FOLDER | OF_HEAD, True),
-    "classifier": (classified, OF_FOLDER, True),
-    "Predictor": (predicted, OF_FOLDER | OF_TASK, False),
-    "Scorer": (scored, {"tokenizer": TOKENIZERS}, False),
-    "load_checkpoint": (put, {"model": MODELS}, False),
-}
 
 
-@pytest.mark.parametrize("name", LIBRARY)
-def test_a_function(name, home, caplog):
-    use, pairs, makes_heads = LIBRARY[name]
+def test_weights_for_a_model_with_companions_of_its_own(home, caplog):
+    """`load_checkpoint`; logits by the names of their classes."""
 
-    def attempt(**given: Any) -> Any:
-        given = {n: v.format(home=home) if isinstance(v, str) else v for n, v in given.items()}
-        return use(home, **given)
+    def attempt(model: dict[str, Any] | None = None) -> dict[str, Any]:
+        given = {"tokenizer": "{home}/elsewhere.txt", "labels": LABELS} | (model or {})
+        config = dataclasses.replace(CONFIG, **given.get("config", {}))
+        model = bert_tf.make_model(given.get("head", "classification"), config, num_classes=3)
+        vocab_file = filled(given["tokenizer"], {"home": home})
+        model.labels = given["labels"]
+        model.tokenizer = bert_tf.FullTokenizer(vocab_file, False)
+        bert_tf.load_checkpoint(model, home / "classification")
+        logits = model(model.tokenizer(TEXTS), training=False)["logits"]
+        return {name: np.asarray(logits)[..., n] for n, name in enumerate(model.labels)}
 
-    before = contents(home)
-    try_all(name, "classification", pairs, attempt, caplog, makes_heads=makes_heads)
-    assert contents(home) == before
+    try_all("classification", {"model": MODELS}, attempt, caplog)
 
 
 # ---------------------------------------------------------------------------- what comes of them
 
 
 def try_all(
-    name: str,
     model: str,
     pairs: dict[str, dict[str, tuple[Any, str]]],
     attempt: Callable[..., Any],
     caplog: pytest.LogCaptureFixture,
     *,
-    makes_heads: bool,
+    makes_heads: bool = False,
 ) -> None:
     """Tries every companion; fails at any other outcome than the allowed ones.
 
@@ -484,17 +405,14 @@ def try_all(
             equal[each].append((variant, value))
             continue
         outcome = outcome_of({each: value})
-        counts[outcome] += 1
         if outcome not in ((NEEDED, REFUSED) if wanted == EITHER else (wanted,)) + (NEW_HEAD,):
             wrong.append(f"{each}, {variant}: {outcome}")
     for together in itertools.zip_longest(*equal.values()):
         given = {each: one[1] for each, one in zip(equal, together, strict=True) if one}
         outcome = outcome_of(given)
-        counts[outcome] += len(given)
         if outcome != NEEDED:
             wrong.append(f"{given}: {outcome}")
-    assert counts
-    assert not wrong, f"{name}: " + " | ".join(wrong)
+    assert not wrong, " | ".join(wrong)
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -508,11 +426,3 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(expected, float | np.ndarray):
         return np.shape(found) == np.shape(expected) and np.allclose(found, expected, atol=1e-5)
     return found == expected
-
-
-def test_how_many(capsys):
-    """Runs last: prints the outcomes, and allows no others."""
-    with capsys.disabled():
-        listed = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-        print(f"\n{counts.total()} pairs of a model and a companion: {listed}")
-    assert counts.keys() <= {NEEDED, REFUSED, NEW_HEAD}

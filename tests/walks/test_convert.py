@@ -17,7 +17,6 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
-CONVERT = "convert"
 BIAS = "bert/encoder/layer_1/output/dense/bias"
 POSITIONS = "bert/embeddings/position_embeddings"
 
@@ -25,7 +24,7 @@ POSITIONS = "bert/embeddings/position_embeddings"
 @pytest.fixture(scope="module")
 def convert():
     """The script's main, without a process of its own."""
-    with walking.in_process(CONVERT) as call:
+    with walking.in_process("convert") as call:
         yield call
 
 
@@ -44,12 +43,13 @@ def model(tmp_path_factory) -> pathlib.Path:
 # ---------------------------------------------------------------------------- good input
 
 
-def test_there_and_back(model, tmp_path, convert):
-    """What the real script prints; and after the way back the last is the first."""
-    ended = walking.run(CONVERT, **{"from": model, "to": tmp_path / "hf"})
-    assert "in the format hugging_face" in ended.stdout
-    assert "sequence_output: greatest difference 0\n" in ended.stdout
-    assert "slots of the optimizer, such as global_step" in ended.stdout
+def test_there_and_back(model, tmp_path, convert, capsys):
+    """What it prints; and after the way back the last is the first."""
+    convert(**{"from": model, "to": tmp_path / "hf"})
+    printed = capsys.readouterr().out
+    assert "in the format hugging_face" in printed
+    assert "sequence_output: greatest difference 0\n" in printed
+    assert "slots of the optimizer, such as global_step" in printed
     convert(**{"from": tmp_path / "hf", "to": tmp_path / "b"}, to_format="tf1")
     before, after = read_tensors(model), read_tensors(tmp_path / "b")
     assert before.keys() == after.keys() | {"global_step"}
@@ -164,10 +164,11 @@ def test_extract_features(data_dir, tmp_path):
     rows = (data_dir / "glue/STS-B/dev.tsv").read_text(encoding="utf-8").splitlines()[1:8]
     sentences = [row.split("\t")[7] for row in rows]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")
-    walking.run(
-        "extract_features.py", init_checkpoint=folder, input_file=tmp_path / "a.txt",
-        output_file=tmp_path / "a.npz", pooling="mean", output_format="npz", batch_size=4,
-    )  # fmt: skip
+    with walking.in_process("extract_features.py") as extract:
+        extract(
+            init_checkpoint=folder, input_file=tmp_path / "a.txt", batch_size=4, pooling="mean",
+            output_file=tmp_path / "a.npz", output_format="npz",
+        )  # fmt: skip
     assert sorted(os.listdir(tmp_path)) == ["a.npz", "a.txt"]
     found = np.load(tmp_path / "a.npz")["embeddings"]
     assert found.shape == (7, 384)

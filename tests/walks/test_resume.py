@@ -2,19 +2,18 @@
 
 import pathlib
 import signal
+import subprocess
 
 import killed
 import numpy as np
 import pytest
 from walking import (
-    SECONDS,
     SIZES,
+    command,
     contents,
-    end_all,
     in_process,
     index_with_blocks_of,
     read_tensors,
-    start,
     write_config,
     write_records,
     write_vocabulary,
@@ -72,13 +71,11 @@ def test_killed_and_started_again(tmp_path, caplog):
         "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
     }
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "killed"
-    try:
-        process = start("run_pretraining.py", **flags, output_dir=folder, pipesize=SMALL_PIPE)
+    words = command("run_pretraining.py", **flags, output_dir=folder)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, pipesize=SMALL_PIPE) as process:
         said = next(line for line in process.stderr if f"train: {KILLED_AT} of" in line)
         process.kill()
-        said += process.communicate(timeout=SECONDS)[1]
-    finally:
-        end_all()
+        said += process.stderr.read()
     assert process.returncode == -signal.SIGKILL, said
     reached = int(said.rpartition("train: ")[2].partition(" of")[0])
     for index in folder.glob("model.ckpt-*.index"):  # they are whole
@@ -90,7 +87,7 @@ def test_killed_and_started_again(tmp_path, caplog):
     assert reached - 2 * SAVED_EVERY <= latest < FLAGS["num_train_steps"]
     leave_half_written(folder, latest + SAVED_EVERY)
     with in_process("run_pretraining.py") as main, caplog.at_level("INFO", logger="absl"):
-        main(**flags, output_dir=folder)
+        main(**flags, output_dir=folder, verbosity=0)
         assert f"Loaded checkpoint {folder}/model.ckpt-{latest}, step {latest}." in caplog.text
         main(**flags, output_dir=undisturbed)
     np.testing.assert_equal(read_tensors(folder), read_tensors(undisturbed))
