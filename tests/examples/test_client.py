@@ -10,7 +10,6 @@ import pathlib
 import re
 import socket
 import threading
-import urllib.request
 
 import grpc
 import numpy as np
@@ -89,7 +88,7 @@ def grpc_server(models):
 
 
 class RestHandler(http.server.BaseHTTPRequestHandler):
-    """TensorFlow Serving's REST: rows and columns, strings and bytes, metadata, errors."""
+    """TensorFlow Serving's REST: columns, strings and bytes, metadata, errors."""
 
     def do_GET(self):
         model, rest = self._model()
@@ -115,16 +114,10 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
     def _predict(self, model, body):
         name = body.get("signature_name", "serving_default")
         specs = model.metadata["signatures"][name]
-        columns = body.get("inputs")
-        if columns is None:
-            columns = {key: [row[key] for row in body["instances"]] for key in specs}
+        columns = body["inputs"]
         outputs = model.run({k: _array(columns[k], specs[k]["dtype"]) for k in specs}, name)
         found = {key: _json(value.tolist()) for key, value in outputs.items()}
-        only = next(iter(found.values())) if len(found) == 1 else None
-        if "inputs" in body:
-            return {"outputs": found if only is None else only}
-        rows = [dict(zip(found, values, strict=True)) for values in zip(*found.values())]  # noqa: B905
-        return {"predictions": rows if only is None else only}
+        return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
 
     def _send(self, status, value):
         content = json.dumps(value).encode()
@@ -317,16 +310,6 @@ def test_batches_are_of_one_length_and_no_more_than_asked_for(client):
 
 
 # ---------------------------------------------------------------------------- serve/
-
-
-def test_the_guide_s_request_in_rows(rest_server):
-    guide = (ROOT / "serve/README.md").read_text()
-    (body,) = re.findall(r"mrpc:predict -d \'(\{.*?\})\'", guide, re.DOTALL)
-    url = f"http://{rest_server.address}/v1/models/pairs:predict"
-    request = urllib.request.Request(url, body.encode())
-    with urllib.request.urlopen(request, timeout=60) as response:
-        (row,) = json.load(response)["predictions"]
-    assert row["label"] in served_models.LABELS
 
 
 def test_the_files_of_settings():

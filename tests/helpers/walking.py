@@ -12,12 +12,14 @@ import unittest.mock
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import flags as absl_flags
 
+from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
-from bert_tf.checkpoints.tf1 import CheckpointReader
+from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
 from bert_tf.data import index
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.errors import InputError
@@ -51,6 +53,22 @@ def write_vocabulary(path: pathlib.Path, num_pieces: int = TINY["vocab_size"]) -
     words = [f"w{number}" for number in range(num_pieces - len(SPECIAL_PIECES))]
     path.write_text("\n".join([*SPECIAL_PIECES, *words]) + "\n", encoding="utf-8")
     return path
+
+
+def write_encoder(folder: pathlib.Path, *, scale: float = 1.0, **config: Any) -> None:
+    """A model's folder with a fresh encoder, as if it had been pre-trained.
+
+    Args:
+      folder: where configuration, vocabulary and checkpoint are written.
+      scale: of its first weights but for normalizations: with wide ones it learns in few steps.
+      config: changes of the tiny configuration.
+    """
+    config = BertConfig.from_json_file(write_config(folder / "bert_config.json", **config))
+    write_vocabulary(folder / "vocab.txt")
+    keras.utils.set_random_seed(3)
+    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
+    tensors = {name: v if "LayerNorm" in name else scale * v for name, v in tensors.items()}
+    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
 
 
 def write_records(

@@ -4,7 +4,6 @@ import pathlib
 import re
 import signal
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,13 +15,10 @@ from walking import (
     index_with_blocks_of,
     random_example,
     read_tensors,
-    write_config,
+    write_encoder,
     write_records,
-    write_vocabulary,
 )
 
-from bert_tf import BertConfig, BertModel
-from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.data.lanes import number_of_lanes
 from bert_tf.data.records import pretraining_record
 from bert_tf.training.settings import StepConfig
@@ -67,14 +63,7 @@ def given(tmp_path_factory) -> pathlib.Path:
     for number, rows in enumerate(RECORDS_OF_FILES):
         index_with_blocks_of(1, write_records(folder / f"{number}.tfrecord", rows, seed=number))
     assert number_of_lanes(BATCH, sum(RECORDS_OF_FILES)) == 2  # each record is a block
-    config = BertConfig.from_json_file(
-        write_config(folder / "bert_config.json", num_hidden_layers=1)
-    )
-    assert config.hidden_dropout_prob > 0
-    write_vocabulary(folder / "vocab.txt")
-    keras.utils.set_random_seed(3)
-    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
-    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
+    write_encoder(folder, num_hidden_layers=1)
     rng = np.random.default_rng(5)
     # Of two lengths: batches are bucketed, and each length is compiled.
     texts = [" ".join(f"w{n}" for n in rng.integers(2, 60, rng.choice([5, 13]))) for _ in range(29)]

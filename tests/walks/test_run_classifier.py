@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 
-import keras
 import numpy as np
 import pytest
 from walking import (
@@ -13,12 +12,10 @@ from walking import (
     in_process,
     read_results,
     read_tensors,
-    write_config,
-    write_vocabulary,
+    write_encoder,
 )
 
-from bert_tf import BertConfig, BertModel
-from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.tasks.text_run import TextRun
 from bert_tf.training import distribution
@@ -37,6 +34,7 @@ FLAGS = {
     "num_train_epochs": 20,
     "save_checkpoints_steps": 10,
     "log_steps": 20,
+    "xla": "false",
 }
 
 
@@ -63,13 +61,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("classifier")
     for seed, (name, count) in enumerate(ROWS.items()):
         write_rows(folder / f"{name}.csv", count, seed=seed)
-    config = BertConfig.from_json_file(write_config(folder / "bert_config.json"))
-    write_vocabulary(folder / "vocab.txt")
-    keras.utils.set_random_seed(3)
-    encoder = BertModel(config)
-    tensors = {checkpoint_name(v): v.numpy() * 5 for v in encoder.trainable_variables}
-    tensors = {name: v / 5 if "LayerNorm" in name else v for name, v in tensors.items()}
-    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
+    write_encoder(folder, scale=5)
     return folder
 
 
@@ -81,7 +73,7 @@ def classify():
 
 def flags(inputs: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
     given = {"data_dir": inputs, "output_dir": output_dir, "init_checkpoint": inputs}
-    return FLAGS | {"strategy": "one"} | given | changes
+    return FLAGS | given | changes
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +121,7 @@ def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
     """Trained on windows, scored by texts; whoever cuts the texts instead is warned."""
     out = tmp_path / "out"
     given = flags(inputs, out, max_seq_length=8, doc_stride=4)
-    classify("--noxla", **given | {"num_train_epochs": 1}, do_train=True, do_eval=True)
+    classify(**given | {"num_train_epochs": 1}, do_train=True, do_eval=True)
     with (inputs / "train.csv").open(newline="") as file:
         sizes = [len(row["words"].split()) for row in csv.DictReader(file)]
     windows = sum(1 + max(0, -(-(size - 6) // 4)) for size in sizes)  # of 6 words
@@ -141,7 +133,7 @@ def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
     assert share_of_right(rows) == pytest.approx(results["eval_accuracy"])
     with caplog.at_level("WARNING", logger="absl"):
         export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
-        classify("--noxla", **given | export)
+        classify(**given | export)
     assert "was trained with doc_stride = 4; here it is None" in caplog.text
     assert "A served model cuts them to 8 tokens" in caplog.text
 
@@ -202,7 +194,7 @@ def test_a_grid_keeps_the_best_also_where_it_was_interrupted(
     """In the middle of its second trial; the first is not run again, and the end is the same."""
     evaluate, undisturbed, folder = TextRun.evaluate, tmp_path / "a", tmp_path / "b"
     caplog.set_level("INFO", logger="absl")
-    given = {"xla": "false", "bucket_by_length": "false", "verbosity": 0}
+    given = {"bucket_by_length": "false", "verbosity": 0}
     classify(**flags(inputs, undisturbed, **GRID), **given)
     assert "The best trial: learning rate 0.002" in caplog.text
     assert "3 evaluations without a better eval_accuracy" in caplog.text  # 1e-9 never has one
@@ -264,7 +256,7 @@ def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path):
     classify(
         task_name="MNLI", data_dir=tmp_path, init_checkpoint=inputs, output_dir=out,
         max_seq_length=17, learning_rate="1e-3", train_batch_size=6, num_train_epochs=4,
-        freeze="bert/embeddings,layer_0/", layerwise_lr_decay=0.9, strategy="one",
+        freeze="bert/embeddings,layer_0/", layerwise_lr_decay=0.9, xla="false",
         do_train=True, do_eval=True, do_predict=True,
     )  # fmt: skip
     results = read_results(out)
@@ -341,10 +333,10 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
     for name, rows_of_it in zip(files, (9, 6, 4), strict=True):
         (tmp_path / name).write_text(rows(rows_of_it, with_label=rows_of_it > 4))
     out = tmp_path / "out"
-    given = own | {"task_name": task, "data_dir": tmp_path, "output_dir": out, "strategy": "one"}
-    given |= {"max_seq_length": 17, "do_eval": True, "do_predict": True}
+    given = own | {"task_name": task, "data_dir": tmp_path, "output_dir": out}
+    given |= {"max_seq_length": 17, "do_eval": True, "do_predict": True, "xla": "false"}
     classify(
-        "--noxla", **given, init_checkpoint=inputs, do_train=True, num_train_epochs=1,
+        **given, init_checkpoint=inputs, do_train=True, num_train_epochs=1,
         train_batch_size=3, warmup_proportion=0, learning_rate="1e-4",
     )  # fmt: skip
     results = read_results(out)
@@ -365,7 +357,7 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
         assert [row["index"] for row in submission] == [str(n) for n in range(count)]
         scores = [min(max(float(line), 0.0), 5.0) for line in plain]
         assert [float(r["prediction"]) for r in submission] == pytest.approx(scores, abs=5e-4)
-    classify("--noxla", **given)
+    classify(**given)
     again = [line for line in (out / "test_results.tsv").read_text().splitlines() if line]
     assert [float(x) for line in again for x in line.split()] == pytest.approx(
         [float(x) for line in plain for x in line.split()], abs=1e-6
@@ -412,7 +404,7 @@ def test_flags_without_effect_are_refused(inputs, classify, tmp_path, given):
     flag = list(given)[-1]
     with pytest.raises(InputError, match=f"--{flag} for the task {given['task_name']}"):
         classify(**{"data_dir": inputs, "output_dir": tmp_path / "out"} | given, do_predict=True,
-                 init_checkpoint=inputs, max_seq_length=17, strategy="one")  # fmt: skip
+                 init_checkpoint=inputs, max_seq_length=17)  # fmt: skip
 
 
 # ---------------------------------------------------------------------------- what is refused
