@@ -28,41 +28,40 @@ FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tf
 VERBS = ("convert", "inspect", "strip", "average")
 
 
+class Convert:
+    """The flags of this command.
+
+    Attributes:
+      from_: The weights to read; several with commas for average.
+      to: The folder to make, not a file.
+      to_format: tf1: what the original reads. bert_tf: the same with any configuration.
+        hugging_face. Default: bert_tf for what comes from Hugging Face, else hugging_face; strip
+        and average keep the format.
+      pad_vocab_to: Rows of the word table: up to a multiple of this.
+      extra_tokens: Tokens to add after the last one, commas between.
+      never_split: Pieces that the model's tokenizer keeps whole wherever a text has them, such as
+        '<e1>', commas between. Default: as its files say; --never_split= for none.
+      max_position_embeddings: Rows of the table of positions, more than before: the longest
+        sequence in tokens. New rows are copies of the old ones, to be trained further.
+      seed: Of the vectors of extra tokens.
+    """
+
+    from_ = shared_flags.REQUIRED
+    to = None
+    to_format = shared_flags.Choice(None, FORMATS)
+    pad_vocab_to = shared_flags.Count(1, most=10**6)
+    extra_tokens = ()
+    never_split = ()
+    max_position_embeddings = shared_flags.Count(None, most=shared_flags.LONGEST)
+    seed = shared_flags.SEED
+
+
 def define_flags() -> None:
-    """The flags of this command."""
-    flags.DEFINE_string("from", None, "The weights to read; several with commas for average.")
-    flags.DEFINE_string("to", None, "The folder to make, not a file.")
-    flags.DEFINE_enum(
-        "to_format",
-        None,
-        FORMATS,
-        "tf1: what the original reads. bert_tf: the same with any configuration. hugging_face. "
-        "Default: bert_tf for what comes from Hugging Face, else hugging_face; strip and average "
-        "keep the format.",
-    )
-    shared_flags.define_model_files()
-    FLAGS.set_default("do_lower_case", None)
-    shared_flags.define_count(
-        "pad_vocab_to", 1, "Rows of the word table: up to a multiple of this.", most=10**6
-    )
-    flags.DEFINE_list("extra_tokens", [], "Tokens to add after the last one, commas between.")
-    flags.DEFINE_list(
-        "never_split",
-        None,
-        "Pieces that the model's tokenizer keeps whole wherever a text has them, such as '<e1>', "
-        "commas between. Default: as its files say; --never_split= for none.",
-    )
-    shared_flags.define_count(
-        "max_position_embeddings",
-        None,
-        "Rows of the table of positions, more than before: the longest sequence in tokens. New "
-        "rows are copies of the old ones, to be trained further.",
-        most=shared_flags.LONGEST,
-    )
-    shared_flags.define_count(
-        "seed", 12345, "Of the vectors of extra tokens.", **shared_flags.SEEDS
-    )
-    shared_flags.mark_required("from")
+    """The flags of this command, and those of a model's files."""
+    shared_flags.define(Convert)
+    shared_flags.define(shared_flags.ModelFiles)
+    for name in ("do_lower_case", "never_split"):
+        FLAGS.set_default(name, None)  # as the model has it
 
 
 def check_flags(words: Sequence[str]) -> None:
