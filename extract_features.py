@@ -15,42 +15,49 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, POOLINGS
+from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
+class Features:
+    """The flags of this script.
+
+    Attributes:
+      input_file: Texts, one a line; local or remote.
+      output_file: Where the vectors are written.
+      input_format: text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the
+        ending.
+      output_format: Kind of file.
+      layers: Numbers of layers, negative from the last, and embeddings for the input of the first.
+        Default: -1,-2,-3,-4; with --pooling: -1.
+      pooling: none: a vector for each token. cls: that of [CLS]. mean: the mean over all real
+        tokens.
+      max_seq_length: Most tokens of a line; longer ones are cut.
+      batch_size: Lines of a step.
+      use_tpu: No effect.
+      use_one_hot_embeddings: No effect.
+    """
+
+    _most_used = "input_file output_file init_checkpoint layers pooling"
+    input_file = shared_flags.REQUIRED
+    output_file = shared_flags.REQUIRED
+    input_format = shared_flags.Choice(None, ["text", "jsonl"])
+    output_format = shared_flags.Choice("jsonl", FEATURE_FORMATS)
+    layers = None
+    pooling = shared_flags.Choice("none", POOLINGS)
+    max_seq_length = 128
+    batch_size = 32
+    use_tpu = False
+    use_one_hot_embeddings = False
+
+
 def define_flags() -> None:
-    """The flags of this script."""
+    """The flags of this script, shared ones first."""
     shared_flags.define_pretrained()
-    flags.DEFINE_string("input_file", None, "Texts, one a line; local or remote.")
-    flags.DEFINE_string("output_file", None, "Where the vectors are written.")
-    flags.DEFINE_enum(
-        "input_format",
-        None,
-        ["text", "jsonl"],
-        'text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the ending.',
-    )
-    flags.DEFINE_enum("output_format", "jsonl", FEATURE_FORMATS, "Kind of file.")
-    flags.DEFINE_string(
-        "layers",
-        None,
-        f"Numbers of layers, negative from the last, and {EMBEDDINGS} for the input of the first. "
-        f"Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
-    )
-    flags.DEFINE_enum(
-        "pooling",
-        "none",
-        POOLINGS,
-        "none: a vector for each token. cls: that of [CLS]. mean: the mean over all real tokens.",
-    )
-    shared_flags.define_count("max_seq_length", 128, "Most tokens of a line; longer ones are cut.")
-    shared_flags.define_count("batch_size", 32, "Lines of a step.")
-    shared_flags.define_without_effect(
-        "use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"
-    )
-    shared_flags.mark_required("input_file", "output_file")
+    shared_flags.define(Features)
+    shared_flags.define(shared_flags.WithoutEffect)
 
 
 if __name__ == "__main__":

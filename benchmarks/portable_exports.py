@@ -17,7 +17,6 @@ from bert_tf import runtime
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
-from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
 from bert_tf.serving import portable, predictor
 from bert_tf.serving.export import export_checkpoint
@@ -44,8 +43,8 @@ def main() -> None:
     parser.add_argument("--max_seq_length", type=int, default=128)
     options = parser.parse_args()
     source = weights.open_weights(options.init_checkpoint)
-    config = companions.config_of(source)
-    tokenizer = companions.tokenizer_of(source, config)
+    config = weights.config_of(source)
+    tokenizer = weights.tokenizer_of(source, config)
     task = registry.get_task(options.task_name)
     examples = task.read(options.data_dir, "dev")
     task = task.with_labels_of(examples)

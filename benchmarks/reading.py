@@ -40,11 +40,10 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
 import tensorflow as tf
-from bert_tf.data import samplers
-from bert_tf.data.batches import Batches
-from bert_tf.data.index import BLOCK_BYTES, index_path
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import Record, pretraining_record
 from bert_tf.data.shards import RecordFiles, read_index
+from bert_tf.data.sidecars import BLOCK_BYTES, index_path
 
 SIZES = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
@@ -168,7 +167,7 @@ def open_files(patterns: str | list[str]) -> RecordFiles:
 
 def shuffled(files: RecordFiles, seed: int = 1) -> Batches:
     """The batches of pre-training."""
-    order = samplers.shuffled(files.block_records, batch_size=BATCH, seed=seed)
+    order = ShuffledSampler(files.block_records, batch_size=BATCH, seed=seed)
     return Batches(files, order, batch_size=BATCH)
 
 
@@ -299,7 +298,7 @@ def plan(folder: pathlib.Path, options: argparse.Namespace) -> None:
     print(f"indexes, {indexes / MB:.1f} MB: read in {time.perf_counter() - begin:.2f} s")
     sizes = list(itertools.chain.from_iterable(one.block_records for one in found))
     begin = time.perf_counter()
-    order = samplers.shuffled(sizes, batch_size=BATCH, seed=1)
+    order = ShuffledSampler(sizes, batch_size=BATCH, seed=1)
     order.rows(10**6 * BATCH, (10**6 + 1) * BATCH)
     print(f"rows of batch {10**6:,}: {time.perf_counter() - begin:.2f} s")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
@@ -362,7 +361,7 @@ def as_generated(folder: pathlib.Path, count: int) -> np.ndarray:
     command = [sys.executable, str(script), *(f"--{n}={v}" for n, v in flags.items())]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     files = open_files(f"{folder}/*.tfrecord")
-    order = samplers.SequentialSampler(len(files))
+    order = SequentialSampler(len(files))
     dataset = Batches(files, order, batch_size=BATCH, num_examples=len(files)).dataset()
     batches = [documents_of(batch) for batch in dataset]
     return np.concatenate(batches)[: len(files)]

@@ -20,8 +20,13 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.config import typed
-from bert_tf.data.index import FRAME_BYTES, LENGTH, IndexBuilder, index_path
-from bert_tf.data.records import DataDescription, description_path
+from bert_tf.data.sidecars import (
+    FRAME_BYTES,
+    DataDescription,
+    IndexBuilder,
+    description_path,
+    index_path,
+)
 from bert_tf.errors import InputError
 from bert_tf.files import (
     IN_FOLDER,
@@ -379,7 +384,9 @@ def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
     """The features of a file's records, read without starting TensorFlow's runtime."""
     with gfile().GFile(path, "rb") as file:
         while header := file.read(FRAME_BYTES - 4):  # a length and its checksum
-            record = file.read(LENGTH.unpack_from(header)[0] + 4)[:-4]  # without its checksum
+            record = file.read(int.from_bytes(header[:8], "little") + 4)[
+                :-4
+            ]  # without its checksum
             features = tf.train.Example.FromString(record).features.feature
             yield {name: list(feature.int64_list.value) for name, feature in features.items()}
 

@@ -108,7 +108,7 @@ def test_files_that_are_named_exist():
     named -= {"bert_tf/planning/server.py"}  # the one row of two folders
     named |= {f"bert_tf/{name}.py" for name in re.findall(r"`(\w+/\w+)`", readme)}
     named |= set(re.findall(r"`(tests/[\w/]+\.py)`", read("docs/results.md")))
-    assert {"data_gen/masking.py", "bert_tf/data/samplers.py", "bert_tf/training/step.py"} <= named
+    assert {"data_gen/masking.py", "bert_tf/data/batches.py", "bert_tf/training/step.py"} <= named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
 

@@ -1,44 +1,165 @@
 """Batches of records: in a sampler's order, for any replicas and hosts, from any step on.
 
-Blocks are read in threads before they are needed; so are records parsed and checked, some batches
-at a time.
+    SequentialSampler    the rows as in the files, over and over
+    ShuffledSampler      every row once an epoch, each epoch in a new order
+
+No sampler has a state to save: a run that is resumed at position p gets the rows that an
+undisturbed run gets there. Rows and positions are int64.
 """
 
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import itertools
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data import samplers
-from bert_tf.data.by_length import MULTIPLE, choose_lengths, padded_length
 from bert_tf.data.records import Feature, untuned
-from bert_tf.data.samplers import OPEN_BLOCKS, Sampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 
-MASK = "input_mask"  # the feature that tells real tokens from padding
+MOST_LANES = 64
+# Each lane has blocks of its own in an epoch; those at its ends it shares with its neighbours.
+LEAST_BLOCKS_OF_A_LANE = 16
+OPEN_BLOCKS = 64  # of all lanes together: the records of about so many megabytes are mixed
+KEPT_BLOCKS = 3 * OPEN_BLOCKS  # in memory: those of open windows, of the next ones, and to spare
 ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # most that are parsed at a time, in all features
 PARSED_AHEAD = 2  # times, while what is before them is used
 READERS = 8  # threads; more than processors, as remote files take their time
-KEPT_BLOCKS = 3 * OPEN_BLOCKS  # in memory: those of open windows, of the next ones, and to spare
-WINDOW = 50  # batches that training sorts by length at once, at most an epoch
-# Positions that a step computes in about the time that it takes to compile it for another length.
-COMPILATION = 50_000
+
+
+# ---------------------------------------------------------------------------- samplers
+
+
+class Sampler(Protocol):
+    """The order of the records of a run."""
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start to stop - 1, [stop - start]."""
+
+
+class SequentialSampler:
+    """The rows 0 to num_rows - 1 in the order of the files, over and over."""
+
+    def __init__(self, num_rows: int):
+        self._num_rows = num_rows
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """As of `Sampler`."""
+        return np.arange(start, stop) % self._num_rows
+
+
+def number_of_lanes(batch_size: int, num_blocks: int) -> int:
+    """The number of lanes of a batch: a divisor of its size, whatever the number of hosts."""
+    most = min(MOST_LANES, max(1, num_blocks // LEAST_BLOCKS_OF_A_LANE))
+    return next(n for n in range(most, 0, -1) if batch_size % n == 0)
+
+
+class ShuffledSampler:
+    """Blocks in a new order each epoch, dealt to lanes, mixed within windows of a lane.
+
+    The sequence of all blocks' records is cut into as many equal parts as there are lanes. A lane
+    goes through its part, some blocks at a time: these are its window, whose records it mixes. Each
+    batch takes its first rows from lane 0, the next from lane 1, and so on:
+
+        blocks of an epoch      | c c c c | a a a a | d d d d | b b b b |      2 lanes, windows of 1
+        lane 0, lane 1          | c c c c   a a a a | d d d d   b b b b |
+        mixed in windows        | c2 c0 c3 c1 | a1 ...   | d3 d0 d2 d1 | b0 ...
+        batches of 4            [c2 c0 d3 d0] [c3 c1 d2 d1] [a1 ...
+
+    So few blocks are open at a time, and a host reads only those of the lanes that its rows of a
+    batch come from. Small files have one lane and one window: all rows are mixed.
+    """
+
+    def __init__(self, block_records: Sequence[int], *, batch_size: int, seed: int):
+        """Plans nothing yet.
+
+        Args:
+          block_records: how many records each block has, in the order of the files.
+          batch_size: B.
+          seed: of the order.
+        """
+        self._sizes = np.asarray(block_records, np.int64)
+        self._batch_size, self._seed = batch_size, seed
+        self._num_lanes = number_of_lanes(batch_size, len(block_records))
+        # In the sequence of an epoch, where each lane begins, and at last where all end.
+        self._bounds = np.arange(self._num_lanes + 1) * int(self._sizes.sum()) // self._num_lanes
+        # Lanes do not end an epoch, or a window, at the same position.
+        self._epoch = functools.lru_cache(maxsize=2)(self._order_blocks)
+        self._windows = functools.lru_cache(maxsize=2 * self._num_lanes)(self._plan_windows)
+        self._window = functools.lru_cache(maxsize=2 * self._num_lanes)(self._mix_window)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """As of `Sampler`."""
+        size = self._batch_size // self._num_lanes  # rows of a batch from one lane
+        first, last = start // self._batch_size, -(-stop // self._batch_size)
+        by_lane = [
+            joined(first * size, last * size, functools.partial(self._rows_from, lane))
+            for lane in range(self._num_lanes)
+        ]  # lanes, [batches * size] each
+        by_batch = np.stack(by_lane).reshape(self._num_lanes, -1, size).swapaxes(0, 1)
+        before = first * self._batch_size
+        return by_batch.ravel()[start - before : stop - before]
+
+    def _rows_from(self, lane: int, position: int) -> np.ndarray:
+        """The rows of a lane from a position on, to the end of its window."""
+        begin, end = self._bounds[lane : lane + 2].tolist()
+        epoch, place = divmod(position, end - begin)
+        starts = self._windows(lane, epoch)
+        number = int(np.searchsorted(starts, begin + place, side="right")) - 1
+        return self._window(lane, epoch, number)[begin + place - starts[number] :]
+
+    def _order_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """For each block of an epoch's sequence its end there, and row - place of its records."""
+        blocks = generator(self._seed, epoch).permutation(len(self._sizes))
+        first_rows, ends = np.cumsum(self._sizes) - self._sizes, np.cumsum(self._sizes[blocks])
+        return ends, first_rows[blocks] - (ends - self._sizes[blocks])
+
+    def _plan_windows(self, lane: int, epoch: int) -> np.ndarray:
+        """The places in an epoch's sequence where a lane's windows begin, and where it ends."""
+        ends, _ = self._epoch(epoch)
+        begin, end = self._bounds[lane : lane + 2]
+        blocks_of_a_window = -(-OPEN_BLOCKS // self._num_lanes)
+        first = np.searchsorted(ends, begin, side="right")
+        inside = ends[first + blocks_of_a_window - 1 :: blocks_of_a_window]
+        return np.concatenate([[begin], inside[inside < end], [end]])
+
+    def _mix_window(self, lane: int, epoch: int, number: int) -> np.ndarray:
+        """The rows of a window of a lane, in their order."""
+        ends, shifts = self._epoch(epoch)
+        places = np.arange(*self._windows(lane, epoch)[number : number + 2])
+        rows = places + shifts[np.searchsorted(ends, places, side="right")]
+        return rows[generator(self._seed, epoch, lane, number).permutation(len(rows))]
+
+
+def joined(start: int, stop: int, rows_from: Callable[[int], np.ndarray]) -> np.ndarray:
+    """The rows at positions start to stop - 1; `rows_from` gives some from a position on."""
+    parts = [np.empty(0, np.int64)]
+    while start < stop:
+        parts.append(rows_from(start)[: stop - start])
+        start += len(parts[-1])
+    return np.concatenate(parts)
+
+
+def generator(seed: int, *place: int) -> np.random.Generator:
+    """Random numbers of a place in the order; NumPy takes no negative seeds."""
+    return np.random.default_rng([seed % 2**64, *place])
+
+
+# ---------------------------------------------------------------------------- batches
 
 
 class Batches:
     """Batches of records, on any number of replicas, from any step on.
 
-    Batch t depends on the files, the sampler, the batch size and t, and on nothing else. A host
-    reads only the blocks that its rows are in.
+    Batch t has the rows at positions t * B to (t + 1) * B - 1. A host reads only the blocks that
+    its rows are in: in threads, before they are needed.
 
     With `num_examples` the last batch may be short of rows; it is filled up with another record
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
@@ -71,22 +192,13 @@ class Batches:
           batch_size: B, rows of a batch, over all replicas together.
           num_examples: how many examples in all; None for endless batches.
           lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
-          padded_lengths: allowed lengths, ascending.
-
-        Raises:
-          InputError: a record is longer than all padded lengths.
+          padded_lengths: allowed lengths, ascending; the last one holds all records.
         """
         self._files, self._sampler = files, sampler
         self.batch_size, self._num_examples = batch_size, num_examples
         self.num_records = len(files)
-        self._lengths, self._padded_lengths = lengths, padded_lengths
+        self._lengths, self._padded_lengths = lengths, np.asarray(padded_lengths)
         self.error: InputError | None = None
-        if lengths is not None and lengths.max() > padded_lengths[-1]:
-            raise InputError(
-                f"records of up to {lengths.max()} tokens",
-                f"at most {padded_lengths[-1]}",
-                "make the data again with the same --max_seq_length",
-            )
         numbers = sum(feature.size for feature in files.record.features)
         self._at_once = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers) // batch_size)
 
@@ -104,11 +216,13 @@ class Batches:
         rows, is_real = self._rows(range(batch, batch + 1))
         return rows[is_real]
 
-    def length(self, batch: int) -> int | None:
-        """What the sequences of a batch are cut to; None: they are left as they are."""
+    def lengths(self, batches: range) -> list[int | None]:
+        """What the sequences of each batch are cut to; None: they are left as they are."""
         if self._lengths is None:
-            return None
-        return padded_length(self._lengths[self.batch_rows(batch)].max(), self._padded_lengths)
+            return [None] * len(batches)
+        rows, is_real = self._rows(batches)
+        longest = np.where(is_real, self._lengths[rows], 0).max(axis=1)  # [batches]
+        return self._padded_lengths[np.searchsorted(self._padded_lengths, longest)].tolist()
 
     def dataset(
         self, *, start: int = 0, num_parts: int = 1, first_part: int = 0, parts_here: int = 1
@@ -131,7 +245,7 @@ class Batches:
         if self.batch_size % num_parts:
             raise InputError(
                 f"a batch size of {self.batch_size} for {num_parts} replicas",
-                "a batch size that is a multiple of the number of replicas",
+                "the same number of rows for each replica",
                 f"use a multiple of {num_parts}",
             )
         size = self.batch_size // num_parts
@@ -175,33 +289,20 @@ class Batches:
         return rows.reshape(len(batches), -1), is_real.reshape(len(batches), -1)
 
     def _batches(self, start: int, here: slice) -> Iterator[dict[str, np.ndarray]]:
-        """These rows of the batches from `start` on: of consecutive ones of one length together.
-
-        A damaged record ends them at its batch, not some batches before.
-        """
-        numbers: Iterator[int] = itertools.count(start)
-        if self.num_batches is not None:
-            numbers = iter(range(start, self.num_batches))
-        parsing: collections.deque[tuple[range, concurrent.futures.Future]] = collections.deque()
+        """These rows of the batches from `start` on: of consecutive ones of one length together."""
+        stop = sys.maxsize if self._num_examples is None else self.num_batches
+        parsing: collections.deque[concurrent.futures.Future] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
             read = functools.partial(pool.submit, self._files.read_block)
             blocks = functools.lru_cache(maxsize=KEPT_BLOCKS)(read)
             try:
-                while True:
-                    if batches := list(itertools.islice(numbers, self._at_once)):
-                        batches = range(batches[0], batches[-1] + 1)
-                        reading = pool.submit(self._reading(batches, here, blocks))
-                        parsing.append((batches, reading))
-                    elif not parsing:
-                        return
-                    if not batches or len(parsing) > PARSED_AHEAD:
-                        batches, reading = parsing.popleft()
-                        if reading.exception() is None:
-                            yield from reading.result()
-                        else:  # maybe of the last of these batches
-                            for batch in batches:
-                                one = range(batch, batch + 1)
-                                yield from self._reading(one, here, blocks)()
+                for first in range(start, stop, self._at_once):
+                    batches = range(first, min(first + self._at_once, stop))
+                    parsing.append(pool.submit(self._reading(batches, here, blocks)))
+                    if len(parsing) > PARSED_AHEAD:
+                        yield from parsing.popleft().result()
+                while parsing:
+                    yield from parsing.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -209,8 +310,7 @@ class Batches:
         self, batches: range, here: slice, block: Callable[[int], concurrent.futures.Future]
     ) -> Callable[[], list[dict[str, np.ndarray]]]:
         """Begins to read the blocks of batches; returns what parses, checks and cuts the rows."""
-        rows, is_real = self._rows(batches)
-        lengths = [self.length(batch) for batch in batches]
+        (rows, is_real), lengths = self._rows(batches), self.lengths(batches)
         rows, is_real = rows[:, here].ravel(), is_real[:, here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
 
@@ -221,121 +321,20 @@ class Batches:
             cut, begin = [], 0
             for length, group in itertools.groupby(lengths):
                 end = begin + (here.stop - here.start) * sum(1 for _ in group)
-                some = {name: value[begin:end] for name, value in values.items()}
-                cut.append(self._cut(some, length))
+                cut.append({name: value[begin:end] for name, value in values.items()})
+                for feature in self._files.record.features:
+                    if feature.is_sequence:  # [rows, C * S] -> [rows, length] or [rows, C, length]
+                        shape = end - begin, feature.sequences, -1
+                        value = cut[-1][feature.name].reshape(shape)[:, :, :length]
+                        cut[-1][feature.name] = value if feature.sequences > 1 else value[:, 0]
                 begin = end
             return cut
 
         return read
 
-    def _cut(self, values: dict[str, np.ndarray], length: int | None) -> dict[str, np.ndarray]:
-        """Cuts sequences [rows, C * S] to a length: [rows, length], or [rows, C, length]."""
-        sequences = [f for f in self._files.record.features if f.is_sequence and length is not None]
-        for feature in sequences:
-            value = values[feature.name]
-            value = value.reshape(len(value), feature.sequences, -1)[:, :, :length]
-            values[feature.name] = value if feature.sequences > 1 else value[:, 0]
-        return values
-
     def _shape(self, feature: Feature) -> list[int | None]:
         """[S] for a sequence, [C, S] for several; S is None where batches differ in it."""
-        if self._lengths is None or not feature.is_sequence:
+        if not feature.is_sequence:
             return [feature.size]
-        length = self._padded_lengths[0] if len(self._padded_lengths) == 1 else None
+        length = feature.size // feature.sequences if self._lengths is None else None
         return [length] if feature.sequences == 1 else [feature.sequences, length]
-
-
-def real_lengths(files: RecordFiles) -> np.ndarray:
-    """The number of positions of each record that are not padding, int64 [rows].
-
-    For a record of several sequences (multiple choice) that of the longest. Reads, and so checks,
-    all records.
-    """
-    parts, begin = [], 0
-    for count in files.block_records.tolist():
-        mask = files.read(range(begin, begin + count))[MASK]
-        mask = mask.reshape(count, sequences_of(files), -1)
-        parts.append((mask * np.arange(1, mask.shape[-1] + 1)).max(axis=(1, 2)))
-        begin += count
-    return np.concatenate(parts)
-
-
-def sequences_of(files: RecordFiles) -> int:
-    """The number of sequences of a record: 1, or C of multiple choice."""
-    return next(f.sequences for f in files.record.features if f.name == MASK)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchingConfig:
-    """How fine-tuning makes batches of its records."""
-
-    max_seq_length: int
-    bucket_by_length: bool = True
-    legacy_shuffle: bool = False  # the original's buffer of 100 records
-
-    def training(
-        self,
-        files: RecordFiles,
-        *,
-        batch_size: int,
-        num_train_steps: int,
-        seed: int,
-        run_ends: Sequence[int] = (),
-    ) -> Batches:
-        """Shuffled batches for that many steps.
-
-        Args:
-          files: the records.
-          batch_size: B.
-          num_train_steps: of the run in all.
-          seed: of the order.
-          run_ends: of a run that is trained further, the steps at which it once was to end, and the
-            last one.
-        """
-        if self.legacy_shuffle:
-            sampler = samplers.BufferedShuffleSampler(len(files), seed=seed)
-        else:
-            sampler = samplers.shuffled(files.block_records, batch_size=batch_size, seed=seed)
-        return self._batches(
-            files,
-            sampler,
-            num_train_steps * batch_size,
-            batch_size=batch_size,
-            window=min(WINDOW, max(len(files) // batch_size, 1)),
-            ends=[step * batch_size for step in run_ends or (num_train_steps,)],
-            seed=seed,
-        )
-
-    def once(self, files: RecordFiles, *, batch_size: int) -> Batches:
-        """Every record once."""
-        # Sorted as far as the blocks that are kept reach, so that each is read once.
-        kept = len(files) * 2 * OPEN_BLOCKS // len(files.block_records)
-        window, ends = -(-min(kept, len(files)) // batch_size), [len(files)]
-        sampler = samplers.SequentialSampler(len(files))
-        sizes = {"batch_size": batch_size, "window": window, "ends": ends}
-        return self._batches(files, sampler, len(files), **sizes, seed=None)
-
-    def _batches(
-        self, files: RecordFiles, sampler: Sampler, num_examples: int, **windows: Any
-    ) -> Batches:
-        """Batches by length, if they are to be so; `windows` as for `ByLengthSampler`."""
-        lengths = real_lengths(files)
-        padded: tuple[int, ...] = (self.max_seq_length,)
-        if self.bucket_by_length:
-            # If no example is as long as max_seq_length, the last bucket is as long as the longest.
-            longest = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
-            passes = num_examples / len(files)
-            padded = choose_lengths(
-                lengths,
-                longest=min(longest, self.max_seq_length),
-                cost=COMPILATION / (passes * sequences_of(files)),
-            )
-            sampler = samplers.ByLengthSampler(sampler, lengths, **windows)
-        return Batches(
-            files,
-            sampler,
-            batch_size=windows["batch_size"],
-            num_examples=num_examples,
-            lengths=lengths,
-            padded_lengths=padded,
-        )

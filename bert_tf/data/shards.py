@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import os
 import re
 import zlib
@@ -16,30 +17,12 @@ from absl import logging
 # A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
 from tensorflow.python.eager import context
 
-from bert_tf import runtime
+from bert_tf import files, runtime
 from bert_tf.config import typed
-from bert_tf.data.index import (
-    FRAME_BYTES,
-    LENGTH_BYTES,
-    LONGEST_RECORD,
-    BlockIndex,
-    IndexBuilder,
-    find_blocks,
-    index_path,
-)
-from bert_tf.data.patterns import expand_patterns
-from bert_tf.data.records import DataDescription, Record, description_path, untuned
+from bert_tf.data import sidecars
+from bert_tf.data.records import Record, untuned
+from bert_tf.data.sidecars import BlockIndex, DataDescription
 from bert_tf.errors import InputError
-from bert_tf.files import (
-    READ_BYTES,
-    is_file,
-    is_remote,
-    path_errors,
-    read_json,
-    refuse_gzip,
-    whole_file,
-    write_text,
-)
 from bert_tf.terminal import announced, counted, number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
@@ -80,16 +63,16 @@ class RecordFiles:
         label = f"open {number_of(len(self.paths), 'files')}, {total / 1e9:.1f} GB"
         with announced(label, when=total > FEW_BYTES):
             opened = _each(functools.partial(self._open, keep_index=keep_indexes), self.paths)
-        self._indexes = [index for index, _ in opened]
-        self._first_records = np.array([checksum for _, checksum in opened])
-        self.block_records = _joined([one.block_records for one in self._indexes])
+        indexes, checksums = zip(*opened, strict=True)
+        self._first_records = np.array(checksums)
+        self.block_records = _joined([one.block_records for one in indexes])
         if not len(self.block_records):
             raise _empty_file(self.paths[0])
-        self._block_bytes = _joined([one.block_bytes for one in self._indexes])
+        self._block_bytes = _joined([one.block_bytes for one in indexes])
         # Of each block and each file its first row; of each block its offset in its file.
         self._block_rows = _starts(self.block_records)
-        self._file_rows = _starts([one.num_records for one in self._indexes])
-        self._offsets = _joined([_starts(one.block_bytes) for one in self._indexes])
+        self._file_rows = _starts([one.num_records for one in indexes])
+        self._offsets = _joined([_starts(one.block_bytes) for one in indexes])
 
     def __len__(self) -> int:
         """The number of records."""
@@ -131,8 +114,7 @@ class RecordFiles:
                 indices = rows[places[-1]] - self._block_rows[number]
                 parts.append(tf.raw_ops.GatherV2(params=block(number), indices=indices, axis=0))
             serialized = tf.raw_ops.DynamicStitch(indices=places, data=parts)
-        stored = self.record.checked(serialized, where=lambda place: self.where(int(rows[place])))
-        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.record.features}
+        return self.record.checked(serialized, where=lambda place: self.where(int(rows[place])))
 
     def read_block(self, block: int) -> tf.Tensor:
         """The records of a block, serialized: string [records].
@@ -140,11 +122,12 @@ class RecordFiles:
         Raises:
           InputError: the file cannot be read, is damaged, or has changed.
         """
-        path = self.paths[self._file_of(self._block_rows[block])]
-        sizes = self._offsets[block], self._block_bytes[block], self.block_records[block]
-        found = _read_records(path, *map(int, sizes))
+        row, offset = int(self._block_rows[block]), int(self._offsets[block])
+        file = self._file_of(row)
+        sizes = int(self._block_bytes[block]), int(self.block_records[block])
+        found = _read_records(self.paths[file], offset, *sizes)
         if found is None:
-            raise self._unreadable(block)
+            raise _damage(self.paths[file], offset, row - int(self._file_rows[file]))
         return found
 
     def _file_of(self, row: int) -> int:
@@ -154,7 +137,7 @@ class RecordFiles:
         """The index of a file and the checksum of its first record, both checked."""
         kept = read_index(path) if keep_index else None
         index, checksum = kept or _find_index(path), 0
-        is_described = check_described(path, index.num_records, index.num_bytes)
+        is_described = check_described(path, index)
         if index.block_records:
             found = _read_records(path, 0, None, 1)
             if found is None:
@@ -167,24 +150,11 @@ class RecordFiles:
             _keep(path, index)
         return index, checksum
 
-    def _unreadable(self, block: int) -> InputError:
-        """The error of a block that could not be read whole."""
-        row = self._block_rows[block]
-        file = self._file_of(row)
-        path = self.paths[file]
-        if _find_index(path) == self._indexes[file]:
-            return _damage(path, int(self._offsets[block]), int(row - self._file_rows[file]))
-        return InputError(
-            f"{path}, which has changed since it was opened, or whose index is of another file",
-            "files that stay as they were when the run began",
-            f"restore the file, or remove {index_path(path)}: it is made again",
-        )
 
-
-def _each(function: Callable, *iterables: Iterable) -> list[Any]:
+def _each(function: Callable, paths: Sequence[str]) -> list[Any]:
     """`map`, of several files at once."""
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        return list(pool.map(function, *iterables))
+        return list(pool.map(function, paths))
 
 
 def _joined(parts: Sequence[Sequence[int]]) -> np.ndarray:
@@ -198,9 +168,7 @@ def _starts(sizes: Sequence[int]) -> np.ndarray:
 
 def _empty_file(path: str) -> InputError:
     return InputError(
-        f"{path}, an empty file",
-        "a TFRecord file with at least one record",
-        "make the file again, or leave it out",
+        f"{path}, an empty file", "one record or more", "make it again, or leave it out"
     )
 
 
@@ -219,7 +187,7 @@ def _read_records(path: str, offset: int, num_bytes: int | None, count: int) -> 
     # In this thread: those of TensorFlow may all be waiting for what is read here.
     in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
     with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
-        numbers = (tf.constant(n, tf.int64) for n in (offset, num_bytes or READ_BYTES, count))
+        numbers = (tf.constant(n, tf.int64) for n in (offset, num_bytes or files.READ_BYTES, count))
         found, found_bytes = _block_reader()(tf.constant(path), *numbers)
         if len(found) == count and num_bytes in (None, int(found_bytes)):
             return found
@@ -237,7 +205,7 @@ def _block_reader() -> Callable:
     def read(path, offset, num_bytes, count):
         dataset = _dataset(path, offset, num_bytes).take(count).batch(count)
         found = untuned(dataset).get_single_element()
-        sizes = tf.cast(tf.strings.length(found), tf.int64) + FRAME_BYTES
+        sizes = tf.cast(tf.strings.length(found), tf.int64) + sidecars.FRAME_BYTES
         return found, tf.reduce_sum(sizes)
 
     return read.get_concrete_function()
@@ -256,35 +224,34 @@ def _dataset(path: Any, offset: Any, buffer_size: Any) -> tf.data.Dataset:
 
 def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
     """The error of a file that cannot be read, from a byte on, which so many records precede."""
-    with path_errors(path), _opened(path) as stream:
+    with files.path_errors(path), _opened(path) as stream:
+        files.refuse_gzip(path, stream.read(2))
         size = _size_of(path)
-        records = iter(untuned(_dataset(path, begin, READ_BYTES)))
+        records = iter(untuned(_dataset(path, begin, files.READ_BYTES)))
         with contextlib.suppress(StopIteration, tf.errors.DataLossError):
             while begin < size:
                 stream.seek(begin)
-                length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
-                if length > min(size - begin - FRAME_BYTES, LONGEST_RECORD):
+                length = int.from_bytes(stream.read(sidecars.LENGTH_BYTES), "little")
+                if length > min(size - begin - sidecars.FRAME_BYTES, sidecars.LONGEST_RECORD):
                     break  # the reader would trust it
                 next(records)
-                begin, number = begin + length + FRAME_BYTES, number + 1
-        stream.seek(0)
-        refuse_gzip(path, stream.read(2))
+                begin, number = begin + length + sidecars.FRAME_BYTES, number + 1
     return InputError(
-        f"{path}, damaged or cut off after {number} records (byte {begin} of {size})",
-        "a complete TFRecord file",
-        "copy or make the file again",
+        f"{path}, damaged, cut off or changed after {number} records (byte {begin} of {size})",
+        "a complete TFRecord file, as it was when the run began",
+        f"copy or make the file again, and remove {sidecars.index_path(path)} if there is one",
     )
 
 
 def _opened(path: str) -> BinaryIO:
     """An open file; local ones without GFile, which fetches half a megabyte for each read."""
-    if is_remote(path):
+    if files.is_remote(path):
         return tf.io.gfile.GFile(path, "rb")
-    return open(path, "rb", buffering=READ_BYTES)
+    return open(path, "rb", buffering=files.READ_BYTES)
 
 
 def _size_of(path: str) -> int:
-    with path_errors(path):
+    with files.path_errors(path):
         return tf.io.gfile.stat(path).length
 
 
@@ -297,10 +264,10 @@ def read_index(path: str) -> BlockIndex | None:
     Raises:
       InputError: it cannot be read, or is of another file.
     """
-    source = index_path(path)
-    if not is_file(source):
+    source = sidecars.index_path(path)
+    if not files.is_file(source):
         return None
-    found, size = typed(BlockIndex, read_json(source), source=source), _size_of(path)
+    found, size = typed(BlockIndex, files.read_json(source), source=source), _size_of(path)
     if not found.fits(size):
         raise InputError(
             f"{source}, which is not the index of {path} with its {size} bytes",
@@ -314,9 +281,9 @@ def _find_index(path: str) -> BlockIndex:
     """The index of a file; raises `InputError` if it cannot be read, is damaged or cut off."""
     size = _size_of(path)
     if not size:  # a pipe, maybe, which opens when somebody writes
-        return IndexBuilder().finish()
-    with path_errors(path), _opened(path) as file:
-        found = find_blocks(file, size)
+        return sidecars.IndexBuilder().finish()
+    with files.path_errors(path), _opened(path) as file:
+        found = sidecars.find_blocks(file, size)
     if found is None:
         raise _damage(path)
     return found
@@ -325,7 +292,7 @@ def _find_index(path: str) -> BlockIndex:
 def _keep(path: str, index: BlockIndex) -> None:
     """Writes an index beside its file, unless nothing can be written there."""
     try:
-        write_text(index_path(path), index.to_json_string())
+        files.write_text(sidecars.index_path(path), index.to_json_string())
     except InputError as error:
         logging.log_first_n(
             logging.WARNING,
@@ -350,7 +317,7 @@ def record_paths(patterns: str | Sequence[str]) -> list[str]:
     Raises:
       InputError: nothing matches.
     """
-    found = expand_patterns(patterns)
+    found = sidecars.expand_patterns(patterns)
     beside = {path for path in found if _BESIDE_RECORDS.fullmatch(os.path.basename(path))}
     return [path for path in found if path not in beside] or found
 
@@ -361,19 +328,20 @@ def read_description(path: str) -> DataDescription | None:
     Raises:
       InputError: the description cannot be read, or is none.
     """
-    source = description_path(path)
-    if not is_file(source):
+    source = sidecars.description_path(path)
+    if not files.is_file(source):
         return None
-    return typed(DataDescription, read_json(source), source=source)
+    return typed(DataDescription, files.read_json(source), source=source)
 
 
-def check_described(path: str, num_records: int, num_bytes: int) -> bool:
+def check_described(path: str, index: BlockIndex) -> bool:
     """Whether there is a description of a record file; raises `InputError` if it is of another."""
     data = read_description(path)
-    if data is not None and (num_records, num_bytes) != (data.num_records, data.num_bytes):
+    found = [f"{one.num_records} records in {one.num_bytes} bytes" for one in (index, data) if one]
+    if len(set(found)) == 2:
         raise InputError(
-            f"{path}, with {num_records} records in {num_bytes} bytes",
-            f"{data.num_records} records in {data.num_bytes} bytes, as in {description_path(path)}",
+            f"{path}, with {found[0]}",
+            f"{found[1]}, as in {sidecars.description_path(path)}",
             "copy both files again, or make the records again",
         )
     return data is not None
@@ -385,30 +353,27 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
     Raises:
       InputError: two files were made with another case, vocabulary or size.
     """
-    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        found = dict(zip(paths, pool.map(read_description, paths), strict=True))
-    described = [(path, data) for path, data in found.items() if data is not None]
-    for path, data in described:
-        first_path, first = described[0]
-        for name in _IN_COMMON:
-            one, other = getattr(first, name), getattr(data, name)
-            if one != other:
-                raise InputError(
-                    f"{first_path} with {name} {one}, {path} with {other}",
-                    f"files that were made with one {name}",
-                    "leave out files of other settings, or make them again",
-                )
-    undescribed = next((path for path, data in found.items() if data is None), None)
-    return (described[0][1] if described else None), undescribed
+    found = dict(zip(paths, _each(read_description, paths), strict=True))
+    described = {path: data for path, data in found.items() if data is not None}
+    first_path, first = next(iter(described.items()), (None, None))
+    for (path, data), name in itertools.product(described.items(), _IN_COMMON):
+        one, other = getattr(first, name), getattr(data, name)
+        if one != other:
+            raise InputError(
+                f"{first_path} with {name} {one}, {path} with {other}",
+                f"files that were made with one {name}",
+                "leave out files of other settings, or make them again",
+            )
+    return first, next((path for path in paths if path not in described), None)
 
 
 def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
     """Raises `InputError` if a vocabulary is not that of the data."""
     pieces = read_vocabulary(path)
     if vocabulary_sha256(pieces) != data.vocab_sha256:
+        made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
         raise InputError(
-            f"{path} with {len(pieces)} word pieces, for data made with another vocabulary: "
-            f"{data.vocab_file} with {data.vocab_size}",
+            f"{path} with {len(pieces)} word pieces, for data {made}",
             f"the vocabulary with SHA-256 {data.vocab_sha256}",
             "give the data's --vocab_file, and an --output_dir of its own; or make the data again",
         )
@@ -433,12 +398,12 @@ def write_records(
     """
     count = checksum = 0
     with (
-        path_errors(path, "written"),
-        whole_file(path) as temporary,
+        files.path_errors(path, "written"),
+        files.whole_file(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,
     ):
-        rows = counted(rows, f"write {os.path.basename(path)}", total, "records")
-        for count, row in enumerate(rows, 1):  # noqa: B007
+        label = f"write {os.path.basename(path)}"
+        for count, row in enumerate(counted(rows, label, total, "records"), 1):  # noqa: B007
             serialized = record.serialize(row)
             checksum = zlib.crc32(serialized, checksum)
             writer.write(serialized)

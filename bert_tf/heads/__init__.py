@@ -18,37 +18,22 @@ from bert_tf.errors import InputError
 # Patterns of the names of weights in the original's checkpoints.
 ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
-_HOMES = {
-    "Classification": "bert_tf.heads.label_heads",
-    "Embeddings": "bert_tf.heads.other_heads",
-    "FillMask": "bert_tf.heads.other_heads",
-    "Head": "bert_tf.heads.head",
-    "LabelHead": "bert_tf.heads.label_heads",
-    "Labels": "bert_tf.heads.labels",
-    "MaskedLmHead": "bert_tf.modeling.heads",
-    "MultiLabel": "bert_tf.heads.label_heads",
-    "MultipleChoice": "bert_tf.heads.label_heads",
-    "NextSentenceHead": "bert_tf.modeling.heads",
-    "Pretraining": "bert_tf.heads.other_heads",
-    "QuestionAnswering": "bert_tf.heads.other_heads",
-    "Regression": "bert_tf.heads.label_heads",
-    "SequenceClassifier": "bert_tf.modeling.heads",
-    "TokenClassifier": "bert_tf.modeling.heads",
-    "TokenLabels": "bert_tf.heads.label_heads",
+_NAMES_IN = {
+    "bert_tf.heads.head": "Head",
+    "bert_tf.heads.labels": "Labels",
+    "bert_tf.heads.label_heads": "Classification LabelHead MultiLabel MultipleChoice Regression"
+    " TokenLabels",
+    "bert_tf.heads.other_heads": "Embeddings FillMask Pretraining QuestionAnswering",
+    "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier",
 }
-# The heads by name, as in --task and model_facts.json; those not used yet by their class.
-NAMES: dict[str, Any] = {
-    "pretraining": "Pretraining",
-    "fill_mask": "FillMask",
-    "classification": "Classification",
-    "multi_label": "MultiLabel",
-    "regression": "Regression",
-    "multiple_choice": "MultipleChoice",
-    "token_labels": "TokenLabels",
-    "question_answering": "QuestionAnswering",
-    "embeddings": "Embeddings",
-}
-_BUILT_IN = frozenset(NAMES)
+_HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
+# The heads by name, as in --task and model_facts.json; None: of this package, not used yet. The
+# class of multi_label is MultiLabel.
+_OWN = (
+    "pretraining fill_mask classification multi_label regression multiple_choice token_labels "
+    "question_answering embeddings"
+)
+NAMES: dict[str, Any] = dict.fromkeys(_OWN.split())
 __all__ = [*_HOMES, "NAMES", "head_named", "make_model", "register"]
 
 
@@ -77,12 +62,7 @@ else:  # for editors and type checkers
     )
     from bert_tf.heads.labels import Labels
     from bert_tf.heads.other_heads import Embeddings, FillMask, Pretraining, QuestionAnswering
-    from bert_tf.modeling.heads import (
-        MaskedLmHead,
-        NextSentenceHead,
-        SequenceClassifier,
-        TokenClassifier,
-    )
+    from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, SequenceClassifier
     from bert_tf.modeling.models import BertModel
 
 
@@ -93,13 +73,10 @@ def head_named(name: str) -> "Head":
       InputError: there is none.
     """
     if name not in NAMES:
-        raise InputError(
-            f"the head {name!r}",
-            f"one of {', '.join(NAMES)}",
-            "correct the name, or register your own head first (heads.register)",
-        )
-    if isinstance(NAMES[name], str):
-        NAMES[name] = _loaded(NAMES[name])()
+        remedy = "correct the name, or register your own head first (heads.register)"
+        raise InputError(f"the head {name!r}", f"one of {', '.join(NAMES)}", remedy)
+    if NAMES[name] is None:
+        NAMES[name] = _loaded(name.title().replace("_", ""))()
     return NAMES[name]
 
 
@@ -109,7 +86,7 @@ def register(head: "Head") -> None:
     Raises:
       InputError: the name is taken by a head of this package.
     """
-    if head.name in _BUILT_IN and head is not head_named(head.name):
+    if head.name in _OWN.split() and head is not head_named(head.name):
         raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")
     NAMES[head.name] = head
 

@@ -14,8 +14,6 @@ from bert_tf.data.records import Feature
 from bert_tf.heads import OUTPUT
 from bert_tf.modeling.models import BertModel
 
-CLASSIFIER_DROPOUT = 0.1  # of a head's input in training; fixed in the original too
-
 Batch = Mapping[str, tf.Tensor]
 Sums = dict[str, tf.Tensor]  # float32 scalars by name
 

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads import ENCODER, OUTPUT
-from bert_tf.heads.head import CLASSIFIER_DROPOUT, Head, cross_entropy, is_likeliest
-from bert_tf.heads.labels import IGNORED, MISSING, Label, Labels, TagError, text_of
-from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
+from bert_tf.heads.head import Head, cross_entropy, is_likeliest
+from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
+from bert_tf.modeling.heads import MergeChoices, SequenceClassifier
 from bert_tf.modeling.layers import Dropout
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
@@ -26,6 +26,7 @@ class LabelHead(Head):
       least_names: how many names training data must have.
       may_be_empty: whether an empty cell is a label.
       is_per_word: whether every word has a label.
+      vectors: the output of the encoder that is classified.
       takes_windows: whether a long text may be read in windows, whose logits are averaged.
     """
 
@@ -34,6 +35,14 @@ class LabelHead(Head):
     may_be_empty: bool = False
     is_per_word: bool = False
     takes_windows: bool = False
+    vectors: str = "pooled_output"
+
+    def model(self, config, *, num_classes=2, num_choices=1):
+        """The encoder with a classifier of its `vectors`: logits [B, L] or [B, S, L]."""
+        inputs = token_inputs()
+        outputs, _ = encode(config, inputs)
+        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
+        return BertModel(inputs, outputs, name=self.name)
 
     def size(self, labels: Labels) -> int:
         """How many scores the head gives for a sequence, or for a token."""
@@ -43,9 +52,7 @@ class LabelHead(Head):
         """Whether the label names are known."""
         return bool(labels.names)
 
-    def label_features(
-        self, max_seq_length: int, num_labels: int, num_choices: int
-    ) -> tuple[Feature, ...]:
+    def label_features(self, max_seq_length, num_labels, num_choices):
         """One number of a label."""
         return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
 
@@ -64,12 +71,13 @@ class LabelHead(Head):
         """What a label can be, for messages."""
         if not labels.names:
             return "any text"
-        shown = ", ".join(labels.names[:20]) + (", ..." if len(labels.names) > 20 else "")
+        shown = ", ".join([*labels.names[:20], *["..."] * (len(labels.names) > 20)])
         return f"one of the {len(labels.names)} labels {shown}"
 
     def in_order(self, names: Iterable[str]) -> Iterable[str]:
         """The names of training data: numbers by value, then others by code points."""
-        return sorted(names, key=_by_value)
+        values = {name: int(name) for name in names if re.fullmatch("[0-9]{1,18}", name)}
+        return sorted(names, key=lambda name: (name not in values, values.get(name, 0), name))
 
     def ids(self, labels: Labels, label: Label | None) -> list[int] | list[float]:
         """The label_ids of a record; of an example without label (None) those of the first name."""
@@ -85,9 +93,7 @@ class LabelHead(Head):
         """Predictions as numbers: probabilities [..., L] -> label ids [...]."""
         return np.asarray(probabilities).argmax(axis=-1)
 
-    def for_metrics(
-        self, labels: Labels, label_ids: Sequence, probabilities: Sequence
-    ) -> tuple[Sequence, Sequence]:
+    def for_metrics(self, labels: Labels, label_ids: Sequence, probabilities: Sequence) -> tuple:
         """Gold labels and predictions, as tasks/results.py takes them.
 
         Args:
@@ -111,18 +117,18 @@ class LabelHead(Head):
         return "" if label is None else str(label)
 
 
-def _by_value(name: str) -> tuple[int, int, str]:
-    is_number = re.fullmatch(r"[0-9]{1,18}", name) is not None
-    return (0, int(name), name) if is_number else (1, 0, name)
-
-
-DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 # Also a list, dict, tuple or vector of 0 and 1 as a program prints it.
 NO_NAME = re.compile(
     rf"{MISSING.pattern}|\[.*\]|\{{.*\}}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)"
     r"|[01](?:\W+[01]){2,}",
     re.DOTALL | re.IGNORECASE,
 )
+
+
+def classified(config, vectors, num_classes: int):
+    """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original."""
+    dropped = Dropout(0.1, name="dropout")(vectors)
+    return SequenceClassifier(config, num_classes=num_classes, name="classifier")(dropped)
 
 
 class Classification(LabelHead):
@@ -141,15 +147,6 @@ class Classification(LabelHead):
         }
     )
 
-    def model(self, config, *, num_classes=2, num_choices=1):
-        """The encoder with a classifier of its pooled vector: logits [B, L]."""
-        inputs = token_inputs()
-        outputs, _ = encode(config, inputs)
-        pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
-        classifier = SequenceClassifier(config, num_classes=num_classes, name="classifier")
-        outputs["logits"] = classifier(pooled)  # [B, L]
-        return BertModel(inputs, outputs, name=self.name)
-
     def losses(self, outputs, batch):
         """Cross entropies [B] of logits [B, L] and label_ids int32 [B, 1]."""
         return {"classifier": cross_entropy(outputs["logits"], batch["label_ids"][:, 0])}
@@ -167,11 +164,9 @@ class Classification(LabelHead):
     def answers(self, outputs, labels):
         """label, probability [B], labels and probabilities [B, L]."""
         probabilities = tf.nn.softmax(outputs["logits"])  # [B, L]
-        return {
-            "label": tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1)),
-            "probability": tf.reduce_max(probabilities, axis=-1),
-            **_all_labels(probabilities, labels),
-        }
+        label = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))
+        probability = tf.reduce_max(probabilities, axis=-1)
+        return {"label": label, "probability": probability, **_all_labels(probabilities, labels)}
 
 
 def _all_labels(probabilities, labels):
@@ -232,8 +227,8 @@ class MultiLabel(Classification):
         """How several labels of an example are written, for messages."""
         return (
             f"the names that apply, each once: weather{labels.separator}sport in a cell "
-            f'(--label_separator={labels.separator!r}), in jsonl also ["weather", "sport"]; not '
-            "0 and 1 for each name, nor a list or dict as a program prints it"
+            f'(--label_separator={labels.separator!r}), in jsonl also ["weather", "sport"]; not 0 '
+            "and 1 for each, nor a list or dict as a program prints it"
         )
 
     def ids(self, labels, label):
@@ -341,7 +336,7 @@ class Regression(Classification):
 
     def spell(self, labels, prediction):
         """The score within the limits, with three decimals."""
-        return f"{min(max(float(prediction), labels.limits[0]), labels.limits[1]):.3f}"
+        return f"{np.clip(float(prediction), *labels.limits):.3f}"
 
     def spell_label(self, labels, label):
         """The score."""
@@ -367,8 +362,7 @@ class MultipleChoice(Classification):
         inputs = token_inputs(shape=(num_choices, None))
         merged = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
         outputs, _ = encode(config, merged)
-        pooled = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["pooled_output"])
-        scores = SequenceClassifier(config, num_classes=1, name="classifier")(pooled)
+        scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1]
         logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
         return BertModel(inputs, {"logits": logits}, name=self.name)
 
@@ -399,17 +393,9 @@ class TokenLabels(LabelHead):
     required = f"{ENCODER}|{OUTPUT}"
     terms = ("token",)
     is_per_word = True
+    vectors = "sequence_output"
     title = "Labels every word of a text."
     serving = "bert_tf.serving.token_labels:TokenLabelsTask"
-
-    def model(self, config, *, num_classes=2, num_choices=1):
-        """The encoder with a classifier of each token's vector: logits [B, S, L]."""
-        inputs = token_inputs()
-        outputs, _ = encode(config, inputs)
-        hidden = Dropout(CLASSIFIER_DROPOUT, name="dropout")(outputs["sequence_output"])
-        classifier = TokenClassifier(config, num_classes=num_classes, name="classifier")
-        outputs["logits"] = classifier(hidden)  # [B, S, L]
-        return BertModel(inputs, outputs, name=self.name)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """A number for each token, IGNORED where no word begins."""
@@ -462,11 +448,8 @@ class TokenLabels(LabelHead):
 
         A model of a scheme where I- begins an entity predicts the same entities.
         """
-        decided = [self.decide(rows) for rows in probabilities]
-        gold, predicted = (
-            [normal_tags(map(labels.spell, ids)) for ids in side] for side in (label_ids, decided)
-        )
-        return gold, predicted
+        sides = label_ids, map(self.decide, probabilities)
+        return tuple([normal_tags(map(labels.spell, ids)) for ids in side] for side in sides)
 
 
 def normal_tags(tags: Iterable[str]) -> list[str]:

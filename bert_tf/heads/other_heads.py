@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_tf.data.records import Feature
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
-from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, TokenClassifier
+from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, SequenceClassifier
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
@@ -107,7 +107,7 @@ class QuestionAnswering(Head):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
         outputs, _ = encode(config, inputs)
-        head = TokenClassifier(config, num_classes=2, name="squad")
+        head = SequenceClassifier(config, num_classes=2, name="squad")
         logits = head(outputs["sequence_output"])  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
         return BertModel(inputs, outputs, name=self.name)

@@ -53,8 +53,6 @@ def make_dataset(
     Raises:
       InputError: a column is missing, a text is none, or a label is none of `labels`.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size}", "1 or more", "correct it")
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
@@ -62,9 +60,8 @@ def make_dataset(
         raise InputError("data without rows", "one row or more", "check the data")
     y = None if label is None else _label_values(_column(data, label), labels, label)
     if y is not None and len(y) != len(rows):
-        raise InputError(
-            f"{len(rows)} texts and {len(y)} labels", "a label for each text", "correct the columns"
-        )
+        received = f"{len(rows)} texts and {len(y)} labels"
+        raise InputError(received, "a label for each text", "correct the columns")
     numbers = tf.data.Dataset.range(len(rows))
     if seed is not None:
         numbers = numbers.shuffle(len(rows), seed=seed)
@@ -110,19 +107,19 @@ def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.T
         found = np.asarray(values)
     except ValueError:  # lists of several lengths
         found = np.asarray(values, object)
+    kind = found.dtype.kind
     if labels is None:
-        if found.dtype.kind == "f" and np.isfinite(found).all():
+        if kind == "f" and np.isfinite(found).all():
             return tf.constant(found, tf.float32)
-        if found.dtype.kind in "biu":
-            if found.size and not -(2**31) <= found.min() <= found.max() < 2**31:
-                raise _wrong(name, values, "whole numbers of 32 bits", "make them floats")
+        if kind in "biu" and (found == found.astype(np.int32)).all():
             return tf.constant(found, tf.int32)
-        raise _wrong(name, values, "numbers", "name the classes with labels=")
-    if found.ndim != 1 or found.dtype.kind not in "Ubiu":
+        expected = "finite numbers, or whole numbers of 32 bits"
+        raise _wrong(name, values, expected, "name the classes with labels=, or make them floats")
+    if found.ndim != 1 or kind not in "Ubiu":
         raise _wrong(name, values, "names of classes or their numbers", "correct the column")
     ids, names = [], {label: number for number, label in enumerate(labels)}
     for row, value in enumerate(found.tolist()):
-        number = names.get(value) if found.dtype.kind == "U" else int(value)
+        number = names.get(value) if kind == "U" else int(value)
         # A number may be a name too, of another class.
         if number not in range(len(labels)) or names.get(str(value), number) != number:
             raise InputError(

@@ -25,16 +25,14 @@ from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
 
-
-def activation(name: str):
-    """The function behind a `hidden_act`: gelu is the tanh form, gelu_erf the exact one."""
-    return {
-        "gelu": lambda x: ops.gelu(x, approximate=True),
-        "gelu_erf": lambda x: ops.gelu(x, approximate=False),
-        "relu": ops.relu,
-        "tanh": ops.tanh,
-        "linear": lambda x: x,
-    }[name]
+MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
+ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
+    "gelu": lambda x: ops.gelu(x, approximate=True),
+    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": lambda x: x,
+}
 
 
 class BertLayer(keras.layers.Layer):
@@ -68,27 +66,33 @@ class BertLayer(keras.layers.Layer):
         config = {**super().get_config(), "config": self.config.to_dict()}
         own = [v for v in self.weights if not v.name.startswith("lora_kernel")]
         config["trainable"] = self.trainable and (not own or any(v.trainable for v in own))
-        if kinds := quantization_of(self):
-            config["dense"] = kinds
+        dense = dense_layers(self)
+        if any(inner.quantization_mode for inner in dense):  # Keras saves it for whole layers alone
+            config["dense"] = [
+                [
+                    keras.dtype_policies.serialize(inner.dtype_policy),
+                    keras.saving.serialize_keras_object(inner.quantization_config),
+                ]
+                for inner in dense
+            ]
         return config
 
     @classmethod
     def from_config(cls, config):
         """The layer of what `get_config` gave."""
         config = dict(config)
-        kinds = config.pop("dense", None)
+        quantized = config.pop("dense", ())
         layer = super().from_config(config)
         for inner in layer._flatten_layers(include_self=False):
             inner.trainable = layer.trainable
-        restore_quantization(layer, kinds)
+        for inner, (dtype, quantization) in zip(dense_layers(layer), quantized, strict=False):
+            inner.dtype_policy = keras.dtype_policies.deserialize(dtype)
+            inner.quantization_config = keras.saving.deserialize_keras_object(quantization)
         return layer
 
     def compute_output_shape(self, x_shape, *_):
         """The shape of the first input, with D at its end."""
         return (*x_shape[:-1], self.config.hidden_size)
-
-
-MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -99,7 +103,7 @@ class SelfAttention(BertLayer):
     computed again from query and key: one product of the six that attention takes is made twice.
     """
 
-    recompute = False  # set by `TrainingStep`
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -201,7 +205,7 @@ class Intermediate(BertLayer):
 
     def call(self, x):
         """x [..., D] -> [..., F]."""
-        return activation(self.config.hidden_act)(self.projection(x))
+        return ACTIVATIONS[self.config.hidden_act](self.projection(x))
 
     def compute_output_shape(self, x_shape):
         """The shape of x with F at its end."""
@@ -217,11 +221,11 @@ class EncoderBlock(BertLayer):
 
     With `recompute` it keeps its input alone for the gradient, and computes again what else the
     backward pass needs: some 20 tensors as large as its input, of one block at a time. The work is
-    a third more. Dropout masks are hashes of places (dropout.py), so the second pass draws those of
+    a third more. Dropout masks are hashes of places (`Dropout`), so the second pass draws those of
     the first.
     """
 
-    recompute = False  # set by `TrainingStep`
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -368,29 +372,7 @@ def dense_layers(layer: keras.layers.Layer) -> list["Dense"]:
     return [inner for inner in layer._flatten_layers() if isinstance(inner, Dense)]
 
 
-def quantization_of(layer: keras.layers.Layer) -> list[dict] | None:
-    """How each dense layer inside a layer is quantized, for its configuration; None: none is.
-
-    Keras saves this for the outermost layer alone.
-    """
-    dense = dense_layers(layer)
-    if all(inner.quantization_mode is None for inner in dense):
-        return None
-    return [
-        {
-            "dtype": keras.dtype_policies.serialize(inner.dtype_policy),
-            "quantization": keras.saving.serialize_keras_object(inner.quantization_config),
-        }
-        for inner in dense
-    ]
-
-
-def restore_quantization(layer: keras.layers.Layer, kinds: list[dict] | None) -> None:
-    """Prepares a layer that is not built yet for what `quantization_of` gave."""
-    for inner, kind in zip(dense_layers(layer), kinds, strict=True) if kinds else ():
-        inner.dtype_policy = keras.dtype_policies.deserialize(kind["dtype"])
-        inner.quantization_config = keras.saving.deserialize_keras_object(kind["quantization"])
-
+# ---------------------------------------------------------------------------- dropout
 
 GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
 
@@ -450,10 +432,12 @@ def mix(h):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
-    """Dropout whose mask is a hash, so that it is computed again for the gradient, not stored.
+    """Dropout without state: a mask is a hash of seed, place in the model, row and element.
 
-    Outside of `dropout_key` the seed comes from a Keras `SeedGenerator`, so that the layer works
-    under `fit` too.
+    It is computed again for the gradient, not stored. Rows are counted through the global batch: so
+    the masks of a step do not depend on how its batch is spread over replicas or cut into
+    micro-batches, and a resumed run draws the masks of an undisturbed one. Outside of `dropout_key`
+    the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too.
     """
 
     def __init__(self, rate: float, **kwargs):

@@ -24,8 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import files
-from bert_tf.checkpoints.companions import config_of, tokenizer_of
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
 from bert_tf.config import BertConfig, OtherKeys, typed
 from bert_tf.data.by_length import batches_by_length

@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import files
-from bert_tf.checkpoints.companions import refuse_other_tokenizer
+from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.data.by_length import batches_by_length, padded_length

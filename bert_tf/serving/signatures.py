@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.companions import refuse_other_task, with_labels
-from bert_tf.checkpoints.loading import Weights, load_checkpoint
+from bert_tf.checkpoints.loading import Weights, load_checkpoint, refuse_other_task, with_labels
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError

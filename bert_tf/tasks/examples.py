@@ -34,12 +34,8 @@ FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 BYTE_ORDER_MARK = "\ufeff"
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
+# Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
-# A cell of the first line that is one of these is the header of a column, not data.
-HEADER_WORD = (
-    rf"{TEXT_NAME}|category|class|comment|content|gold_label|id|idx|index|labels?|quality|rating|"
-    "review|score|sentiment|target|title|tweet"
-)
 CORRECT = "correct or delete the row"
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
@@ -131,11 +127,6 @@ class Layout:
         rows = read_rows(
             path, self.file_format, columns, optional=optional, skip_broken=skip_broken
         )
-        if self.file_format in ("tsv", "csv") and isinstance(columns["text_a"], int):
-            first = next(rows, None)
-            if first and first.cells.get("label") not in labels.names:
-                _refuse_header(first)
-            rows = itertools.chain([first] if first else [], rows)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
@@ -387,17 +378,6 @@ def _find_columns(
                 "--label_column and so on name those of your own files",
             )
     return {part: names.index(c) if c in names else None for part, c in columns.items()}
-
-
-def _refuse_header(row: Row) -> None:
-    """Raises InputError if the first row of a file without header has the name of a column."""
-    cells = [str(cell) for cell in row.cells.values()]
-    if any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells):
-        raise InputError(
-            f"{row.place}: {_preview(cells)}, a header",
-            "data in the first line: this file has no header",
-            "delete the line; if it is data after all, name the labels with --labels",
-        )
 
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:

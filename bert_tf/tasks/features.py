@@ -22,7 +22,7 @@ from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.heads.labels import IGNORED, Labels
-from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
+from bert_tf.tasks.examples import AnyExample, WordsExample
 from bert_tf.tokenization.packing import LEAST_LENGTH, Packer
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -124,20 +124,16 @@ def make_features(
 
 
 def _texts(
-    examples: Sequence[Example | ChoiceExample],
-    labels: Labels,
-    tokenizer: FullTokenizer,
-    max_seq_length: int,
-    doc_stride: int,
+    examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, doc_stride: int
 ) -> Iterator[Features]:
-    packer = Packer(tokenizer, max_seq_length)
+    packer = Packer(tokenizer, length)
     ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair if t)
     for e in examples:
         pairs = [[next(ids) if t else [] for t in pair] for pair in e.pairs]
         pairs = [(a, b[0] if b else []) for a, *b in pairs]
         windows, is_cut = [pairs], False
         if doc_stride:
-            windows, is_cut = text_windows(*pairs[0], max_seq_length, doc_stride)
+            windows, is_cut = text_windows(*pairs[0], length, doc_stride)
         label_ids = labels.ids(e.label)
         for window in windows:
             # [CLS] a [SEP] b [SEP] of each pair; b may be missing.
@@ -196,16 +192,12 @@ def first_windows(guids: Sequence[str]) -> list[int]:
 
 
 def _words(
-    examples: Sequence[WordsExample],
-    labels: Labels,
-    tokenizer: FullTokenizer,
-    max_seq_length: int,
-    document_context: bool,
+    examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, in_document: bool
 ) -> Iterator[Features]:
     cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
-    room = max_seq_length - 2
+    room = length - 2
     ids = tokenizer.iter_ids(word for e in examples for word in e.words)
-    key = (lambda e: e.document) if document_context else (lambda e: e.guid)
+    key = (lambda e: e.document) if in_document else (lambda e: e.guid)
     for document in (list(members) for _, members in itertools.groupby(examples, key)):
         # A word of dropped characters has no piece, but is scored like any other.
         pieces = [(next(ids) or [unknown])[:room] for e in document for _ in e.words]

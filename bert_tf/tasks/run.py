@@ -16,19 +16,20 @@ import dataclasses
 import gc
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
-from bert_tf.checkpoints import companions, tf1
+from bert_tf import runtime
+from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
-from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
+from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import typed
-from bert_tf.data.batches import Batches, BatchingConfig
+from bert_tf.data.batches import Batches
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
@@ -97,42 +98,33 @@ class TrainingConfig:
     early_stopping: int = 0
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Run:
     """A model that is fine-tuned, evaluated and used in one folder.
 
     Attributes:
+      model: the weights to begin with, their configuration and tokenizer.
+      strategy: the devices.
+      batching: how records become batches.
+      output_dir: the folder of the run.
+      step_config: how steps are computed, as for `Trainer`.
       head: of the model; this and the next are the subclass's.
       metric: the result of `evaluate` by which the best model is chosen.
       trainer: with the model that predicts; None before `train` or `restore`.
       step: of that model.
     """
 
-    head: Head
-    metric: str
-    num_classes, num_choices = 2, 1  # of the model
-
-    def __init__(
-        self,
-        model: companions.PretrainedModel,
-        strategy: tf.distribute.Strategy,
-        batching: BatchingConfig,
-        *,
-        output_dir: str,
-        step_config: StepConfig | None = None,
-    ):
-        """Has no trainer yet: `train` or `restore` makes one.
-
-        Args:
-          model: the weights to begin with, their configuration and tokenizer.
-          strategy: the devices.
-          batching: how records become batches.
-          output_dir: the folder of the run.
-          step_config: how steps are computed, as for `Trainer`.
-        """
-        self.model, self.strategy, self.batching = model, strategy, batching
-        self.output_dir, self.step_config = output_dir, step_config or StepConfig()
-        self.trainer: Trainer | None = None
-        self.step = 0
+    model: loading.PretrainedModel
+    strategy: tf.distribute.Strategy
+    batching: BatchingConfig
+    output_dir: str
+    step_config: StepConfig = dataclasses.field(default_factory=StepConfig)
+    trainer: Trainer | None = dataclasses.field(default=None, init=False)
+    step: int = dataclasses.field(default=0, init=False)
+    head: ClassVar[Head]
+    metric: ClassVar[str]
+    num_classes: ClassVar[int] = 2  # of the model
+    num_choices: ClassVar[int] = 1
 
     # ------------------------------------------------------------------------ what a task gives
 
@@ -251,11 +243,11 @@ class Run:
         """
         config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
-        companions.refuse_other_model(folder, self.model, self.metadata())
+        loading.refuse_other_model(folder, self.model, self.metadata())
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
             # This run might later load it as its own.
-            received = f"{best}, the best checkpoint of a run with --eval_steps"
+            received = f"{best}, the best checkpoint of a single run with --eval_steps"
             raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
 
     def settings_of(
@@ -314,7 +306,6 @@ class Run:
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if latest is None:
             self.load_pretrained()
-        settings = with_run_ends(checkpoints, settings)
         best = None
         if evaluates:
             ends = {"early_stopping": config.early_stopping, "last": tf1.step_of(latest or "")}
@@ -329,7 +320,6 @@ class Run:
                 batch_size=config.schedule.train_batch_size,
                 num_train_steps=num_train_steps,
                 seed=config.seed,
-                run_ends=settings.get(tf1.RUN_ENDS, ()),
             )
             trainer.train(
                 batches,
@@ -356,79 +346,57 @@ def make_optimizer(
     return optimization.make_optimizer(num_train_steps, **options)
 
 
-def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run; of one that is trained further, with the steps of all its ends.
-
-    They decide the order of records in batches by length, and so are recorded in checkpoints.
-
-    Args:
-      folder: of the run, which may have been begun with another number of steps.
-      run_settings: with num_train_steps.
-    """
-    last, latest = run_settings["num_train_steps"], folder.latest()
-    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
-    ends = saved.get(tf1.RUN_ENDS) or [saved.get("num_train_steps", last)]
-    if last > ends[-1]:
-        ends = [*ends, last]
-    return {**run_settings} | ({tf1.RUN_ENDS: ends} if ends != [last] else {})
-
-
 # ---------------------------------------------------------------------------- the best
 
 
+@dataclasses.dataclass(eq=False)
 class BestCheckpoint:
     """Evaluates during training, and keeps the best checkpoint; called by the training loop.
 
     Attributes:
+      run: what is trained; its `metric` is to be greatest.
+      dev: what it is evaluated on.
+      run_dir: the folder of its checkpoints.
+      run_settings: recorded in the checkpoint.
+      early_stopping: evaluations without a better one after which training stops; 0: never.
+      last: the step from which a killed run goes on; later evaluations will come again.
       folder: of the best checkpoint.
       values: the metric of the evaluations so far, by step.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        dev: SplitData,
-        run_dir: str,
-        run_settings: Mapping[str, Any],
-        *,
-        early_stopping: int = 0,
-        last: int = 0,
-    ):
-        """Reads the earlier evaluations of a resumed run.
+    run: Run
+    dev: SplitData
+    run_dir: str
+    run_settings: Mapping[str, Any]
+    early_stopping: int = 0
+    last: int = 0
 
-        Args:
-          run: what is trained; its `metric` is to be greatest.
-          dev: what it is evaluated on.
-          run_dir: the folder of its checkpoints.
-          run_settings: recorded in the checkpoint.
-          early_stopping: evaluations without a better one after which training stops; 0: never.
-          last: the step from which a killed run goes on; later evaluations will come again.
-        """
-        self._run, self._dev, self._run_settings = run, dev, run_settings
-        self._patience = early_stopping
-        self.folder = tf1.CheckpointFolder(f"{run_dir}/{BEST}", keep_max=1)
+    def __post_init__(self):
+        self.folder = tf1.CheckpointFolder(f"{self.run_dir}/{BEST}", keep_max=1)
         self._path = f"{self.folder.path}/evaluations.json"
         found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
-        self.values = {step: value for step, value in found.items() if step <= last}
+        self.values = {step: value for step, value in found.items() if step <= self.last}
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""
         results = self.evaluate(step)
         if self.has_stopped:
-            raise StopTraining(f"{self._patience} evaluations without a better {self._run.metric}")
+            raise StopTraining(
+                f"{self.early_stopping} evaluations without a better {self.run.metric}"
+            )
         return results
 
     def evaluate(self, step: int) -> Mapping[str, float]:
         """Evaluates; the checkpoint is kept if it is the best so far. Before step 1 none is."""
-        run, results = self._run, self._run.evaluate(self._dev)
+        run, results = self.run, self.run.evaluate(self.dev)
         if not step:
             return results
         earlier = {at: value for at, value in self.values.items() if at < step}
         value = results[run.metric]
         # All processes agree: sums may differ in the last bit from one machine to another.
-        if cluster.any_process(not earlier or value > max(earlier.values())):
+        if runtime.any_process(not earlier or value > max(earlier.values())):
             run.write_model_files(self.folder.path)
-            self.folder.save(step, run.trainer.state(step, self._run_settings))
+            self.folder.save(step, run.trainer.state(step, self.run_settings))
         self.values = earlier | {step: value}
         write_text(self._path, json.dumps(self.values, indent=2) + "\n")
         return results
@@ -436,10 +404,10 @@ class BestCheckpoint:
     @property
     def has_stopped(self) -> bool:
         """Whether none of the last `early_stopping` evaluations was better than all before."""
-        patience, values = self._patience, list(self.values.values())
+        patience, values = self.early_stopping, list(self.values.values())
         if not patience or len(values) <= patience:
             return False
-        return cluster.any_process(max(values[-patience:]) <= max(values[:-patience]))
+        return runtime.any_process(max(values[-patience:]) <= max(values[:-patience]))
 
     def restore(self, last: int) -> int:
         """Loads the best checkpoint into the run's trainer; returns its step.
@@ -448,7 +416,7 @@ class BestCheckpoint:
         """
         if last not in self.values:
             self.evaluate(last)
-        step = self._run.trainer.restore(self.folder, {})
+        step = self.run.trainer.restore(self.folder, {})
         logging.info("The best checkpoint is that of step %d.", step)
         return step
 

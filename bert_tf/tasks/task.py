@@ -160,18 +160,12 @@ class Task:
         Raises:
           InputError: there are too few to learn anything.
         """
-        labels = [example.label for example in examples]
-        found = self.labels.with_names_in(labels)
+        found = self.labels.with_names_in(example.label for example in examples)
         if not self.labels.are_fixed and len(found.names) < self.head.least_names:
             raise InputError(
                 f"training data with the labels {', '.join(found.names) or 'none'}",
                 f"{self.head.least_names} or more different labels",
                 "check which column holds the labels",
-            )
-        if len(set(labels)) == 1 < len(labels) and not self.head.is_per_word:
-            logging.warning(
-                "All %d training examples have the same label, %s: nothing can be learned.",
-                *(len(labels), found.spell_label(labels[0]) or "none"),
             )
         return dataclasses.replace(self, labels=found)
 

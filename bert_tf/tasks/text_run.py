@@ -20,24 +20,23 @@ import dataclasses
 import io
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
-from bert_tf.checkpoints import companions, tf1
+from bert_tf import runtime
+from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.checkpoints.run_settings import changed_settings
+from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.config import typed
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, whole_file, write_text
 from bert_tf.heads.label_heads import LabelHead
-from bert_tf.heads.labels import IGNORED
 from bert_tf.tasks.examples import FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
@@ -52,6 +51,7 @@ from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
+Point = tuple[float, int]  # learning rate and seed of a trial
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
 SPREAD = 0.3  # of a strip: the distance of its outermost points from its middle; strips are 1 apart
 
@@ -85,23 +85,23 @@ class TextData(SplitData):
         return None not in labels and any(label != () for label in labels)
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class TextRun(Run):
-    """Fine-tuning on the texts of a task."""
+    """Fine-tuning on the texts of a task.
 
-    def __init__(
-        self, task: Task, *args, doc_stride: int = 0, document_context: bool = False, **of_run
-    ):
-        """Takes further what `Run` does.
+    Attributes:
+      task: with its label names.
+      doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
+      document_context: whether sentences in words stand in their document.
+    """
 
-        Args:
-          task: with its label names.
-          doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
-          document_context: whether sentences in words stand in their document.
-        """
-        super().__init__(*args, **of_run)
-        self.task, self.doc_stride, self.document_context = task, doc_stride, document_context
-        self.head, self.metric = task.labels.head, f"eval_{task.metrics[0]}"
-        self.num_classes, self.num_choices = task.labels.size, task.num_choices
+    task: Task
+    doc_stride: int = 0
+    document_context: bool = False
+
+    def __post_init__(self):
+        self.head, self.metric = self.task.labels.head, f"eval_{self.task.metrics[0]}"
+        self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
 
     # ------------------------------------------------------------------------ records
 
@@ -130,10 +130,11 @@ class TextRun(Run):
             document_context=self.document_context,
         ):
             num_cut += features.is_cut
+            values = features.values(length)
             if data.split.kind != "train":
                 data.guids.append(features.guid)
-                data.label_ids.append(features.label_ids)
-            yield features.values(length)
+                data.label_ids.append(values["label_ids"])
+            yield values
         if num_cut:
             logging.warning(
                 "%d of %d examples have more than %d tokens (--max_seq_length) and were cut.",
@@ -166,7 +167,7 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        if purposes := companions.other_purpose(source, self.head.name, self.task.has_pairs):
+        if purposes := loading.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
             flags = ", or its --label_kind and --text_b_column" * (self.task.name in FORMATS)
             raise InputError(
@@ -175,7 +176,7 @@ class TextRun(Run):
                 f"give a model that was trained for such a task{flags}",
             )
         if self.head.has_names:
-            source = companions.with_labels(source, self.task.labels.names, self._own_names())
+            source = loading.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
 
@@ -188,10 +189,10 @@ class TextRun(Run):
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
-            other = companions.other_purpose(source, self.head.name, self.task.has_pairs)
+            other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
-                skip, why = self.head.weights, other[0] if other else companions.classes_of(source)
+                skip, why = self.head.weights, other[0] if other else loading.classes_of(source)
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, why
                 )
@@ -202,7 +203,7 @@ class TextRun(Run):
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
-            return companions.in_order_of(source, labels.names, self._own_names())
+            return loading.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 
     def _own_names(self) -> tuple[str, ...]:
@@ -218,9 +219,7 @@ class TextRun(Run):
             logits = join_texts(data.guids, logits)
         data.probabilities = self.head.probabilities(logits)
         if self.head.is_per_word:
-            rows = zip(data.probabilities, data.label_ids, strict=True)
-            cut = [row[: len(ids)] for row, ids in rows]
-            data.probabilities = join_words(data.guids, data.label_ids, cut)
+            data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
         return logits
 
     def evaluate(self, data: TextData) -> dict[str, float]:
@@ -261,12 +260,10 @@ def mean_loss(head: LabelHead, logits: np.ndarray, label_ids: Sequence[Sequence]
     Args:
       head: of the task.
       logits: float32 [N, ...] as the model gives them.
-      label_ids: of each example; of words as long as its tokens.
+      label_ids: of each example, as in its record.
     """
-    if head.is_per_word:
-        longest = logits.shape[1]
-        label_ids = [[*ids, *[IGNORED] * (longest - len(ids))] for ids in label_ids]
     labels, real = np.asarray(label_ids), np.ones(len(logits), np.float32)
+    labels = labels[:, : logits.shape[1]] if head.is_per_word else labels
     labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int32)
     batch = {"label_ids": labels, "is_real_example": real}
     sums = head.loss_sums({"logits": tf.constant(logits)}, batch)
@@ -285,30 +282,23 @@ class TrialFile:
 
 
 def train_trials(
-    run: TextRun,
-    config: TrainingConfig,
-    train: TextData,
-    dev: TextData,
-    *,
-    learning_rates: Sequence[float],
-    seeds: Sequence[int],
+    run: TextRun, config: TrainingConfig, train: TextData, dev: TextData, points: Iterable[Point]
 ) -> None:
-    """Trains every learning rate with every seed; the best model is then in the run and its folder.
+    """Trains at every point; the best model is then in the run and its folder.
 
     Args:
       run: the task, the initial weights and the folder.
       config: of all trials, but for learning rate and seed.
       train: the training data.
       dev: what selects the best model.
-      learning_rates, seeds: every combination is a trial.
+      points: learning rate and seed of each trial.
     """
     run.check_training(config, train, keeps_best=False)
     results = {}
-    for rate in learning_rates:
+    for rate, seed in points:
         schedule = dataclasses.replace(config.schedule, learning_rate=rate)
-        for seed in seeds:
-            trial = dataclasses.replace(config, schedule=schedule, seed=seed)
-            results[rate, seed] = train_or_read(run, trial, train, dev)
+        trial = dataclasses.replace(config, schedule=schedule, seed=seed)
+        results[rate, seed] = train_or_read(run, trial, train, dev)
     write_sweep(results, task=run.task, output_dir=run.output_dir)
     keep_best(run, results)
     for point in results:
@@ -342,14 +332,14 @@ def train_or_read(
         run.train(config, train, dev, folder=folder)
         results = {"global_step": run.step, **run.evaluate(dev)}
         write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
-        cluster.barrier()
+        runtime.barrier()
     results = read_trial(path).results
     if run.metric not in results:
         raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)
     return results
 
 
-def keep_best(run: TextRun, results: Mapping[tuple[float, int], Mapping[str, float]]) -> None:
+def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> None:
     """Copies the best trial's checkpoint into the run's folder, and loads it.
 
     Of equal ones it is that whose model is already kept, otherwise the first.
@@ -394,7 +384,7 @@ def read_trial(path: str) -> TrialFile:
 
 
 def write_sweep(
-    results: Mapping[tuple[float, int], Mapping[str, float]], *, task: Task, output_dir: str
+    results: Mapping[Point, Mapping[str, float]], *, task: Task, output_dir: str
 ) -> None:
     """Writes trials.tsv, trials_summary.tsv and trials.png.
 

@@ -6,7 +6,6 @@ batch, and only the chief writes.
 """
 
 import collections
-import contextlib
 import dataclasses
 import json
 import math
@@ -23,10 +22,8 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.checkpoints.metadata import damage_errors
-from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
+from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
-from bert_tf.data.records import untuned
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
@@ -77,7 +74,7 @@ class Trainer:
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
         self._compiled: set[tuple[str, tf.TensorShape]] = set()  # what, for shapes of batches
-        self._pace = Pace()
+        self._seconds_per_step: float | None = None  # None: not compiled; 0: not known yet
 
     # ------------------------------------------------------------------ training
 
@@ -126,9 +123,6 @@ class Trainer:
         self._check_beginning()
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
 
-        def is_due(every: int) -> bool:
-            return step == num_train_steps or intervals.is_due(step, every)
-
         def save() -> None:
             folder.wait()  # before the state is copied: there is one copy at a time
             folder.start_saving(step, self.state(step, run_settings))
@@ -160,11 +154,13 @@ class Trainer:
                 if on_stop:
                     on_stop(step, losses)
                 folder.raise_error()
-                if is_due(intervals.log_steps):
+                is_end = step == num_train_steps
+                if is_end or intervals.is_due(step, intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1))
                     progress.said()
                 with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
-                    if saves := is_due(intervals.save_checkpoints_steps):
+                    saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
+                    if saves:
                         save()
                     interrupted = runtime.any_process(sigterm_came())
                     if not interrupted:  # otherwise the resumed run evaluates here
@@ -192,14 +188,29 @@ class Trainer:
           The number of updates made afterwards; and the mean of each loss over the steps that were
           not skipped, and their number, kept_steps.
         """
-        steps = self.steps
-        train = self._train_on_remote if distribution.remote_hosts(self.strategy) else steps.train
+        steps, here = self.steps, not distribution.remote_hosts(self.strategy)
         totals = np.zeros(len(steps.loss_names) + 1, np.float32)
+        # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
         while step < stop:
-            with self._pace.call(step, stop, whole=whole) as number:
-                totals = train(totals, iterator, tf.constant(step), tf.constant(number))
+            compiles, seconds = self._seconds_per_step is None, self._seconds_per_step or 0.0
+            number = stop - step  # or as many as take a second; one at first, which compiles
+            if compiles or not whole:
+                number = min(number, max(1, int(1 / seconds)) if seconds else 1)
+            what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
+            with (
+                announced("compile: train", when=compiles),
+                WATCHDOG.watched(what, usual=number * seconds, compiles=compiles),
+            ):
+                if here:
+                    totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
+                for at in () if here else range(step, step + number):
+                    batch = next(iterator)  # made in this process
+                    with distribution.on_remote_host(self.strategy):
+                        so_far = tf.convert_to_tensor(totals)
+                        totals = steps.train_on(so_far, batch, tf.constant(at))
                 totals = totals.numpy()  # waits for the device
+            self._seconds_per_step = 0.0 if compiles else (time.monotonic() - start) / number
             step += number
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
@@ -208,14 +219,6 @@ class Trainer:
                 break
         losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
-
-    def _train_on_remote(self, totals, iterator: Iterator, first_step, num_steps) -> tf.Tensor:
-        """As `Steps.train`, for batches that are made in this process."""
-        for step in range(int(first_step), int(first_step + num_steps)):
-            batch = next(iterator)
-            with distribution.on_remote_host(self.strategy):
-                totals = self.steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(step))
-        return totals
 
     def _checked(
         self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder
@@ -226,27 +229,22 @@ class Trainer:
           InputError: they are not finite.
         """
         kept_steps, scale = round(losses.pop("kept_steps")), self.steps.loss_scale
-        if not kept_steps and not scale.is_least:
+        if not kept_steps and scale.scale.numpy() > scale.LEAST:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
-            received = (
-                f"a loss of {losses['loss']} with gradients of norm {losses['gradient_norm']}"
-            )
+            received = "a loss of {loss} with gradients of norm {gradient_norm}".format(**losses)
             if scale:
                 received = "gradients beyond float16 in every step, with the least loss scale,"
+            rate = max(map(self.optimizer.schedule.rate, (first, step - 1)))
             raise InputError(
-                f"{received} between steps {first} and {step}, at a learning rate of "
-                f"{max(map(self.optimizer.schedule.rate, (first, step - 1))):g}",
-                "finite numbers; the records and the initial weights are sound, so the learning "
-                "rate is most likely too high",
+                f"{received} between steps {first} and {step}, at a learning rate of {rate:g}",
+                "finite numbers; the learning rate is most likely too high",
                 f"start again with {'--precision=bfloat16, or ' if scale else ''}a lower "
-                "--learning_rate or a longer warm-up; the last checkpoint before it is "
-                f"{folder.latest() or 'none'}",
+                f"--learning_rate or a longer warm-up; last saved: {folder.latest() or 'none'}",
             )
         if skipped := step - first - kept_steps:
             logging.warning(
-                "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
-                "loss scale is now %g.",
+                "%d of %d steps up to %d were skipped, beyond float16. The loss scale is now %g.",
                 *(skipped, step - first, step, scale.scale.numpy()),
             )
         return losses, kept_steps
@@ -255,11 +253,8 @@ class Trainer:
         """Refuses weights of which every loss would be NaN; logs warnings and sizes."""
         for name, weight in (self.steps.weights | self.steps.frozen).items():
             if not np.isfinite(weight.numpy()).all():
-                raise InputError(
-                    f"initial weights with NaN or infinity in {name}",
-                    "finite numbers",
-                    "give another --init_checkpoint, or an earlier checkpoint of the run",
-                )
+                received = f"initial weights with NaN or infinity in {name}"
+                raise InputError(received, "finite numbers", "give an earlier checkpoint")
         if warning := self.optimizer.schedule.warning():
             logging.warning("%s", warning)
         trained = sum(weight.shape.num_elements() for weight in self.steps.weights.values())
@@ -272,13 +267,9 @@ class Trainer:
         weights = 0
         for weight in (self.steps.weights | self.steps.frozen).values():
             weights = zlib.crc32(weight.numpy().tobytes(), weights)
-        runtime.check_same(
-            {
-                "records": batches.fingerprint(),  # first: it is one of the settings, too
-                "flags": zlib.crc32(json.dumps(settings, sort_keys=True).encode()),
-                "first weights": weights,
-            }
-        )
+        flags = zlib.crc32(json.dumps(settings, sort_keys=True).encode())
+        records = batches.fingerprint()  # first: it is one of the settings, too
+        runtime.check_same({"records": records, "flags": flags, "first weights": weights})
 
     # ------------------------------------------------------------------ evaluation, prediction
 
@@ -291,18 +282,16 @@ class Trainer:
           all its items.
         """
         totals: dict[str, float] = collections.defaultdict(float)
-        for sums in self._results("evaluate", batches):
-            examples, denominators, loss_sums, metric_sums = sums
-            totals["examples"] += float(examples)
-            totals["loss"] += float(examples) * float(self.objective.loss(loss_sums, denominators))
-            named = {f"{term}_loss": value for term, value in loss_sums.items()}
-            for name, value in (named | metric_sums | denominators).items():
+        for examples, denominators, loss_sums, metrics in self._results("evaluate", batches):
+            loss = float(self.objective.loss(loss_sums, denominators))
+            sums = denominators | metrics | {f"{t}_loss": value for t, value in loss_sums.items()}
+            sums |= {"examples": examples, "loss": float(examples) * loss}
+            for name, value in sums.items():
                 totals[name] += float(value)
         results = {"loss": totals.pop("loss") / totals.pop("examples")}
         for term in self.objective.terms:
-            denominator = totals.pop(term)
             for name in (n for n in totals if n.startswith(f"{term}_")):
-                results[name] = totals[name] / denominator if denominator else 0.0
+                results[name] = totals[name] / totals[term] if totals[term] else 0.0
         return results
 
     def predict(self, batches: Batches, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
@@ -315,29 +304,26 @@ class Trainer:
         Yields:
           For each batch the outputs float32 [B, ...] by name.
         """
-        local, number = self.strategy.experimental_local_results, None
-        if runtime.has_peers():  # they were gathered: every replica has all rows
-            number = 1
+        local = self.strategy.experimental_local_results
+        number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
         for outputs in self._results("predict", batches, tuple(names)):
             yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
 
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
         """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
-        compute = getattr(self.steps, label)
+        compute, last = getattr(self.steps, label), batches.num_batches
         if runtime.has_peers():
-            same = {"batches": batches.num_batches, "records": batches.fingerprint()}
-            runtime.check_same({f"{name} to {label}": number for name, number in same.items()})
+            same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
+            runtime.check_same(same)
         iterator = distribution.distributed_batches(self.strategy, batches)
-        last = batches.num_batches
         with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
             for number in range(last):
                 watch.doing(what := f"{label}, batch {number + 1} of {last}")
                 with batches.record_errors():
                     batch = next(iterator)
                 program = (label, first_replica(self.strategy, batch["input_ids"]).shape)
-                is_new = program not in self._compiled
+                watch.doing(what, compiles=(is_new := program not in self._compiled))
                 self._compiled.add(program)
-                watch.doing(what, compiles=is_new)
                 with (
                     announced(f"compile: {label}", when=is_new),
                     distribution.on_remote_host(self.strategy),
@@ -368,7 +354,7 @@ class Trainer:
           InputError: the checkpoint is damaged, or is of another model.
         """
         prefix = folder.latest()
-        distribution.check_same_step(folder, tf1.step_of(prefix or ""))
+        runtime.check_same({"latest checkpoint in --output_dir": tf1.step_of(prefix or "")})
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
@@ -412,11 +398,7 @@ class TrainingLog:
         now = time.monotonic()
         rate = (step - self._last_step) / (now - self._last_time)
         means = {name: total / self._num_steps for name, total in self._totals.items()}
-        terms = ", ".join(
-            f"{name.removesuffix('_loss')} {value:.4f}"
-            for name, value in means.items()
-            if name.endswith("_loss")
-        )
+        terms = _listed({n.removesuffix("_loss"): v for n, v in means.items() if "_loss" in n})
         logging.info(
             "%s; %.1f examples a second, loss %.4f (%s), learning rate %.3g",
             progress_line("train", step, self._num_train_steps, "steps", rate),
@@ -428,8 +410,7 @@ class TrainingLog:
 
     def write_evaluation(self, step: int, results: Mapping[str, float]) -> None:
         """Logs the results of an evaluation, whose time does not count as training."""
-        listed = ", ".join(f"{name} {value:.4f}" for name, value in sorted(results.items()))
-        logging.info("evaluation at step %d: %s", step, listed)
+        logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
         _write_scalars(self._eval_writer, step, results)
         self._last_time = time.monotonic()
 
@@ -452,44 +433,16 @@ def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> Non
         writer.close()
 
 
-class Pace:
-    """How many steps to make in a call of the compiled loop, for progress every second.
-
-    The first call makes one, as it compiles; later ones as many as took a second before. Processes
-    of one run must all make the same calls: collective operations are numbered within a call.
-    """
-
-    def __init__(self):
-        self._num_steps, self._is_new = 1, True
-        self._seconds_per_step = 0.0  # of the last call; 0: unknown
-
-    @contextlib.contextmanager
-    def call(self, step: int, stop: int, *, whole: bool) -> Iterator[int]:
-        """Gives the number of steps to make in this context, up to `stop`; all if `whole`."""
-        most, start = stop - step, time.monotonic()
-        number = most if whole and not self._is_new else min(self._num_steps, most)
-        what, usual = f"train, steps {step + 1} to {step + number}", number * self._seconds_per_step
-        with (
-            announced("compile: train", when=self._is_new),
-            WATCHDOG.watched(what, usual=usual, compiles=self._is_new),
-        ):
-            yield number
-        seconds = max(time.monotonic() - start, 1e-6)
-        if not self._is_new:
-            self._seconds_per_step = seconds / number
-            if not whole:
-                self._num_steps = max(1, min(int(number / seconds), 4 * number))
-        self._is_new = False
-
-
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
     writes = runtime.is_chief()
     return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 
 
-def _write_scalars(
-    writer: tf.summary.SummaryWriter, step: int, values: Mapping[str, float]
-) -> None:
+def _listed(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+
+
+def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
     # As tf.summary.scalar does, which needs TensorBoard; only looking at summaries should.
     metadata = tf.compat.v1.SummaryMetadata()
     metadata.plugin_data.plugin_name = "scalars"
@@ -497,39 +450,3 @@ def _write_scalars(
         for name, value in values.items():
             tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
     writer.flush()
-
-
-Curve = dict[int, float]  # value by step
-
-
-def read_curves(output_dir: str) -> dict[str, Curve]:
-    """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
-
-    If a step was made again after a resume, its later value counts. Values that are no scalars are
-    left out.
-
-    Raises:
-      InputError: a file of summaries has something else in it.
-    """
-    curves: dict[str, Curve] = {}
-    for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
-        paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))
-        points = [point for path in paths for point in _read_points(path)]
-        # File names do not always sort by time.
-        for _, step, tag, number in sorted(points, key=lambda point: point[0]):
-            curves.setdefault(prefix + tag, {})[step] = number
-    return curves
-
-
-def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
-    """Time, step, name and number of every scalar."""
-    with damage_errors(path, "the summaries of a training run"):
-        try:
-            for serialized in untuned(tf.data.TFRecordDataset(path)):
-                event = tf.compat.v1.Event.FromString(serialized.numpy())
-                for value in event.summary.value:
-                    if not value.tensor.tensor_shape.dim:
-                        number = float(tf.make_ndarray(value.tensor))
-                        yield event.wall_time, event.step, value.tag, number
-        except tf.errors.DataLossError:  # the run was killed while it wrote
-            return

@@ -20,7 +20,7 @@ from bert_tf import make_model
 from bert_tf.checkpoints import hugging_face, tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
+from bert_tf.checkpoints.tf1 import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
 from bert_tf.serving import predictor, rows
 from bert_tf.serving.export import CHECKSUMS, write_checksums
@@ -154,7 +154,7 @@ def tf1_checkpoint(folder: pathlib.Path) -> Reader:
     (folder / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
     assert prefix == str(folder / "bert_model.ckpt")
     damaged = {
-        "bert_model.ckpt.index": "index",
+        "bert_model.ckpt.index": "bytes",
         f"bert_model.ckpt{tf1.DATA}": "bytes",
         "checkpoint": "lines",
     }

@@ -1,7 +1,6 @@
 """Readers of what is asked: command lines, lines to predict, requests to the page, TF_CONFIG."""
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -14,11 +13,9 @@ from collections.abc import Iterator
 import served_models
 from absl import flags as absl_flags
 from readers import Reader
-from walking import parsed
+from walking import module_of, parsed
 
 from bert_tf import files
-from bert_tf.__main__ import VERBS
-from bert_tf.cli import main
 from bert_tf.errors import InputError
 from bert_tf.playground import api, server
 from bert_tf.serving import pretrained, rows
@@ -73,8 +70,7 @@ PLAN = (
 @contextlib.contextmanager
 def _flags_of(command: str) -> Iterator[object]:
     """The module of a command, with its flags defined."""
-    name = command.removesuffix(".py") if command.endswith(".py") else VERBS[command][0]
-    module = importlib.import_module(name)
+    module = module_of(command)
     before = set(absl_flags.FLAGS)
     module.define_flags()
     try:
@@ -88,9 +84,8 @@ def _flags_of(command: str) -> Iterator[object]:
 
 def _words(path: pathlib.Path) -> list[str]:
     """A word a line, as a process gets them: none has a NUL."""
-    words = [os.fsdecode(word).replace("\0", "") for word in path.read_bytes().split(b"\n")]
-    main.check_words(words)
-    return words
+    text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
+    return [word for word in text.split("\n") if len(word.partition("=")[0]) <= 100]
 
 
 def flags(folder: pathlib.Path) -> Reader:

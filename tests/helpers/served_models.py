@@ -21,8 +21,7 @@ from bert_tf.serving import predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.predictor import ServedModel
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
+from bert_tf.squad.answers import AnswerSizes, Prediction, make_alignment, rank_answers
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features

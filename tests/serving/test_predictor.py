@@ -19,7 +19,7 @@ from masked_by_place import PIECES, SUM
 from saved_models import batch_of
 from served_models import TOKENIZER, metadata_of, random_pairs
 
-from bert_tf.checkpoints.loading import weights_of
+from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.errors import InputError
 from bert_tf.serving import predictor as predictor_module
 from bert_tf.serving.options import ServingOptions

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from bert_tf import BertConfig
 from bert_tf.serving import question_answering
 from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import CERTAINLY_NULL, NO_CANDIDATE, AnswerSizes, rank_answers
+from bert_tf.squad.answers import (
+    CERTAINLY_NULL,
+    NO_CANDIDATE,
+    AnswerSizes,
+    make_alignment,
+    rank_answers,
+)
 from bert_tf.squad.answers import decide as decide_in_python
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 

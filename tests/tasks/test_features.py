@@ -15,7 +15,6 @@ from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     WordWindow,
     classifier_record,
-    join_texts,
     join_words,
     make_features,
     sentence_windows,
@@ -89,15 +88,6 @@ def test_a_text_and_pairs(tokenizer):
     }
 
 
-def test_pairs_are_cut_as_the_original_cuts_them(tokenizer):
-    """From the end of the longer one, of the second if they are equal."""
-    pairs = [("a a a a a", "b"), ("a", "b b b b b"), ("a a a a", "b b b b"), ("a a a", "b b b b")]
-    examples = [Example(str(i), *pair) for i, pair in enumerate(pairs)]
-    found = make_features(examples, TWO, tokenizer, max_seq_length=8)
-    lengths = [(f.input_ids[0].count(IDS["a"]), f.input_ids[0].count(IDS["b"])) for f in found]
-    assert lengths == [(4, 1), (1, 4), (3, 2), (3, 2)]
-
-
 def test_windows_of_long_texts(tokenizer):
     """S = 6: four pieces of a text alone, or parts of the longer text beside the shorter one."""
     examples = [
@@ -140,13 +130,6 @@ def test_every_piece_of_the_longer_text_is_in_a_window(len_a, len_b, size, strid
     assert len(parts) < 2 or parts[-2][-1] < parts[-1][-1]  # no window more than is needed
 
 
-def test_join_texts():
-    values = np.array([[1.0, 4.0], [3.0, 0.0], [2.0, 5.0], [9.0, 1.0]], np.float32)
-    found = join_texts(["a", "a", "b", "c"], values)
-    assert found.dtype == np.float32
-    assert found.tolist() == [[2.0, 2.0], [2.0, 5.0], [9.0, 1.0]]
-
-
 def test_choices(tokenizer):
     labels = Labels(head="multiple_choice", names=("0", "1", "2"))
     example = ChoiceExample("5", (("a b", "c"), ("a b", "d e"), ("a b", "e")), "2")
@@ -162,22 +145,18 @@ def test_choices(tokenizer):
     assert parsed["label_ids"].numpy().tolist() == [[2]]
 
 
-@pytest.mark.parametrize("score", [3.25, -1.0])
-def test_scores_are_floats(tokenizer, score):
-    labels = Labels(head="regression")
-    (found,) = make_features([Example("1", "a", None, score)], labels, tokenizer, max_seq_length=7)
-    record = classifier_record(max_seq_length=7, head="regression")
+@pytest.mark.parametrize(
+    ("labels", "label", "ids"),
+    [
+        (Labels(head="regression"), 3.25, [3.25]),
+        (Labels(head="multi_label", names=("x", "y", "z")), ("z",), [0, 0, 1]),
+    ],
+)
+def test_scores_and_several_labels(tokenizer, labels, label, ids):
+    (found,) = make_features([Example("1", "a", None, label)], labels, tokenizer, max_seq_length=7)
+    record = classifier_record(max_seq_length=7, head=labels.head.name, num_labels=3)
     parsed = record.parse([record.serialize(found.values(7))])
-    assert parsed["label_ids"].dtype == tf.float32
-    assert parsed["label_ids"].numpy().tolist() == [[score]]
-
-
-def test_several_labels_are_a_vector(tokenizer):
-    labels = Labels(head="multi_label", names=("x", "y", "z"))
-    (found,) = make_features([Example("1", "a", None, ("z",))], labels, tokenizer, max_seq_length=7)
-    record = classifier_record(max_seq_length=7, head="multi_label", num_labels=3)
-    parsed = record.parse([record.serialize(found.values(7))])
-    assert parsed["label_ids"].numpy().tolist() == [[0, 0, 1]]
+    assert parsed["label_ids"].numpy().tolist() == [ids]
 
 
 def test_words(tokenizer):
@@ -190,11 +169,6 @@ def test_words(tokenizer):
     parsed = record.parse([record.serialize(found.values(11))])
     assert parsed["label_ids"].numpy().tolist() == [[n, 1, n, 2, 0, 1, n, n, n, n, n]]
     assert parsed["input_mask"].numpy().sum() == 9
-
-
-def test_words_without_labels_are_scored_too(tokenizer):
-    (found,) = make_features([WordsExample("3", ("ax", "b"))], TAGS, tokenizer, max_seq_length=11)
-    assert found.label_ids == [IGNORED, 0, IGNORED, 0, IGNORED]
 
 
 def test_windows_drawn():
@@ -273,16 +247,9 @@ def test_words_come_back_in_order(tokenizer, sentences, size):
     assert [list(pieces) for pieces in first_pieces] == expected
 
 
-def test_no_examples(tokenizer):
-    assert list(make_features([], TWO, tokenizer, max_seq_length=8)) == []
-
-
-def test_a_length_that_is_too_short(tokenizer):
+def test_what_cannot_be_made(tmp_path, tokenizer):
     with pytest.raises(InputError, match="--max_seq_length=4"):
         list(make_features([], TWO, tokenizer, max_seq_length=4))
-
-
-def test_a_vocabulary_without_special_pieces(tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\na")
     with pytest.raises(InputError, match="without"):
         list(make_features([], TWO, FullTokenizer(tmp_path / "vocab.txt"), max_seq_length=8))

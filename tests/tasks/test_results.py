@@ -9,7 +9,6 @@ import pytest
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import Example, WordsExample
-from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.results import (
     METRICS,
     check_libraries,
@@ -20,61 +19,51 @@ from bert_tf.tasks.results import (
     write_submission,
 )
 
+SETS = Labels(head="multi_label", names=("x", "y"))
 # 10 examples: 4 true positives, 2 false positives, 1 false negative, 3 true negatives.
 GOLD = np.array([1, 1, 1, 1, 0, 0, 1, 0, 0, 0])
 SAID = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0])
-
-
-def test_two_classes():
-    found = compute_metrics(("accuracy", "f1", "matthews"), GOLD, SAID)
-    assert found == {
-        "eval_accuracy": pytest.approx(7 / 10),
-        "eval_f1": pytest.approx(2 * 4 / (2 * 4 + 2 + 1)),
-        "eval_matthews": pytest.approx((4 * 3 - 2 * 1) / math.sqrt(6 * 5 * 5 * 4)),
-    }
-    assert all(type(value) is float for value in found.values())
-
-
-def test_f1_of_several_classes():
-    gold, said = np.array([0, 0, 0, 2, 2]), np.array([0, 0, 2, 2, 3])
-    found = compute_metrics(("micro_f1", "macro_f1"), gold, said)
+CLASSES_3 = (np.array([0, 0, 0, 2, 2]), np.array([0, 0, 2, 2, 3]))
+SETS_3 = (np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]),
+          np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]))  # fmt: skip
+SCORES_4, NONE_OF_3, SAME = np.array([1.0, 2.0, 3.0, 4.0]), np.zeros([2, 3], int), [["O", "O"]]
+# scikit-learn takes one column for two classes, and the absence of the label for a hit.
+ONE_LABEL = np.array([[1], [0], [0], [0]])
+ENTITIES = ([["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]],
+            [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "I-LOC"]])  # fmt: skip
+WORKED_OUT = [
+    ("accuracy", GOLD, SAID, 7 / 10),
+    ("f1", GOLD, SAID, 2 * 4 / (2 * 4 + 2 + 1)),
+    ("matthews", GOLD, SAID, (4 * 3 - 2 * 1) / math.sqrt(6 * 5 * 5 * 4)),
     # Class 0: 2 right, 1 missed. Class 2: 1 right, 1 wrong, 1 missed. Class 3: 1 wrong. No 1.
-    assert found["eval_micro_f1"] == pytest.approx(3 / 5)
-    assert found["eval_macro_f1"] == pytest.approx((4 / 5 + 2 / 4 + 0) / 3)
-
-
-def test_several_labels_of_an_example():
-    gold = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
-    said = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]])
-    found = compute_metrics(("micro_f1", "macro_f1", "accuracy"), gold, said)
-    assert found["eval_micro_f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
-    # 1, 2/3 and 0; the third label is nowhere and does not count.
-    assert found["eval_macro_f1"] == pytest.approx((1 + 2 / 3 + 0) / 3)
-    assert found["eval_accuracy"] == pytest.approx(1 / 3)
-
-
-def test_correlations():
-    gold, said = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 10.0])
-    found = compute_metrics(("pearson", "spearman"), gold, said)
+    ("micro_f1", *CLASSES_3, 3 / 5),
+    ("macro_f1", *CLASSES_3, (4 / 5 + 2 / 4 + 0) / 3),
+    ("micro_f1", *SETS_3, 2 * 2 / (2 * 2 + 1 + 1)),
+    ("macro_f1", *SETS_3, (1 + 2 / 3 + 0) / 3),  # the third label is nowhere and does not count
+    ("accuracy", *SETS_3, 1 / 3),
     # Deviations -1.5 -0.5 0.5 1.5 and -3 -2 -1 6: products sum to 14, squares to 5 and 50.
-    assert found["eval_pearson"] == pytest.approx(14 / math.sqrt(5 * 50))
-    assert found["eval_spearman"] == pytest.approx(1.0)
-    ties = compute_metrics(("spearman",), gold, np.array([1.0, 1.0, 0.0, 2.0]))
+    ("pearson", SCORES_4, np.array([1.0, 2.0, 3.0, 10.0]), 14 / math.sqrt(5 * 50)),
     # Ranks 2.5 2.5 1 4: deviations 0 0 -1.5 1.5 times -1.5 -0.5 0.5 1.5 sum to 1.5.
-    assert ties["eval_spearman"] == pytest.approx(1.5 / math.sqrt(5 * 4.5))
+    ("spearman", SCORES_4, np.array([1.0, 1.0, 0.0, 2.0]), 1.5 / math.sqrt(5 * 4.5)),
+    ("accuracy", *ENTITIES, 3 / 6),
+    ("entity_f1", SAME, SAME, 0.0),
+    *((name, NONE_OF_3, NONE_OF_3, 0.0) for name in ("macro_f1", "micro_f1")),
+    *((name, ONE_LABEL, 0 * ONE_LABEL, 0.0) for name in ("macro_f1", "micro_f1")),
+    *((name, ONE_LABEL, ONE_LABEL[::-1] | ONE_LABEL, 2 / 3) for name in ("macro_f1", "micro_f1")),
+]
+
+
+@pytest.mark.parametrize(("name", "gold", "said", "expected"), WORKED_OUT)
+def test_metrics_worked_out_by_hand(name, gold, said, expected):
+    found = compute_metrics((name,), gold, said)
+    assert found[f"eval_{name}"] == pytest.approx(expected)
+    assert {*map(type, found.values())} == {float}
 
 
 def test_entities():
-    gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]]
-    said = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "I-LOC"]]
-    # 3 entities are there, 3 are said, 1 is right; of 6 tags 3.
-    found = compute_metrics(("entity_f1", "accuracy"), gold, said)
-    assert found == {
-        "eval_entity_precision": pytest.approx(1 / 3),
-        "eval_entity_recall": pytest.approx(1 / 3),
-        "eval_entity_f1": pytest.approx(1 / 3),
-        "eval_accuracy": pytest.approx(3 / 6),
-    }
+    """3 entities are there, 3 are said, 1 is right."""
+    names = [f"eval_entity_{name}" for name in ("precision", "recall", "f1")]
+    assert compute_metrics(("entity_f1",), *ENTITIES) == pytest.approx(dict.fromkeys(names, 1 / 3))
 
 
 @pytest.mark.parametrize("name", [n for n in METRICS if n not in ("entity_f1",)])
@@ -84,39 +73,29 @@ def test_a_model_that_always_says_the_same_has_numbers(name):
     assert math.isfinite(compute_metrics((name,), same, same)[f"eval_{name}"])
 
 
-def test_no_entity_at_all():
-    tags = [["O", "O"]]
-    assert compute_metrics(("entity_f1",), tags, tags)["eval_entity_f1"] == 0.0
-    sets = np.zeros([2, 3], int)
-    assert compute_metrics(("macro_f1", "micro_f1"), sets, sets) == {
-        "eval_macro_f1": 0.0,
-        "eval_micro_f1": 0.0,
-    }
+def test_what_cannot_be_compared():
+    for gold, said in ((GOLD, SAID[1:]), (GOLD[:0], SAID[:0])):
+        with pytest.raises(ValueError, match=f"{len(gold)} labels, {len(said)} predictions"):
+            compute_metrics(("accuracy",), gold, said)
 
 
-@pytest.mark.parametrize(("gold", "said"), [([0, 1], [0]), ([], [])])
-def test_what_cannot_be_compared(gold, said):
-    with pytest.raises(ValueError, match=f"received {len(gold)} labels, {len(said)} predictions"):
-        compute_metrics(("accuracy",), np.array(gold), np.array(said))
-
-
-def test_evaluate():
-    classes = Labels(names=("no", "yes"))
-    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]])
-    found = score_labels(("accuracy", "f1"), classes, [[0], [1], [1]], probabilities)
-    assert found == {"eval_accuracy": pytest.approx(2 / 3), "eval_f1": pytest.approx(2 / 3)}
-    scores = Labels(head="regression")
-    found = score_labels(
-        ("pearson",), scores, [[1.0], [2.0], [3.0]], np.array([[3.0], [2.0], [1.0]])
-    )
-    assert found == {"eval_pearson": pytest.approx(-1.0)}
-    sets = Labels(head="multi_label", names=("a", "b"))
-    found = score_labels(("accuracy",), sets, [[1, 1], [0, 0]], np.array([[0.9, 0.5], [0.6, 0.1]]))
-    assert found == {"eval_accuracy": 0.5}
-    tags = Labels(head="token_labels", names=("O", "B-X", "I-X"))
-    rows = [np.eye(3)[[1, 2]], np.eye(3)[[0]]]
-    found = score_labels(("entity_f1",), tags, [[1, 2], [1]], rows)
-    assert found["eval_entity_recall"] == 0.5
+@pytest.mark.parametrize(
+    ("metric", "labels", "label_ids", "probabilities", "expected"),
+    [
+        (
+            "f1",
+            Labels(names=("n", "y")),
+            [[0], [1], [1]],
+            [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]],
+            2 / 3,
+        ),
+        ("pearson", Labels(head="regression"), [[1.0], [2.0], [3.0]], [[3.0], [2.0], [1.0]], -1),
+        ("accuracy", SETS, [[1, 1], [0, 0]], [[0.9, 0.5], [0.6, 0.1]], 0.5),
+    ],
+)
+def test_labels_are_scored(metric, labels, label_ids, probabilities, expected):
+    found = score_labels((metric,), labels, label_ids, np.array(probabilities))
+    assert found == {f"eval_{metric}": pytest.approx(expected)}
 
 
 def test_tags_of_another_scheme_are_the_same_entities():
@@ -124,38 +103,10 @@ def test_tags_of_another_scheme_are_the_same_entities():
     tags = Labels(head="token_labels", names=("O", "B-X", "I-X", "B-Y", "I-Y"))
     gold = [tags.ids(tags.parse(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
     predicted = [[2, 2, 0, 4, 3], [0, 4]]  # I-X I-X O I-Y B-Y, O I-Y
-    found = score_labels(
-        ("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted]
-    )
+    rows = [np.eye(5)[row] for row in predicted]
+    found = score_labels(("entity_f1", "accuracy"), tags, gold, rows)
     assert found["eval_entity_f1"] == 1.0
     assert found["eval_accuracy"] == 1.0
-    predicted[0][4] = 4  # not a new entity: the two are one, and one word of seven is wrong
-    found = score_labels(
-        ("entity_f1", "accuracy"), tags, gold, [np.eye(5)[row] for row in predicted]
-    )
-    assert found["eval_accuracy"] == pytest.approx(6 / 7)
-    assert found["eval_entity_precision"] == pytest.approx(2 / 3)
-    assert found["eval_entity_recall"] == pytest.approx(2 / 4)
-
-
-def test_f1_is_of_the_label_1_whatever_the_order_of_a_model():
-    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
-    names, gold = ("f1", "accuracy"), ["0", "1", "0"]
-    usual, turned = Labels(names=("0", "1")), Labels(names=("1", "0"))
-    usual = score_labels(names, usual, [*map(usual.ids, gold)], probabilities)
-    turned = score_labels(names, turned, [*map(turned.ids, gold)], probabilities[:, ::-1])
-    assert usual == turned == {"eval_f1": pytest.approx(2 / 3), "eval_accuracy": 2 / 3}
-
-
-def test_one_label_that_may_apply_or_not():
-    """scikit-learn takes one column for two classes, and the absence of the label for a hit."""
-    gold, predicted = np.array([[1], [0], [0], [0]]), np.zeros([4, 1], int)
-    names = ("micro_f1", "macro_f1", "accuracy")
-    found = compute_metrics(names, gold, predicted)
-    assert found == {"eval_micro_f1": 0.0, "eval_macro_f1": 0.0, "eval_accuracy": 0.75}
-    predicted[:3] = 1
-    found = compute_metrics(names, gold, predicted)
-    assert found["eval_micro_f1"] == found["eval_macro_f1"] == pytest.approx(0.5)
 
 
 def test_a_library_that_is_not_installed(monkeypatch):
@@ -200,7 +151,6 @@ def write_rows(path, labels, guids, rows, *, gold=None) -> None:
 
 
 SCORED = Labels(head="regression", limits=(0.0, 5.0))
-SETS = Labels(head="multi_label", names=("x", "y"))
 
 
 @pytest.mark.parametrize(
@@ -252,23 +202,6 @@ def test_submission(path):
     labels = Labels(head="regression", limits=(0.0, 5.0))
     write_submission(str(path), labels, ["0", "1"], np.array([[-0.5], [3.14159]]))
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t3.142\n"
-
-
-@pytest.mark.parametrize(
-    ("task", "split", "first"),
-    [
-        *(("cola", "test", "0"), ("sst-2", "test", "0"), ("sts-b", "test", "2.500")),
-        *(("mnli", "test_mismatched", "contradiction"), ("qnli", "test", "entailment")),
-    ],
-)
-def test_the_submission_of_a_task_of_glue(path, task, split, first):
-    task = get_task(task)
-    size = task.labels.size
-    rows = np.full([2, size], 2.5) if size == 1 else np.eye(size)[:2]
-    write_submission(str(path), task.labels, ["0", "1"], rows)
-    header, *lines = path.read_text().splitlines()
-    assert (header, lines[0]) == ("index\tprediction", f"0\t{first}")
-    assert lines[1].split("\t")[1] in (*task.labels.names, "2.500")
 
 
 def test_a_file_appears_whole_or_not_at_all(path):
