@@ -35,9 +35,10 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
     plan, reader = prepare(job)
     plan = dataclasses.replace(plan, working_folder=tmp_path / "machine")
     setup = beam.Setup(plan, str(tmp_path / "run"))
-    for block in reader.blocks(job.block_characters):
-        beam.write_value(f"{setup.run_folder}/text/{block.index}", block)
-    numbers = range(block.index + 1)
+    texts = [*reader.blocks(job.block_characters)]
+    for number, text in enumerate(texts):
+        beam.write_value(f"{setup.run_folder}/text/{number}", text)
+    numbers = range(len(texts))
     blocks = [beam.tokenize(number, setup) for number in (*reversed(numbers), *numbers)]
     rows = collections.defaultdict(list)
     for _ in range(2):

@@ -19,7 +19,6 @@ from data_gen.documents import (
     CONTINUES_WORD,
     ID_BITS,
     TOKEN_TYPE,
-    Block,
     Corpus,
     Counts,
     DocumentReader,
@@ -92,12 +91,11 @@ def test_blocks_hold_whole_documents_in_order(tmp_path):
     reader = DocumentReader([str(path)], input_format="text")
     blocks = list(reader.blocks(160))
     # A document has 16 characters: ten reach 160.
-    assert [len(block.documents) for block in blocks] == [10] * 100
-    assert [block.index for block in blocks] == list(range(100))
-    assert blocks[7].documents[3] == ["0073 one", "0073 two"]
+    assert [*map(len, blocks)] == [10] * 100
+    assert blocks[7][3] == ["0073 one", "0073 two"]
     assert reader.bytes_read == reader.total_bytes == len(text)
     other = DocumentReader([str(path)], input_format="text")
-    assert [len(block.documents) for block in other.blocks(145 * 16)] == [145] * 6 + [130]
+    assert [*map(len, other.blocks(145 * 16))] == [145] * 6 + [130]
 
 
 def test_an_endless_document_is_cut(tmp_path, monkeypatch):
@@ -273,10 +271,10 @@ def test_files_and_memory_agree(tmp_path_factory, blocks, data):
 def test_tokenized_blocks_have_no_empty_part(vocab_file, text):
     """As documents: these sentences, one that has none, and a last one."""
     tokenizer = FullTokenizer(vocab_file)
-    block = Block(0, [text, ["\x01"], ["a", "bc"]])
-    found, statistics = tokenize_block(block, tokenizer, lambda line: [line], sample_every=1)
+    block = [text, ["\x01"], ["a", "bc"]]
+    found, statistics = tokenize_block(block, tokenizer, lambda line: [line], 1, False)
     expected = [[tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line)) for line in document]
-                for document in block.documents]  # fmt: skip
+                for document in block]  # fmt: skip
     kept = [[sentence for sentence in document if sentence] for document in expected]
     lost = sum(map(len, expected)) - sum(map(len, kept))
     assert found.lists() == [document for document in kept if document]
@@ -284,7 +282,7 @@ def test_tokenized_blocks_have_no_empty_part(vocab_file, text):
     assert counts["documents"] == found.num_documents == 3 - counts["documents_without_tokens"]
     assert counts["sentences_without_tokens"] == lost
     assert counts["documents_of_one_sentence"] == sum(len(document) == 1 for document in kept)
-    nothing, _ = tokenize_block(Block(0, []), tokenizer, lambda line: [line], sample_every=1)
+    nothing, _ = tokenize_block([], tokenizer, lambda line: [line], 1, False)
     assert nothing.lists() == []
 
 
