@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.tokenization import basic, wordpiece
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen import documents
 from data_gen.documents import (
@@ -64,14 +63,6 @@ def test_lines_of_documents(tmp_path, content, expected):
     found, counts = read(write(tmp_path / "a.txt", content))
     assert found == expected
     assert counts["lines"] == sum(map(len, expected))
-
-
-def test_blank_lines_are_counted_and_the_end_of_a_file_ends_a_document(tmp_path):
-    first = write(tmp_path / "a.txt", "\n\nOne.\n \u3000 \n\nTwo.")
-    second = write(tmp_path / "b.txt", "Three.\nFour.")
-    found, counts = read(first, second)
-    assert found == [["One."], ["Two."], ["Three.", "Four."]]
-    assert counts == Counts(files=2, lines=4, blank_lines=4)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r ")))
@@ -189,15 +180,6 @@ def test_articles(tmp_path):
         markup_characters=len("|Edition =") + len("{{#if: ") + len(PROSE) + len("</dl>"),
         lines_outside_documents=1,
     )
-
-
-def test_real_articles_keep_nearly_all_of_their_text(data_dir):
-    path = data_dir / "wiki" / "extracted" / "AA_wiki_07"
-    found, counts = read(path, input_format="wikiextractor")
-    kept = sum(len(line) for document in found for line in document)
-    assert kept / len(path.read_text(encoding="utf-8")) > 0.95
-    assert counts["title_lines"] == path.read_text(encoding="utf-8").count("<doc id=")
-    assert not any("<doc" in line or "</doc" in line for document in found for line in document)
 
 
 # --------------------------------------------------------------------------------- sentences
@@ -338,16 +320,6 @@ def test_a_piece_that_is_never_split_is_a_word():
     assert found == ["使", "don", "用", "a", "don", "e", "gp", "don", "e 使", "don"]
 
 
-def test_no_word_goes_on_into_the_next_text(tokenizers, monkeypatch):
-    texts = ["", "使用", "\0", "语", "言 模型", ""]
-    for most in (1, 2, 8192):
-        monkeypatch.setattr(wordpiece, "MAX_TEXTS_PER_BATCH", most)
-        parts = [*iter_marked_batches(tokenizers[True], texts)]
-        assert np.concatenate([ids >> 30 for ids, _ in parts]).tolist() == [0, 1, 0, 0, 0, 1]
-        lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
-        assert lengths.tolist() == [0, 2, 0, 1, 3, 0]
-
-
 def plain_words(text: str, tokenizer: FullTokenizer) -> list[str]:
     """The same by the original's steps: white space and punctuation first, then each part."""
     found = []
@@ -372,12 +344,3 @@ def test_the_words_are_those_of_the_plain_way_and_the_ids_the_same(tokenizers, t
     ((tokens, _),) = iter_marked_batches(tokenizer, [text])
     (ids,) = tokenizer.iter_ids([text])
     assert (tokens & ID_BITS).tolist() == ids
-
-
-def test_the_chinese_characters_are_those_that_the_tokenizer_cuts_off():
-    for lower in (True, False):
-        table = basic.load_unicode_table(do_lower_case=lower)
-        both = basic.BREAK_BEFORE | basic.BREAK_AFTER
-        is_word = table.flags[table.rows[table.pages].ravel()] & both == both
-        found = is_word & basic.is_ideograph(np.arange(len(is_word)))
-        assert {*np.flatnonzero(found).tolist()} == reference_tokenizer.CJK

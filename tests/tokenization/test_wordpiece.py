@@ -227,10 +227,6 @@ def test_in_a_dataset_and_a_function(tokenizers):
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
     spans = [ends for *_, ends in dataset.map(tokenizer.tokenize_with_offsets)]
     assert [row for batch in spans for row in batch.to_list()] == [[1, 3], [1], [], [4, 5, 7]]
-    traced = tf.function(lambda batch: tokenizer.tokenize_ids(batch).to_tensor(-1))
-    assert traced(tf.constant(texts)).numpy().tolist() == [
-        row + [-1] * (3 - len(row)) for row in expected
-    ]
 
 
 def test_in_a_saved_model(tokenizers, tmp_path):
@@ -329,14 +325,6 @@ def test_vocabularies_that_never_end(tmp_path, monkeypatch):
     path.write_bytes(b"[UNK]\n" + b"x\n" * 7)
     with pytest.raises(InputError, match=r"vocab\.txt with over 7 lines"):
         FullTokenizer(path)
-
-
-def test_a_vocabulary_with_pieces_that_no_text_has(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(b"[UNK]\n\0\n##\n\n\n" + b"y" * 9000 + b"\na\0b\nlast\n")
-    tokenizer = FullTokenizer(path)
-    assert tokenizer.vocab_size == 8
-    assert tokenizer.tokenize_ids(["last \0 ## a\0b " + "y" * 9000]).to_list() == [[7, 0, 0, 0, 0]]
 
 
 def test_special_tokens_that_are_missing(tokenizers, tmp_path):
