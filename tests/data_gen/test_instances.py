@@ -20,9 +20,7 @@ from data_gen.instances import (
     InstanceMaker,
     Source,
     document_pairs,
-    random_span,
     serialize,
-    truncate_at_random_ends,
 )
 from data_gen.masking import MASKED, Masked, Pair
 
@@ -192,14 +190,6 @@ def make_document(*lengths: int, first: int = 0) -> list[list[int]]:
     return [[next(numbers) for _ in range(length)] for length in lengths]
 
 
-@pytest.mark.parametrize(
-    ("begin", "target_length", "expected"), [(0, 7, 2), (0, 8, 3), (0, 99, 4), (2, 1, 3), (3, 9, 4)]
-)
-def test_sentences_end(begin, target_length, expected):
-    corpus = Corpus.of([make_document(4, 3, 5, 2), make_document(1)])
-    assert corpus.sentences_end(range(begin, 4), target_length) == expected
-
-
 def test_the_drawn_pairs():
     s = make_document(5, 4, 4, 4, 4, 5)  # 13 tokens: about three sentences
     elsewhere = make_document(3, 6, 7, first=100)
@@ -214,42 +204,4 @@ def test_the_drawn_pairs():
         (s[3], (elsewhere[1] + elsewhere[2])[:9], True),
         (s[4], s[5], False),
     ]
-    assert rng.is_used_up()
-
-
-def test_a_single_sentence_is_random_without_a_draw():
-    s, elsewhere = make_document(4), make_document(5, first=100)
-    rng = ScriptedDraws(shares=[0.09], numbers=[7, 1, 0])  # short: 7 tokens; document, sentence
-    found = found_pairs([s, elsewhere], rng, max_seq_length=12, short_seq_prob=0.1)
-    # A short sequence is a matter of where chunks end: 4 + 5 tokens fit into 9 and stay.
-    assert found == [(s[0], elsewhere[0], True)]
-    assert rng.is_used_up()
-
-
-def test_random_span_draws_another_document_and_whole_sentences():
-    corpus = Corpus.of([make_document(3, 6), make_document(2, 4, 5, 9, first=50)])
-
-    def span(drawn: list[int], min_tokens: int) -> list[int]:
-        rng = ScriptedDraws(numbers=drawn)
-        return numbers(corpus.tokens(*random_span(corpus, 0, min_tokens, rng)))
-
-    # Twice the document itself, then 1, sentence 1: 4 tokens are too few, 4 + 5 enough.
-    assert span([0, 0, 1, 1], 5) == list(range(52, 61))
-    assert len(span([1, 3], -2)) == 9  # one sentence at least
-    assert len(span([1, 2], 999)) == 14  # to the end
-    assert span([0] * 10 + [1], 1) == list(range(3, 9))  # gives up after ten draws
-
-
-@pytest.mark.parametrize(
-    ("lengths", "room", "shares", "expected"),
-    [
-        ((4, 3), 5, [0.4, 0.4], (range(1, 4), range(1, 3))),
-        # B's back, front, back go; then A and B have two each, and B's front goes.
-        ((2, 5), 3, [0.5, 0.4, 0.6, 0.1], (range(2), range(2, 3))),
-        ((2, 3), 5, [], (range(2), range(3))),
-    ],
-)
-def test_truncation(lengths, room, shares, expected):
-    rng = ScriptedDraws(shares=shares)
-    assert truncate_at_random_ends(*lengths, room, rng) == expected
     assert rng.is_used_up()
