@@ -128,20 +128,6 @@ def test_the_records_are_the_local_ones(tmp_path, vocab_file):
         beam.create(job)
 
 
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(
-    ("content", "received"), [(b"one two\ncaf\xe9\n", "line 2"), (b"\x01\n", "without a sentence")]
-)
-def test_bad_input_is_told_and_leaves_nothing(tmp_path, vocab_file, content, received):
-    (tmp_path / "text").write_bytes(content)
-    out = tmp_path / "out"
-    out.mkdir()
-    job = make_job(out, vocab_file, input_file=str(tmp_path / "text"), num_workers=2)
-    with pytest.raises(InputError, match=received):
-        beam.create(job)
-    assert names(out) == []
-
-
 def test_the_command(tmp_path, vocab_file):
     """With Beam's options after `--`; without Beam it says so."""
     try:

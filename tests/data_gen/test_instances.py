@@ -1,7 +1,6 @@
-"""data_gen/instances.py: drawn examples, the plain way's records, and protobuf's bytes."""
+"""data_gen/instances.py: the drawn example, the plain way's records, and protobuf's bytes."""
 
 import dataclasses
-import itertools
 import random
 
 import numpy as np
@@ -19,7 +18,6 @@ from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
 from data_gen.instances import (
     InstanceMaker,
     Source,
-    document_pairs,
     serialize,
 )
 from data_gen.masking import MASKED, Masked, Pair
@@ -150,58 +148,3 @@ def test_settings_of_whole_words_alone(name):
     with pytest.raises(InputError) as error:
         dataclasses.replace(SETTINGS, **{name: True})
     assert error.value.received == f"--{name} without --do_whole_word_mask"
-
-
-# ------------------------------------------------------------------------- pairs
-
-
-class ScriptedDraws(random.Random):
-    """Draws what the test says."""
-
-    def __init__(self, *, numbers=(), shares=()):
-        super().__init__()
-        self.numbers, self.shares = list(numbers), list(shares)
-
-    def randrange(self, start, stop=None):
-        number = self.numbers.pop(0)
-        assert number in (range(start) if stop is None else range(start, stop))
-        return number
-
-    def random(self):
-        return self.shares.pop(0)
-
-    def is_used_up(self):
-        return self.numbers == self.shares == []
-
-
-def numbers(tokens: bytes) -> list[int]:
-    return np.frombuffer(tokens, TOKEN_TYPE).tolist()
-
-
-def found_pairs(documents, rng, **changes) -> list[tuple[list[int], list[int], bool]]:
-    chosen, corpus = dataclasses.replace(SETTINGS, **changes), Corpus.of(documents)
-    made = document_pairs(Source(corpus, 0, corpus), 0, chosen, rng)
-    return [(numbers(pair.tokens_a), numbers(pair.tokens_b), pair.is_random_next) for pair in made]
-
-
-def make_document(*lengths: int, first: int = 0) -> list[list[int]]:
-    """Sentences of these lengths; no two tokens of the test are alike."""
-    numbers = itertools.count(first)
-    return [[next(numbers) for _ in range(length)] for length in lengths]
-
-
-def test_the_drawn_pairs():
-    s = make_document(5, 4, 4, 4, 4, 5)  # 13 tokens: about three sentences
-    elsewhere = make_document(3, 6, 7, first=100)
-    rng = ScriptedDraws(
-        # long; next; random; four tokens cut off behind; next
-        shares=[0.99, 0.5, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-        numbers=[1, 1, 1, 1, 1],  # A is one sentence; again; document 1, sentence 1; A is one
-    )
-    assert found_pairs([s, elsewhere], rng, max_seq_length=16, short_seq_prob=0.1) == [
-        (s[0], s[1] + s[2], False),
-        # A has 4 tokens, 9 are wanted of B: 6 are not enough, 6 + 7 are, of which 9 stay.
-        (s[3], (elsewhere[1] + elsewhere[2])[:9], True),
-        (s[4], s[5], False),
-    ]
-    assert rng.is_used_up()
