@@ -15,11 +15,7 @@ from bert_tf.data.records import Feature, Record
 from bert_tf.errors import InputError
 from data_gen import instances
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
-from data_gen.instances import (
-    InstanceMaker,
-    Source,
-    serialize,
-)
+from data_gen.instances import InstanceMaker, Source, serialize
 from data_gen.masking import MASKED, Masked, Pair
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")

@@ -9,13 +9,7 @@ import pytest
 from generation import SETTINGS
 
 from data_gen import masking
-from data_gen.masking import (
-    choose_words,
-    maskable_positions,
-    number_to_mask,
-    shuffle,
-    words,
-)
+from data_gen.masking import choose_words, maskable_positions, number_to_mask, shuffle, words
 
 
 def test_the_drawn_positions():
