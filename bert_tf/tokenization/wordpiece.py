@@ -322,8 +322,8 @@ def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> b
         raise InputError(
             f"{vocab_file}, which does not show whether text is to be lower-cased: {len(lost)} of "
             f"its pieces, such as {lost[0]!r}, never occur in lower-cased text",
-            "the case with which the model was or will be trained",
-            "add --do_lower_case or --nodo_lower_case",
+            "--do_lower_case or --nodo_lower_case, as the model was or will be trained",
+            "add one of the two",
         )
     return lower
 
