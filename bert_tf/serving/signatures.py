@@ -243,16 +243,11 @@ def make_task(
     refuse_other_task(source, head.name, options.pairs)
     if head.has_names:
         source = with_labels(source, options.labels)
-    if source.metadata.doc_stride and "doc_stride" not in kind.own_options:
-        logging.warning(
-            "%s was trained on windows of long texts. Served, it cuts them to %d tokens.",
-            *(source.path, options.max_seq_length),
-        )
-    if source.metadata.document_context:
-        logging.warning(
-            "%s was trained with --document_context: give it the text around a sentence, too.",
-            source.path,
-        )
+    trained, most = source.metadata, options.max_seq_length
+    if trained.doc_stride and "doc_stride" not in kind.own_options:
+        logging.warning("Trained on windows of long texts; served, texts are cut to %d.", most)
+    if trained.document_context:
+        logging.warning("Trained with --document_context: give the text around a sentence, too.")
     model = head.model(config, num_classes=source.num_classes)
     load_checkpoint(model, source, required=head.required)
     has_pooler = "bert/pooler/dense/kernel" in source.shapes  # else it is a new one
@@ -285,11 +280,9 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
             )
     threshold = options.null_score_diff_threshold
     if threshold is not None and options.version_2_with_negative is False:
-        raise InputError(
-            f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative",
-            "one of them: where every question has an answer, a threshold has no effect",
-            "leave out one of the two",
-        )
+        received = f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative"
+        expected = "one of them: a threshold has no effect where every question has an answer"
+        raise InputError(received, expected, "leave out one of the two")
 
 
 def _shown_head(source: Weights) -> str | None:

@@ -14,8 +14,7 @@ Shapes: B texts, C code points of all texts, V of them that are neither space no
 tokenizer, W words of all texts, N the most words of a text, L labels.
 """
 
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
@@ -201,17 +200,15 @@ class TokenLabelsTask(ServingTask):
 
     own_options = text_options = ()
     part = "window"
-    texts = MappingProxyType({"text": "the text, of any length"})
-    outputs = MappingProxyType(
-        {
-            "words": "string [B, N]; empty beyond num_words",
-            "labels": "string [B, N]; empty beyond num_words",
-            "probabilities": "float [B, N], of these labels",
-            "starts": "int32 [B, N], the word's first code point in the text; -1 beyond num_words",
-            "ends": "int32 [B, N], the code point behind its last",
-            "num_words": "int32 [B]",
-        }
-    )
+    texts: ClassVar = {"text": "the text, of any length"}
+    outputs: ClassVar = {
+        "words": "string [B, N]; empty beyond num_words",
+        "labels": "string [B, N]; empty beyond num_words",
+        "probabilities": "float [B, N], of these labels",
+        "starts": "int32 [B, N], the word's first code point in the text; -1 beyond num_words",
+        "ends": "int32 [B, N], the code point behind its last",
+        "num_words": "int32 [B]",
+    }
 
     def __init__(self, *args):
         """See `ServingTask`."""

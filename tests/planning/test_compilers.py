@@ -105,10 +105,10 @@ def test_what_a_program_takes_of_a_device():
 @pytest.mark.parametrize(
     ("code", "stdout", "stderr", "says"),
     [
-        (0, '{"unavailable": "ImportError: no plugin"}', "", "not start (ImportError: no plugin)"),
-        (-6, "", "Check failed: libtpu\n", "not start (it ended with SIGABRT: Check failed: lib"),
-        (1, "", "Traceback\nSyntaxError: x\n", "not start (it ended with code 1: SyntaxError: x)"),
-        (-signal.SIGKILL, "ready\n", "", "a compiler that ended with SIGKILL"),
+        (0, '{"unavailable": "ImportError: no plugin"}', "", "not work (ImportError: no plugin)"),
+        (-6, "", "Check failed: libtpu\n", "not work (it ended with SIGABRT: Check failed: lib"),
+        (1, "", "Traceback\nSyntaxError: x\n", "not work (it ended with code 1: SyntaxError: x)"),
+        (-signal.SIGKILL, "ready\n", "", "it ended with SIGKILL"),
         (-6, "ready\n", "what():  std::bad_alloc\n", "ended with SIGABRT: what():  std::bad_alloc"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_compiler_that_lacks_what_is_used_of_it_does_not_start(tmp_path):
     request.write_text(json.dumps(dict.fromkeys(names, "")))
     words, env = [sys.executable, "-m", compilers.__name__, request], {"PYTHONPATH": str(tmp_path)}
     found = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
-    with pytest.raises(InputError, match=r"does not start \(ModuleNotFoundError: .*jax\."):
+    with pytest.raises(InputError, match=r"does not work \(ModuleNotFoundError: .*jax\."):
         compilers.answer(found, 1)
 
 

@@ -44,8 +44,7 @@ def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
     for found, wanted in zip(loaded.predict(asked), pairs_export.predict(asked), strict=True):
         assert found["label"] == wanted["label"]
         assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
-    metadata = pairs_export.model.metadata
-    assert loaded.model.metadata | {"commands": metadata["commands"]} == metadata
+    assert loaded.model.metadata == pairs_export.model.metadata
 
 
 @pytest.mark.parametrize(
@@ -87,11 +86,7 @@ def test_what_is_not_beside_weights_is_given(pairs_folder, pairs_export, tmp_pat
         assert metadata[name] == pairs_export.model.metadata[name]
 
 
-def test_saved_models_of_others_and_other_files_are_refused(tmp_path):
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3/model.onnx").touch()
-    with pytest.raises(InputError, match="its own runtime"):
-        Predictor(tmp_path)
+def test_saved_models_of_others_are_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(InputError, match=re.escape("export.json")):
         Predictor(tmp_path)
@@ -140,9 +135,7 @@ def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share,
     [
         ("task", (7,), "a text"),
         ("texts", ({"a": 1}, {}), "JSON object|a text|not fit"),
-        ("outputs", (None, {}), "JSON object|a text|outputs do not fit"),
-        ("signatures.ids", ({},), "whose signatures do not fit"),
-        ("signatures.serving_default.text_a.shape", ([None, None],), "whose signatures do not"),
+        ("outputs", (None,), "JSON object|a text"),
         ("options", ({"a": 1},), "JSON object|unknown keys"),
         ("options.max_seq_length", ("13", 10**12), "options.max_seq_length (13|'13'|10+)"),
         ("config.hidden_size", ("22",), "config.hidden_size '22'"),

@@ -131,8 +131,6 @@ def test_whether_there_may_be_no_answer(source, stored, trained, given, negative
         ("regression", {"task": "regression"}, {"task": "multiple_choice"}, "architecture = "),
         ("token_labels", {}, {"task": "classification"}, "architecture = BertForToken"),
         ("fill_mask", {"architecture": "BertForNextSentencePrediction"}, {}, "--task"),
-        ("fill_mask", {}, {"top_k": CONFIG.vocab_size + 1}, "--top_k"),
-        ("question_answering", WINDOWS, {"top_k": 21}, "--top_k=21 with --n_best_size=20"),
     ],
 )
 def test_what_a_checkpoint_cannot_be(source, kind, known, given, says):

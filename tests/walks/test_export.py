@@ -57,7 +57,6 @@ def test_a_classifier_answers_as_it_predicts(tmp_path):
     wanted = np.loadtxt(tmp_path / "run/test_results.tsv", delimiter="\t")
     np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-5)
     assert set(found["labels"][0]) == {b"same", b"other"}
-    assert json.loads(pathlib.Path(path, "export.json").read_text())["commands"]
 
 
 # ---------------------------------------------------------------------------- questions
