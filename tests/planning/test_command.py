@@ -179,17 +179,6 @@ def test_what_is_refused_and_what_does_not_fit_end_the_command(check, capsys):
     assert "largest" not in capsys.readouterr().out
 
 
-def test_a_larger_batch_that_is_refused_is_not_the_largest(check, capsys):
-    """Its compiler may end without a word of memory."""
-
-    def compiler(device, hlo, *, as_is):
-        refused = "the compiler ended with SIGSEGV" if hlo[1] > 9 else ""
-        return Compiled(temporary=10**7 * hlo[1], refused=refused)
-
-    check(compiler, "--for=v5e", QUESTIONS, "--steps=train")
-    assert int(capsys.readouterr().out.split()[-1]) in range(6, 10)
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

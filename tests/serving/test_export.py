@@ -29,7 +29,6 @@ from bert_tf.serving import export as export_module
 from bert_tf.serving import predictor
 from bert_tf.serving.export import CHECKSUMS, WARM_UP_FILE, export_checkpoint, export_run
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.signatures import Signature
 
 VARIABLES = "variables/variables.data-00000-of-00001"
 
@@ -37,14 +36,11 @@ VARIABLES = "variables/variables.data-00000-of-00001"
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_operation_is_one_that_tf_serving_has(exports, kind):
     operations = operations_of(exports[kind])
+    control_flow = {"If", "While", "StatelessIf", "StatelessWhile", "Const", "PartitionedCall"}
+    control_flow.add("StatefulPartitionedCall")
+    assert not SERVED_OPERATIONS - control_flow - tf.raw_ops.__dict__.keys()  # TensorFlow's own
     assert not operations - SERVED_OPERATIONS - TEXT_OPERATIONS
     assert operations >= {"FastWordpieceTokenizeWithOffsets", "MatMul"}
-
-
-def test_operations_of_this_list_are_tensorflows_own():
-    control_flow = {"If", "While", "StatelessIf", "StatelessWhile", "Const"}
-    calls = {"PartitionedCall", "StatefulPartitionedCall"}
-    assert not SERVED_OPERATIONS - control_flow - calls - tf.raw_ops.__dict__.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,12 +198,9 @@ ZEROS = "0" * 64
     ("change", "name", "says"),
     [
         (flip, "saved_model.pb", "whose checksum is not the one in"),
-        (flip, VARIABLES, "whose checksum is not the one in"),
         (pathlib.Path.unlink, "variables/variables.index", "which is missing"),
-        (shutil.rmtree, "assets", "vocab.txt, which is missing"),
         (pathlib.Path.touch, "assets.extra/saved_model.cpb", "which SHA256SUMS does not list"),
         ("/etc/passwd", CHECKSUMS, ""),
-        ("../model/x", CHECKSUMS, ""),
         (lambda path: path.write_text(""), CHECKSUMS, "line 1: ''"),
         (lambda path: path.write_text(f"{ZEROS}  a\nhello\n"), CHECKSUMS, "line 2: 'hello'"),
         (lambda path: path.write_text(f"{ZEROS[1:]}  a\n"), CHECKSUMS, "line 1: '000"),
@@ -335,13 +328,6 @@ def test_answers_that_are_no_numbers_are_not_exported(weights, tmp_path):
     model = predictor.of_weights(broken, broken.config, TOKENIZER, ServingOptions())
     with pytest.raises(InputError, match="NaN or infinite"):
         Predictor(model).predict(["it"])
-
-
-def test_what_a_model_has_no_memory_for_is_no_fault_of_the_path(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(Signature, "traced", failing("OOM when allocating"))
-    with pytest.raises(tf.errors.FailedPreconditionError, match="OOM"):
-        export(weights, tmp_path / "export")
-    assert not (tmp_path / "export").exists()
 
 
 def test_the_best_checkpoint_of_a_run_is_exported_by_the_chief(weights, tmp_path, monkeypatch):

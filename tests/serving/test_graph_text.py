@@ -55,12 +55,6 @@ def test_pairs_and_texts_are_those_of_training(pairs):
             assert made[name].numpy().tolist() == wanted[name], name
 
 
-def test_no_text_is_a_batch_of_no_rows():
-    for made in (of_texts(utf8([])), of_pairs(utf8([]), utf8([]))):
-        assert set(made) == set(FEATURE_NAMES)
-        assert {tuple(value.shape) for value in made.values()} == {(0, 1)}
-
-
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 30))
 def test_the_closed_form_of_the_truncation(of_a, of_b, most):
     def runs(length):
