@@ -54,14 +54,9 @@ class Memory:
         return self.constant | self.phases[self.peak]
 
     @property
-    def temporary(self) -> int:
-        """Bytes at the peak, without the constant ones."""
-        return sum(self.phases[self.peak].values())
-
-    @property
     def total(self) -> int:
         """Bytes at the peak."""
-        return sum(self.constant.values()) + self.temporary
+        return sum(self.purposes.values())
 
 
 def step_memory(work: Workload, kind: str = "gpu") -> Memory:

@@ -50,15 +50,6 @@ MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
 }
 
 
-class _Exported(tf.Module):
-    """What a SavedModel holds besides its functions: variables and vocabulary."""
-
-    def __init__(self, task: ServingTask, vocab_file: str):
-        super().__init__()
-        self.model = task.model
-        self.vocabulary = tf.saved_model.Asset(vocab_file)
-
-
 def export_run(
     output_dir: str,
     source: Weights,
@@ -168,17 +159,18 @@ def _write_saved_model(
 ) -> None:
     with Progress("trace the signatures"), without_chatter():
         functions = {name: signature.traced() for name, signature in signatures.items()}
-    samples = task.samples()
-    requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in samples]
-    for arrays in requests[: len(samples)]:
+    requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in task.samples]
+    for arrays in requests[: len(task.samples)]:
         answers = functions[DEFAULT](**{n: tf.constant(value) for n, value in arrays.items()})
         refuse_not_finite({name: value.numpy() for name, value in answers.items()})
     # Errors up to here are the model's, not the folder's.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
-        vocab_file = _write_vocabulary(task, local)
+        exported = tf.Module()  # what a SavedModel holds besides its functions
+        exported.model = task.model
+        exported.vocabulary = tf.saved_model.Asset(_write_vocabulary(task, local))
         try:
             with Progress("write the SavedModel"), without_chatter():
-                tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
+                tf.saved_model.save(exported, folder, signatures=functions)
         except ValueError as error:  # TensorFlow's, of the file that it reads back at the end
             if "fingerprint" not in str(error):
                 raise

@@ -84,7 +84,8 @@ def write_portable(
         package = module.replace("_", "-")
         import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
     shapes = input_shapes(task, fixed=file_format.fixed)
-    outputs = {k: v for k, v in task.id_outputs().items() if not v.startswith("string")}
+    told = task.id_outputs or task.outputs
+    outputs = {name: what for name, what in told.items() if not what.startswith("string")}
 
     def numbers(**features: tf.Tensor) -> Answers:
         answers = task.answer_ids(features)

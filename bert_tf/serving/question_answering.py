@@ -326,6 +326,10 @@ def decide(
 # ---------------------------------------------------------------------------- the task
 
 
+QUESTION = "When was the university founded?"
+SENTENCE = "Ruprecht founded the university of Heidelberg in 1386. "
+
+
 class QuestionAnsweringTask(ServingTask):
     """Windows, the model, n-best answers and the no-answer decision, all in the graph.
 
@@ -352,6 +356,11 @@ class QuestionAnsweringTask(ServingTask):
         "nbest_starts": "int32 [B, k]",
         "nbest_ends": "int32 [B, k]",
     }
+    id_outputs: ClassVar = {
+        "start_logits": "float [B, S], that the answer begins with this piece",
+        "end_logits": "float [B, S], that it ends with it",
+    }
+    samples = tuple({"question": QUESTION, "context": SENTENCE * n} for n in (1, 40, 0))
 
     def __init__(self, *args):
         """See `ServingTask`.
@@ -424,19 +433,6 @@ class QuestionAnsweringTask(ServingTask):
         outputs = self.outputs_of(features)
         return [outputs["start_logits"], outputs["end_logits"]]  # [n, S] each
 
-    def id_outputs(self) -> dict[str, str]:
-        """Logits of every token of a window."""
-        return {
-            "start_logits": "float [B, S], that the answer begins with this piece",
-            "end_logits": "float [B, S], that it ends with it",
-        }
-
     def answer_ids(self, features: Features) -> Answers:
         """Features of windows [B, S] -> start_logits, end_logits [B, S]."""
         return dict(zip(("start_logits", "end_logits"), self._logits(features), strict=True))
-
-    def samples(self) -> list[dict[str, Any]]:
-        """A short context, one of several windows, and none."""
-        sentence = "Ruprecht founded the university of Heidelberg in 1386. "
-        question = "When was the university founded?"
-        return [{"question": question, "context": sentence * n} for n in (1, 40, 0)]

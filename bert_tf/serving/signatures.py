@@ -86,6 +86,9 @@ class ServingTask:
       head: of the model.
       texts: the text inputs: what each is.
       outputs: the answers: each one's type, shape and meaning.
+      id_outputs: the same of the answers to features, where these differ; S is the length of the
+        request's longest row.
+      samples: requests of different lengths: a value for each text input.
       feature_names: the model's inputs.
       own_options: fields of `ServingOptions` that affect this task, beside task, max_seq_length
         and the labels of a head whose classes have names.
@@ -95,6 +98,8 @@ class ServingTask:
 
     texts: Mapping[str, str] = {"text": "the text"}
     outputs: Mapping[str, str] = {}
+    id_outputs: Mapping[str, str] = {}
+    samples: Sequence[Mapping[str, Any]] = ()
     feature_names: Sequence[str] = FEATURE_NAMES
     own_options: Sequence[str] = ("pairs",)
     text_options: Sequence[str] = ("pairs",)
@@ -128,6 +133,7 @@ class ServingTask:
         self.outputs = self.outputs or head.answer_meanings
         if "pairs" in self.own_options and options.pairs:
             self.texts = PAIR
+        self.samples = self.samples or [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
 
     # ------------------------------------------------------------------------ for subclasses
 
@@ -143,14 +149,6 @@ class ServingTask:
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] without columns that are all padding -> the answers, each [B, ...]."""
         return self.head.answers(self.outputs_of(features), self.options.labels)
-
-    def samples(self) -> list[dict[str, Any]]:
-        """Requests of different lengths: a value for each text input."""
-        return [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
-
-    def id_outputs(self) -> Mapping[str, str]:
-        """The answers to features, as `outputs`; S is the length of the request's longest row."""
-        return self.outputs
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
         """Types and shapes of the text inputs."""
@@ -202,10 +200,11 @@ class ServingTask:
         def of_examples(examples):
             return of_ids(**self.parse(examples))
 
+        id_outputs = self.id_outputs or self.outputs
         return {
             DEFAULT: Signature(self.text_specs(), of_texts, self.outputs),
-            FROM_IDS: Signature(self.id_specs(), of_ids, self.id_outputs()),
-            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, self.id_outputs()),
+            FROM_IDS: Signature(self.id_specs(), of_ids, id_outputs),
+            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, id_outputs),
             **self.further_signatures(),
         }
 

@@ -1,6 +1,6 @@
 """Signatures of embeddings, masked words and multiple choice."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -68,6 +68,15 @@ class MaskedLmTask(ServingTask):
         "probabilities": "float [B, M, k]",
         "num_masks": f"int32 [B], how many {MASK} the text has, of those that fit",
     }
+    id_outputs: ClassVar = {  # a row of guesses for each of P positions
+        "pieces": "string [B, P, k], the likeliest first",
+        "piece_ids": "int32 [B, P, k]",
+        "probabilities": "float [B, P, k]",
+    }
+    samples = (
+        {"text": f"Bread is made from {MASK} and water."},
+        {"text": f"{MASK} is the capital of {MASK}, " * 20},
+    )
     feature_names = (*FEATURE_NAMES, "masked_lm_positions")
 
     def __init__(self, *args):
@@ -109,25 +118,12 @@ class MaskedLmTask(ServingTask):
             "num_masks": num_masks,
         }
 
-    def id_outputs(self) -> dict[str, str]:
-        """A row of guesses for each of P positions."""
-        return {
-            "pieces": "string [B, P, k], the likeliest first",
-            "piece_ids": "int32 [B, P, k]",
-            "probabilities": "float [B, P, k]",
-        }
-
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S], masked_lm_positions [B, P] -> the guesses, [B, P, k] each."""
         logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
         probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self._most)  # [B, P, k]
         pieces = tf.gather(tf.constant(self.sequences.piece_names()), ids)
         return {"pieces": pieces, "piece_ids": ids, "probabilities": probabilities}
-
-    def samples(self) -> list[dict[str, Any]]:
-        """One [MASK], and many."""
-        many = f"{MASK} is the capital of {MASK}, " * 20
-        return [{"text": text} for text in (f"Bread is made from {MASK} and water.", many)]
 
 
 class MultipleChoiceTask(ServingTask):
@@ -147,6 +143,13 @@ class MultipleChoiceTask(ServingTask):
         "probabilities": "float [B, C], of each ending",
     }
     part = "ending"
+    samples = (
+        {
+            "context": "In the evening",
+            "endings": ["he slept.", "they ate bread for hours.", "", "it"],
+        },
+        {"context": "In the evening of a long day " * 8, "endings": ["he slept.", "it rained."]},
+    )
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
         """context [B], endings [B, C]."""
@@ -201,15 +204,6 @@ class MultipleChoiceTask(ServingTask):
             return tf.reshape(dense, [-1, count, tf.cast(longest, tf.int32)])
 
         return {name: in_sequences(record) for name, record in records.items()}
-
-    def samples(self) -> list[dict[str, Any]]:
-        """Endings of different lengths."""
-        endings = ["he slept.", "they ate bread until it was dark.", "", "it rained."]
-        long = "In the evening of a long day " * 8
-        return [
-            {"context": "In the evening", "endings": endings[: self.options.num_choices]},
-            {"context": long, "endings": endings[:2]},
-        ]
 
 
 def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:

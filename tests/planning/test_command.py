@@ -77,7 +77,6 @@ def test_an_accelerator_by_name(tmp_path, capsys):
     ("words", "received"),
     [
         (["--device=v5e", "--num_train_steps=9"], "--num_train_steps without a device's speed"),
-        (["--link_gb_per_s=9"], "--link_gb_per_s without a device's speed"),
         (["--device=h100", "--memory_gb=9"], "--memory_gb with --device=h100, where"),
         (["--device=v5e", "--price_per_hour=1"], "--price_per_hour"),
         (["--steps=train"], "--steps without --for"),
@@ -182,7 +181,6 @@ def test_what_is_refused_and_what_does_not_fit_end_the_command(check, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--for=v5e,cpu"], "expected words of v4, v5e"),
         (["--for=v5e,h100,v5e"], "each once"),
         (["--for=v5e", "--device=h100"], "--device with --for"),
     ],

@@ -159,7 +159,11 @@ def test_a_file_that_answers_otherwise_is_not_written(
     model = predictor.of_weights(weights, CONFIG, TOKENIZER, served_models.options("pairs"))
 
     def load(*_):
-        return lambda asked: {k: change(v) for k, v in model.run(asked, "ids").items()}
+        return lambda asked: {
+            name: change(value)
+            for name, value in model.run(asked, "ids").items()
+            if value.dtype.kind == "f"
+        }
 
     fake = portable.FORMATS["onnx"]._replace(convert=lambda *_: b"a file", load=load)
     monkeypatch.setitem(portable.FORMATS, "onnx", fake)
