@@ -50,12 +50,7 @@ class Part(NamedTuple):
 def forward_parts(work: Workload) -> list[Part]:
     """The forward pass of one micro-batch."""
     config, size = work.config, work.activation_bytes
-    tokens, length, hidden, masked = (
-        work.tokens,
-        work.max_seq_length,
-        config.hidden_size,
-        work.masked,
-    )
+    tokens, length, masked = work.tokens, work.max_seq_length, work.masked
     layers, hidden, wide = config.num_hidden_layers, config.hidden_size, config.intermediate_size
     vocabulary = config.vocab_size
     of_head = hidden // config.num_attention_heads

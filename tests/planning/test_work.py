@@ -27,7 +27,6 @@ def test_variables_are_those_of_the_model(head):
     ("changes", "named"),
     [
         ({"max_seq_length": 72}, "max_seq_length 72"),
-        ({"head": "embeddings"}, "--head=embeddings"),
         ({"num_replicas": 2}, "--train_batch_size=11"),
     ],
 )
