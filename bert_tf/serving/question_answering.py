@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.errors import InputError
 from bert_tf.serving.graph_text import Features, Runs, Sequences, in_chunks, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.squad.answers import CERTAINLY_NULL, AnswerSizes
@@ -366,7 +367,7 @@ class QuestionAnsweringTask(ServingTask):
         """See `ServingTask`.
 
         Raises:
-          InputError: windows are too short.
+          InputError: windows are too short, or there are fewer answers than are to be listed.
         """
         super().__init__(*args)
         chosen = self.options
@@ -374,6 +375,10 @@ class QuestionAnsweringTask(ServingTask):
             chosen.max_seq_length, chosen.doc_stride, chosen.max_query_length
         )
         self._answer_sizes = AnswerSizes(chosen.n_best_size, chosen.max_answer_length)
+        most = chosen.n_best_size + int(chosen.version_2_with_negative)
+        if chosen.top_k > most:
+            received = f"--top_k={chosen.top_k} with --n_best_size={chosen.n_best_size}"
+            raise InputError(received, f"at most {most}", "use a greater --n_best_size")
         if chosen.version_2_with_negative:
             odds = {"null_odds": "float [B], score of no answer less that of the best answer"}
             self.outputs = {**self.outputs, **odds}
