@@ -27,7 +27,6 @@ from generation import (
 
 import bert_tf
 from bert_tf.data.records import pretraining_record
-from bert_tf.data.sidecars import index_path
 from bert_tf.errors import InputError
 from data_gen import outputs, pipeline
 from data_gen.pipeline import create
