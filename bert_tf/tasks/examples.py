@@ -33,6 +33,7 @@ FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 BYTE_ORDER_MARK = "\ufeff"
+LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
@@ -103,6 +104,8 @@ class Layout:
       id_required: whether the file must have the column of the ids.
       file_format: tsv, csv, jsonl or conll.
       only: a column, and the value that it must have; other rows are ignored.
+      positions: of text_a, text_b and label: where the original reads them, for files whose header
+        has other names.
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
@@ -113,6 +116,7 @@ class Layout:
     id_required: bool = False
     file_format: str = "tsv"
     only: tuple[Column, str] | None = None
+    positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     skip_flawed: bool = False
     example: ClassVar[type]
 
@@ -123,10 +127,11 @@ class Layout:
           InputError: the file has no example, or one that cannot be used.
         """
         columns, optional = self._columns(labelled)
-        skip_broken = self.skip_flawed and labelled == REQUIRED
-        rows = read_rows(
-            path, self.file_format, columns, optional=optional, skip_broken=skip_broken
-        )
+        ways = {
+            "positions": self.positions,
+            "skip_broken": self.skip_flawed and labelled == REQUIRED,
+        }
+        rows = read_rows(path, self.file_format, columns, optional=optional, **ways)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
@@ -309,6 +314,7 @@ def read_rows(
     columns: Columns,
     *,
     optional: Collection[str] = (),
+    positions: Mapping[str, int] | None = None,
     skip_broken: bool = False,
 ) -> Iterator[Row]:
     """Yields the rows of a file with the cells of `columns`.
@@ -321,6 +327,8 @@ def read_rows(
         cells; jsonl, an object a line; or conll, see `read_conll`.
       columns: names, if the file has a header or is jsonl; or positions, if it has no header.
       optional: keys of `columns` that the file may lack; their cells are then None.
+      positions: where the original reads a column, whatever its name; used where the header has
+        none of the names. Negative positions count from the end.
       skip_broken: leave out rows with too few or too many columns, with a warning.
 
     Raises:
@@ -339,7 +347,8 @@ def read_rows(
     header, places = None, columns
     if any(isinstance(column, str) for column in columns.values()):
         place, header = next(lines, (f"{path}, line 1", [""]))
-        places, least = _find_columns(place, header, columns, optional), len(header)
+        places = _original_places(place, header, columns, positions or {})
+        places, least = places or _find_columns(place, header, columns, optional), len(header)
     else:
         least = 1 + max(column for part, column in columns.items() if part not in optional)
     broken = []
@@ -361,6 +370,22 @@ def read_rows(
 
 def _cell(cells: list[str], position: int | None) -> str | None:
     return cells[position] if position is not None and position < len(cells) else None
+
+
+def _original_places(
+    place: str, header: list[str], columns: Columns, positions: Mapping[str, int]
+) -> dict[str, int] | None:
+    """Where the original reads the columns, if the first line is a header of other names.
+
+    Data have numbers, as ids or labels, or long texts.
+    """
+    names = [name.strip() for name in header]
+    is_data = any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
+    is_known = not {*columns.values()}.isdisjoint(names)
+    if not positions or is_known or is_data or len(names) <= max(positions.values()):
+        return None
+    logging.warning("%s: the columns %s, read by position as in the original", place, names)
+    return {part: at % len(names) for part, at in positions.items() if part in columns}
 
 
 def _find_columns(
