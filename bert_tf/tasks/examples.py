@@ -127,20 +127,12 @@ class Layout:
           InputError: the file has no example, or one that cannot be used.
         """
         columns, optional = self._columns(labelled)
-        ways = {
-            "positions": self.positions,
-            "skip_broken": self.skip_flawed and labelled == REQUIRED,
-        }
-        rows = read_rows(path, self.file_format, columns, optional=optional, **ways)
+        skip_broken = self.skip_flawed and labelled == REQUIRED
+        rows = read_rows(path, self.file_format, columns, optional, self.positions, skip_broken)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
-        self,
-        source: str,
-        dicts: Iterable[Mapping],
-        labels: Labels,
-        labelled: str,
-        names: Sequence[str],
+        self, source: str, dicts: Iterable[Mapping], labels: Labels, labelled: str, names: Sequence
     ) -> list[AnyExample]:
         """The examples of a dataset of dicts, whose keys are the columns; `source` for messages.
 
@@ -188,11 +180,8 @@ class Layout:
                 guid = text_of(row.cells["id"])
                 if not guid or guid in places:
                     where = f", which {places[guid]} has too" if guid else ""
-                    raise InputError(
-                        f"{row.place}: the id {row.cells['id']!r:.80}{where}",
-                        "in every row an id of its own, a text or a number",
-                        "correct the row, or leave the column of the ids out",
-                    )
+                    received = f"{row.place}: the id {row.cells['id']!r:.80}{where}"
+                    raise InputError(received, "a text or number of its own in every row", CORRECT)
                 places[guid] = row.place
             examples.append(self.example(guid, *texts, label))
         if left_out:
@@ -312,7 +301,6 @@ def read_rows(
     path: str,
     file_format: str,
     columns: Columns,
-    *,
     optional: Collection[str] = (),
     positions: Mapping[str, int] | None = None,
     skip_broken: bool = False,
@@ -347,8 +335,7 @@ def read_rows(
     header, places = None, columns
     if any(isinstance(column, str) for column in columns.values()):
         place, header = next(lines, (f"{path}, line 1", [""]))
-        places = _original_places(place, header, columns, positions or {})
-        places, least = places or _find_columns(place, header, columns, optional), len(header)
+        places, least = _find_columns(place, header, columns, optional, positions), len(header)
     else:
         least = 1 + max(column for part, column in columns.items() if part not in optional)
     broken = []
@@ -372,36 +359,31 @@ def _cell(cells: list[str], position: int | None) -> str | None:
     return cells[position] if position is not None and position < len(cells) else None
 
 
-def _original_places(
-    place: str, header: list[str], columns: Columns, positions: Mapping[str, int]
-) -> dict[str, int] | None:
-    """Where the original reads the columns, if the first line is a header of other names.
-
-    Data have numbers, as ids or labels, or long texts.
-    """
-    names = [name.strip() for name in header]
-    is_data = any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-    is_known = not {*columns.values()}.isdisjoint(names)
-    if not positions or is_known or is_data or len(names) <= max(positions.values()):
-        return None
-    logging.warning("%s: the columns %s, read by position as in the original", place, names)
-    return {part: at % len(names) for part, at in positions.items() if part in columns}
-
-
 def _find_columns(
-    place: str, header: list[str], columns: Columns, optional: Collection[str]
+    place: str,
+    header: list[str],
+    columns: Columns,
+    optional: Collection[str],
+    positions: Mapping[str, int] | None,
 ) -> dict[str, int | None]:
     """The position of each column; None for an optional one that is missing."""
     names = [name.strip() for name in header]
+    if positions and len(names) > max(positions.values()):
+        # Data have numbers, as ids or labels, or long texts; these are a header of other names.
+        are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
+        if are_names and {*columns.values()}.isdisjoint(names):
+            logging.warning("%s: the columns %s, read by position as in the original", place, names)
+            return {part: at % len(names) for part, at in positions.items() if part in columns}
     for part, column in columns.items():
         count = names.count(column)
         if count > 1 or (count == 0 and part not in optional):
-            raise InputError(
-                f"{place}: the columns {_preview(header)}",
-                f"a header with one column {column!r} (there is {count or 'no such column'})",
+            received = f"{place}: the columns {_preview(header)}"
+            expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
+            remedy = (
                 "check the file, its header, and what separates its columns; --text_a_column, "
-                "--label_column and so on name those of your own files",
+                "--label_column and so on name those of your own files"
             )
+            raise InputError(received, expected, remedy)
     return {part: names.index(c) if c in names else None for part, c in columns.items()}
 
 
@@ -442,11 +424,9 @@ def _json_rows(path: str, columns: Columns, optional: Collection[str]) -> Iterat
         except (ValueError, RecursionError) as error:
             values = error
         if not isinstance(values, dict):
-            raise InputError(
-                f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})",
-                'a JSON object with each key once, such as {"text_a": "...", "label": "..."}',
-                CORRECT,
-            )
+            received = f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})"
+            expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
+            raise InputError(received, expected, CORRECT)
         yield _pick(place, values, columns, optional)
 
 
@@ -454,11 +434,8 @@ def _pick(place: str, values: Mapping, columns: Columns, optional: Collection[st
     """The row of a JSON object or of an example of a dataset."""
     for part, column in columns.items():
         if column not in values and part not in optional:
-            raise InputError(
-                f"{place}: only {', '.join(map(str, values)) or 'an empty object'}",
-                f"a value for {column!r}",
-                "correct the data, or name another column with the flags",
-            )
+            received = f"{place}: only {', '.join(map(str, values)) or 'an empty object'}"
+            raise InputError(received, f"a value for {column!r}", "correct the data or the flags")
     return Row(place, {part: values.get(column) for part, column in columns.items()})
 
 
@@ -502,11 +479,7 @@ def _preview(cells: list[str]) -> str:
 
 
 def _rows_of(
-    source: str,
-    dicts: Iterable[Mapping],
-    columns: Columns,
-    optional: set[str],
-    names: Sequence[str],
+    source: str, dicts: Iterable[Mapping], columns: Columns, optional: set[str], names: Sequence
 ) -> Iterator[Row]:
     """Dicts of a dataset -> rows; bytes become text, arrays lists, numbers of labels names."""
 

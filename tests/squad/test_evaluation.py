@@ -81,7 +81,7 @@ def test_v1_counts_what_is_missing_as_wrong(caplog):
     file = small.squad_file(question("q1", "1386"), question("q2", "1196"), question("q3", "x y"))
     scores = evaluation.official_scores(file, {"q1": "1386.", "q3": "x z", "other": "?"})
     assert scores == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(150 / 3)}
-    assert "1 of 3 questions have no prediction and score 0, the first: q2" in caplog.text
+    assert "1 of 3 questions have no prediction and score 0, such as q2" in caplog.text
     assert "1 predictions have ids that are not in" in caplog.text
     assert evaluation.official_scores(file, {}) == {"exact_match": 0.0, "f1": 0.0}
     file = small.squad_file(question("q1", "The"))  # of no word that counts F1 is 0
