@@ -260,7 +260,8 @@ class WordColumns(Layout):
         are_words = isinstance(words, list) and all(
             isinstance(word, str) and word.strip() for word in words
         )
-        if not are_words or (tags is not None and len(tags) != len(words)):
+        has_tags = isinstance(tags, list)
+        if not are_words or not (len(tags) == len(words) if has_tags else tags is None):
             received = f"{row.place}: the words {words!r:.80} with the tags {tags!r:.80}"
             raise InputError(received, "a list of words, a tag for each", CORRECT)
         return tuple(words), row.cells.get("document", 0)
@@ -505,7 +506,9 @@ def _with_translations(values: Mapping, columns: Columns) -> Mapping:
     """
     found = dict(values)
     for name in {str(c).partition("/")[0] for c in columns.values() if "/" in str(c)}:
-        texts = found.pop(name, {})
+        texts = found.get(name)
+        if not isinstance(texts, Mapping):
+            continue
         if texts.keys() == {"language", "translation"}:
             languages = (plain(language, name) for language in texts["language"])
             texts = dict(zip(languages, texts["translation"], strict=False))

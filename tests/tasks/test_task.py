@@ -171,7 +171,10 @@ def test_dicts_of_a_dataset(task, split, row, names, expected):
         (get_task("csv"), "train", {"text_a": "A", "label": float("nan")}, (), "the label nan"),
         (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, (), "the label "),
         (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, [*"xyz"], "the label "),
-        *((NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words") for tags in ([0], [0, 0, 0])),
+        *(
+            (NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words")
+            for tags in (3, "OO", [0], [0, 0, 0])
+        ),
     ],
 )
 def test_datasets_that_cannot_be_used(task, split, row, names, received):
