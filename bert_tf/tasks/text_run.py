@@ -105,9 +105,8 @@ class TextRun(Run):
 
     # ------------------------------------------------------------------------ records
 
-    def record(self, data: TextData) -> Record:
+    def record(self, _: TextData) -> Record:
         """See `classifier_record`; that of all splits."""
-        del data
         config = self.model.config
         return classifier_record(
             max_seq_length=self.batching.max_seq_length,
