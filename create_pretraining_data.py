@@ -40,7 +40,7 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
-from bert_tf.terminal.messages import log_end
+from bert_tf.terminal import log_end
 from data_gen.pipeline import create
 from data_gen.workers import prepare_script
 

@@ -1,41 +1,38 @@
 """Reads texts and JSON; writes files that get their final names only when they are complete."""
 
-import collections
 import contextlib
+import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
-import math
 import os
+import pathlib
 import re
 import secrets
-import sys
+import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
 
-from bert_tf import locks
+from bert_tf import runtime
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.runtime import load_tensorflow
-from bert_tf.terminal.messages import scores_table
+from bert_tf.terminal import scores_table
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
-writes_here = True  # whether this process writes files; of several only the chief (`cluster.join`)
 
 
 def gfile():
     """`tf.io.gfile`: local and remote files. TensorFlow takes seconds to load, so not before."""
-    load_tensorflow()
-    return sys.modules["tensorflow"].io.gfile
-
-
-# ---------------------------------------------------------------------------- in
+    return runtime.load_tensorflow().io.gfile
 
 
 def is_remote(path: str) -> bool:
@@ -48,13 +45,6 @@ def is_file(path: str) -> bool:
     return bool(path) and gfile().exists(path) and not gfile().isdir(path)
 
 
-def check_regular(path: str) -> None:
-    """Raises `InputError` for a pipe, socket or device: reading it might never end."""
-    if not is_remote(path) and locks.is_special(path):
-        received = f"{path}, which is a pipe, a socket or a device"
-        raise InputError(received, "a regular file", "save what it gives to a file, and name that")
-
-
 @contextlib.contextmanager
 def path_errors(path: str, doing: str = "read") -> Iterator[None]:
     """Turns the system's errors while a path is read (or written) into `InputError`."""
@@ -65,6 +55,16 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
             raise
         received = f"{path}, which cannot be {doing} ({first_line(error)})"
         raise InputError(received, *remedy_of(error)) from None
+
+
+# ---------------------------------------------------------------------------- in
+
+
+def check_regular(path: str) -> None:
+    """Raises `InputError` for a pipe, socket or device: reading it might never end."""
+    if _is_special(path):
+        received = f"{path}, which is a pipe, a socket or a device"
+        raise InputError(received, "a regular file", "save what it gives to a file, and name that")
 
 
 def read_json(
@@ -86,13 +86,9 @@ def read_json(
     with path_errors(path):
         if not is_file(path):
             raise InputError(f"{path}, which is not a file", expected, remedy)
-        check_regular(path)
-        with gfile().GFile(path, "rb") as file:
-            raw = file.read()
+    raw = b"".join(_blocks(path))
     try:
-        values = json.loads(
-            raw, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
-        )
+        values = json.loads(raw, object_pairs_hook=each_key_once)
         if not isinstance(values, dict):
             raise ValueError("the outermost value is not an object")
     except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
@@ -104,18 +100,10 @@ def read_json(
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, for `object_pairs_hook`; raises `ValueError` if a key is given twice."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        (twice, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {twice[:80]!r} is given twice in one object")
-    return values
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:80]} is not a finite number")
-    return number
+    keys = [key for key, _ in pairs]
+    if len({*keys}) < len(keys):
+        raise ValueError(f"the key {max(keys, key=keys.count)[:80]!r} is given twice in one object")
+    return dict(pairs)
 
 
 def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -146,22 +134,17 @@ def decoded(line: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError as error:
         if number == 1:
             refuse_gzip(name, line)
-        raise InputError(
-            f"{name}, line {number}: bytes that are not UTF-8 "
-            f"({line[error.start : error.start + 8]!r})",
-            "text in UTF-8",
-            "give another file, or convert this one: iconv -f ISO-8859-1 -t UTF-8 IN > OUT",
-        ) from None
+        wrong = line[error.start : error.start + 8]
+        received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
+        remedy = "convert it: iconv -f ISO-8859-1 -t UTF-8 IN > OUT"
+        raise InputError(received, "text in UTF-8", remedy) from None
 
 
 def refuse_gzip(name: str, content: bytes) -> None:
     """Raises `InputError` if a file begins with gzip's mark."""
     if content.startswith(b"\x1f\x8b"):
-        raise InputError(
-            f"{name}, which is compressed with gzip",
-            "an uncompressed file",
-            "uncompress it with gunzip, and name the result",
-        )
+        received = f"{name}, which is compressed with gzip"
+        raise InputError(received, "an uncompressed file", "uncompress it with gunzip")
 
 
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -171,37 +154,25 @@ def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -
       InputError: a line is longer than `limit` bytes; `name` says where.
     """
     begun: list[bytes] = []  # parts of a line whose end is yet to come
-    number, begun_bytes = 1, 0
+    number = 1
     for block in blocks:
-        *complete, rest = block.split(b"\n")
-        for line in complete:
-            _check_length(begun_bytes + len(line), limit, name, number)
-            yield b"".join([*begun, line, b"\n"])
-            begun.clear()
-            number, begun_bytes = number + 1, 0
-        begun.append(rest)
-        begun_bytes += len(rest)
-        _check_length(begun_bytes, limit, name, number)
-    if begun_bytes:
+        *ended, rest = block.split(b"\n")
+        for place, part in enumerate((*ended, rest)):
+            begun.append(part)
+            if sum(map(len, begun)) > limit:
+                received = f"{name}, line {number}, which is longer than {limit} bytes"
+                raise InputError(received, "lines of text", "split the line, or correct the path")
+            if place < len(ended):
+                yield b"".join([*begun, b"\n"])
+                begun.clear()
+                number += 1
+    if any(begun):
         yield b"".join(begun)
 
 
-def _check_length(length: int, limit: int, name: str, number: int) -> None:
-    if length > limit:
-        raise InputError(
-            f"{name}, line {number}, which is longer than {limit} bytes",
-            "lines of text, each ended by a line feed",
-            "split the line, or check that the file is the right one",
-        )
-
-
-def digest_of(path: str, *, sha256: bool = False) -> str:
-    """A hash of a file's bytes, of 128 bits or SHA-256.
-
-    Raises:
-      InputError: it cannot be read.
-    """
-    found = hashlib.sha256() if sha256 else hashlib.blake2b(digest_size=16)
+def digest_of(path: str) -> str:
+    """The SHA-256 of a file's bytes; raises `InputError` if it cannot be read."""
+    found = hashlib.sha256()
     for block in _blocks(path):
         found.update(block)
     return found.hexdigest()
@@ -218,61 +189,171 @@ def _blocks(path: str) -> Iterator[bytes]:
                 yield block
 
 
-# ---------------------------------------------------------------------------- out
+# ---------------------------------------------------------------------------- locks
+
+# A lock is a hidden file beside an output, or in the folder of a run. It names its writer, and a
+# random token that is in every temporary name made under it, so that the next holder removes what
+# a killed process has left, and nothing else.
+
+INCOMPLETE = ".incomplete"  # the end of a temporary name
+IN_FOLDER = ".lock"  # the name of a folder's lock, in it; that of a file stands beside it
+_NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
+_MARK = "bert_tf "
+_CONTENT = re.compile(f"{_MARK}([0-9a-f]{{16}}) (.*)\n")  # token, holder
+
+
+@dataclasses.dataclass
+class Lock:
+    """A lock that this process holds.
+
+    Attributes:
+      name: the lock file, an absolute path.
+      output: what it protects, for messages.
+      opened: the descriptor of the lock file.
+      token: random; in the names of all temporary files and folders that are made under it.
+    """
+
+    name: str
+    output: str
+    opened: int
+    token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+
+    def is_in_place(self) -> bool:
+        """Whether neither the lock file nor its folder was removed or replaced."""
+        try:
+            return os.path.samestat(os.fstat(self.opened), os.lstat(self.name))
+        except OSError:
+            return False
+
+
+_held: dict[str, Lock | None] = {}  # the locks of this process, by their files
 
 
 @contextlib.contextmanager
-def locked(
-    path: str, *, folder: bool = False, parents: bool = False
-) -> Iterator[locks.Lock | None]:
+def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[Lock | None]:
     """Keeps other processes from writing an output; gives the lock.
 
-    The lock is a hidden file beside the output, or in the folder, which is made if need be. It
-    ends with its process, however that ends. The process that holds it may take it again. Remote
-    outputs, devices and streams have none; of several processes of a run only the chief takes it.
+    It ends with its process, however that ends, and the process may take it again. There is none
+    for remote outputs, devices and streams, on file systems without locks, and in processes of a
+    run other than the chief.
 
     Args:
       path: what this process writes.
-      folder: whether that is the folder of a run rather than a file or a folder yet to appear.
+      folder: whether that is the folder of a run, which is made if need be.
       parents: whether the folder that it is to appear in is made if need be.
 
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    if is_remote(path) or not writes_here or locks.is_stream(path):
+    if is_remote(path) or not runtime.is_chief() or is_stream(path):
         yield None
         return
-    home = path if folder else os.path.dirname(path.rstrip("/")) or "."
-    with contextlib.ExitStack() as at_end:
+    own = f"{path}/{IN_FOLDER}" if folder else hidden_sibling(path.rstrip("/"), "lock")
+    name = os.path.abspath(own)
+    if name in _held:
+        yield _held[name]
+        return
+    home = os.path.dirname(name)
+    is_new = (folder or parents) and not os.path.isdir(home)
+    try:
         with path_errors(path, "written"):
-            if not folder:
-                locks.refuse_link(path)
-            if (folder or parents) and not os.path.isdir(home):
+            if is_new:
                 os.makedirs(home, exist_ok=True)
-                at_end.callback(_remove_if_empty, home)
-            own = locks.hidden_sibling(path.rstrip("/"), "lock")
-            name = f"{path}/{locks.IN_FOLDER}" if folder else own
-            lock = at_end.enter_context(locks.held(os.path.abspath(name), path))
-        yield lock
+            _held[name] = _take_lock(name, path)
+        yield _held[name]
+    finally:
+        if lock := _held.pop(name, None):
+            if lock.is_in_place():  # before the lock ends: it is nobody else's
+                pathlib.Path(name).unlink(missing_ok=True)
+            os.close(lock.opened)
+        if is_new:
+            with contextlib.suppress(OSError):  # with what was written
+                os.rmdir(home)
 
 
-def _remove_if_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
+def _take_lock(name: str, output: str) -> Lock | None:
+    """Locks the file `name` while this process lives; None where the file system has no locks."""
+    opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(os.close, opened)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _CONTENT.fullmatch(_read(opened))
+            received = f"{output}, which {holder[2] if holder else 'another process'} is writing"
+            remedy = "wait until that process has ended, or choose another output"
+            raise InputError(received, "one process for one output", remedy) from None
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+            if not _read(opened):
+                os.unlink(name)
+            return None
+        lock = Lock(name, output, opened)
+        if not lock.is_in_place():  # its last holder has removed it meanwhile
+            return _take_lock(name, output)
+        content = _read(opened).strip("\0")  # of a power cut
+        if content and not content.startswith(_MARK):
+            received = f"{name}, which is no lock of this program"
+            raise InputError(received, "no such file", "move it away, or choose another output")
+        if before := _CONTENT.fullmatch(content):
+            home, pattern = pathlib.Path(name).parent, f".*.{before[1]}-*{INCOMPLETE}"
+            for left in [*(home.rglob if name.endswith(f"/{IN_FOLDER}") else home.glob)(pattern)]:
+                remove(left)
+        on_error.callback(os.unlink, name)
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        holder += f" ({runtime.command_line()[:300]!r}, since {since})"
+        os.ftruncate(opened, 0)
+        os.pwrite(opened, f"{_MARK}{lock.token} {holder}\n".encode(), 0)
+        on_error.pop_all()
+        return lock
+
+
+def _read(opened: int) -> str:
+    return os.pread(opened, 1 << 12, 0).decode(errors="replace")
+
+
+def _lock_around(path: str) -> Lock | None:
+    """The lock that this process holds on a folder around a path, the innermost one."""
+    folders = () if is_remote(path) else pathlib.Path(os.path.abspath(path)).parents
+    return next((_held[n] for f in folders if (n := str(f / IN_FOLDER)) in _held), None)
+
+
+def check_lock(path: str) -> None:
+    """Raises `InputError` if a folder around a path is no longer the one that was locked."""
+    if (lock := _lock_around(path)) and not lock.is_in_place():
+        received = f"{lock.output}, which was removed or replaced while this process was writing it"
+        raise InputError(received, "an output that stays in place", "give the command again")
+
+
+# ---------------------------------------------------------------------------- out
+
+
+def hidden_sibling(path: str, ending: str) -> str:
+    """A name in the same folder that no pattern for the file itself matches.
+
+    >>> hidden_sibling("data/train.tfrecord", "incomplete")
+    'data/.train.tfrecord.incomplete'
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{ending}")
+
+
+def _is_special(path: str) -> bool:
+    """Whether a path is a pipe, a socket or a device."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def is_stream(path: str) -> bool:
+    """Whether a path is written directly: an open stream, a pipe, a socket or a device."""
+    return path.startswith(("/dev/std", "/dev/fd/", "/proc/")) or _is_special(path)
 
 
 def make_folder(path: str) -> None:
-    """Makes the folder of a run, or one in it.
-
-    Raises:
-      InputError: it cannot be made or written, or is a link in the folder of a run.
-    """
+    """Makes the folder of a run, or one in it; raises `InputError` if it cannot be made."""
     with path_errors(path, "written"):
-        locks.refuse_inner_link(path)
         gfile().makedirs(path)
-        trial = gfile().join(path, "trial")
-        with temporary(trial) if is_remote(path) else tempfile.TemporaryFile(dir=path):
-            pass  # the local one has no name
 
 
 @contextlib.contextmanager
@@ -285,38 +366,49 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
     Raises:
       InputError: another process is writing the output, or its folder has been replaced.
     """
-    around = locks.lock_around(path)
+    around = _lock_around(path)
     with contextlib.nullcontext(around) if around else locked(path) as lock:
-        locks.check_lock(path)
-        locks.refuse_link(path)
+        check_lock(path)
         # Without a lock one name, so that what a killed process left is replaced.
         own = f"{lock.token}-{secrets.token_hex(4)}" if lock else "without-lock"
-        name = locks.hidden_sibling(path, f"{own}{locks.INCOMPLETE}")
+        name = hidden_sibling(path, f"{own}{INCOMPLETE}")
         if not lock:
-            _remove(name)
+            remove(name)
         try:
-            if is_remote(path) and not folder:
+            if folder:
+                (gfile().makedirs if is_remote(path) else os.mkdir)(name)
+            else:
                 with gfile().GFile(name, "w") as file:
-                    file.write("")  # only this makes the file
-            elif folder:
-                gfile().makedirs(name) if is_remote(path) else os.mkdir(name)
-            else:  # nobody may read it who may not read the file that it replaces
-                mode = 0o600 if os.path.exists(path) else 0o666
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+                    file.write("")  # only this makes a remote file
             yield name
         finally:
-            try:
-                _remove(name)
-            except Exception:  # what failed before counts; the next holder removes the rest
-                if lock:
-                    lock.is_clean = False
+            with contextlib.suppress(Exception):  # what failed before counts
+                remove(name)
 
 
-def _remove(path: str) -> None:
-    if not is_remote(path):
-        locks.remove(path)
-    elif gfile().exists(path):
-        gfile().rmtree(path) if gfile().isdir(path) else gfile().remove(path)
+def remove(path: str | os.PathLike) -> None:
+    """Removes a file or a link, or a folder with all that is in it, if it exists."""
+    if is_remote(str(path)):
+        if gfile().exists(path):
+            gfile().rmtree(path) if gfile().isdir(path) else gfile().remove(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        pathlib.Path(path).unlink(missing_ok=True)
+
+
+def synced(path: str) -> None:
+    """Returns when a local file, or the names in a local folder, are on the disk."""
+    if is_remote(path):
+        return
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(opened)
 
 
 @contextlib.contextmanager
@@ -331,11 +423,11 @@ def whole_file(path: str) -> Iterator[str]:
       InputError: no file can be made there, or another process is making it; seen at once, not
         after hours of work.
     """
-    if not writes_here:
+    if not runtime.is_chief():
         with tempfile.TemporaryDirectory() as folder:
             yield os.path.join(folder, os.path.basename(path))
         return
-    if locks.is_stream(path):
+    if is_stream(path):
         yield path
         return
     with contextlib.ExitStack() as stack:
@@ -345,12 +437,12 @@ def whole_file(path: str) -> Iterator[str]:
             name = stack.enter_context(temporary(path))
         yield name
         with path_errors(path, "written"):
-            if not is_remote(path) and os.path.exists(path):
-                os.chmod(name, os.stat(path).st_mode & 0o777)
-            locks.synced(name)
-            locks.check_lock(path)
+            if os.path.exists(path):
+                shutil.copymode(path, name)
+            synced(name)
+            check_lock(path)
             gfile().rename(name, path, overwrite=True)
-            locks.synced(os.path.dirname(path) or ".")
+            synced(os.path.dirname(path) or ".")
 
 
 def write_text(path: str, text: str) -> None:
@@ -359,11 +451,7 @@ def write_text(path: str, text: str) -> None:
     Raises:
       InputError: it cannot be written.
     """
-    with (
-        path_errors(path, "written"),
-        whole_file(path) as temporary,
-        gfile().GFile(temporary, "w") as file,
-    ):
+    with path_errors(path, "written"), whole_file(path) as name, gfile().GFile(name, "w") as file:
         file.write(text)
 
 

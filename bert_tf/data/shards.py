@@ -17,14 +17,13 @@ from absl import logging
 # A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
 from tensorflow.python.eager import context
 
-from bert_tf import cluster, files
+from bert_tf import files, runtime
 from bert_tf.config import typed
 from bert_tf.data import sidecars
 from bert_tf.data.records import Record, untuned
 from bert_tf.data.sidecars import BlockIndex, DataDescription
 from bert_tf.errors import InputError
-from bert_tf.terminal.messages import number_of
-from bert_tf.terminal.progress import announced, counted
+from bert_tf.terminal import announced, counted, number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
@@ -409,5 +408,5 @@ def write_records(
             checksum = zlib.crc32(serialized, checksum)
             writer.write(serialized)
     # Waits for the chief, whose file they all read.
-    cluster.check_same({f"records of {path}": checksum})
+    runtime.check_same({f"records of {path}": checksum})
     return count

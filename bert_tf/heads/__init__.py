@@ -1,14 +1,9 @@
 """Heads: what stands on top of the encoder, each an object that everything else asks.
 
-head.py                Head: the model, its loss and its weights
-label_head.py          LabelHead: a head whose answers are labels
-labels.py              Labels: the labels of a task, without TensorFlow
-classification.py      one of several labels, any of them, or a score
-multiple_choice.py     the best of several sequences
-token_labels.py        a tag for each word
-question_answering.py  the start and the end of an answer
-pretraining.py         masked words, and whether a text follows the other
-embeddings.py          none: the encoder alone
+head.py         Head: the model, its loss and its weights
+labels.py       Labels: the labels of a task, without TensorFlow
+label_heads.py  heads whose answers are labels: of a text, of several texts, of each word
+other_heads.py  masked words, the parts of a text that answer a question, vectors
 
 The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Importing this module
 loads no TensorFlow.
@@ -23,37 +18,22 @@ from bert_tf.errors import InputError
 # Patterns of the names of weights in the original's checkpoints.
 ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
-_HOMES = {
-    "Classification": "bert_tf.heads.classification",
-    "Embeddings": "bert_tf.heads.embeddings",
-    "FillMask": "bert_tf.heads.pretraining",
-    "Head": "bert_tf.heads.head",
-    "LabelHead": "bert_tf.heads.label_head",
-    "Labels": "bert_tf.heads.labels",
-    "MaskedLmHead": "bert_tf.modeling.heads",
-    "MultiLabel": "bert_tf.heads.classification",
-    "MultipleChoice": "bert_tf.heads.multiple_choice",
-    "NextSentenceHead": "bert_tf.modeling.heads",
-    "Pretraining": "bert_tf.heads.pretraining",
-    "QuestionAnswering": "bert_tf.heads.question_answering",
-    "Regression": "bert_tf.heads.classification",
-    "SequenceClassifier": "bert_tf.modeling.heads",
-    "TokenClassifier": "bert_tf.modeling.heads",
-    "TokenLabels": "bert_tf.heads.token_labels",
+_NAMES_IN = {
+    "bert_tf.heads.head": "Head",
+    "bert_tf.heads.labels": "Labels",
+    "bert_tf.heads.label_heads": "Classification LabelHead MultiLabel MultipleChoice Regression"
+    " TokenLabels",
+    "bert_tf.heads.other_heads": "Embeddings FillMask Pretraining QuestionAnswering",
+    "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier",
 }
-# The heads by name, as in --task and model_facts.json; those not used yet by their class.
-NAMES: dict[str, Any] = {
-    "pretraining": "Pretraining",
-    "fill_mask": "FillMask",
-    "classification": "Classification",
-    "multi_label": "MultiLabel",
-    "regression": "Regression",
-    "multiple_choice": "MultipleChoice",
-    "token_labels": "TokenLabels",
-    "question_answering": "QuestionAnswering",
-    "embeddings": "Embeddings",
-}
-_BUILT_IN = frozenset(NAMES)
+_HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
+# The heads by name, as in --task and model_facts.json; None: of this package, not used yet. The
+# class of multi_label is MultiLabel.
+_OWN = (
+    "pretraining fill_mask classification multi_label regression multiple_choice token_labels "
+    "question_answering embeddings"
+)
+NAMES: dict[str, Any] = dict.fromkeys(_OWN.split())
 __all__ = [*_HOMES, "NAMES", "head_named", "make_model", "register"]
 
 
@@ -71,21 +51,18 @@ def _loaded(name: str) -> Any:
 if not TYPE_CHECKING:
     __getattr__ = _loaded
 else:  # for editors and type checkers
-    from bert_tf.heads.classification import Classification, MultiLabel, Regression
-    from bert_tf.heads.embeddings import Embeddings
     from bert_tf.heads.head import Head
-    from bert_tf.heads.label_head import LabelHead
-    from bert_tf.heads.labels import Labels
-    from bert_tf.heads.multiple_choice import MultipleChoice
-    from bert_tf.heads.pretraining import FillMask, Pretraining
-    from bert_tf.heads.question_answering import QuestionAnswering
-    from bert_tf.heads.token_labels import TokenLabels
-    from bert_tf.modeling.heads import (
-        MaskedLmHead,
-        NextSentenceHead,
-        SequenceClassifier,
-        TokenClassifier,
+    from bert_tf.heads.label_heads import (
+        Classification,
+        LabelHead,
+        MultiLabel,
+        MultipleChoice,
+        Regression,
+        TokenLabels,
     )
+    from bert_tf.heads.labels import Labels
+    from bert_tf.heads.other_heads import Embeddings, FillMask, Pretraining, QuestionAnswering
+    from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, SequenceClassifier
     from bert_tf.modeling.models import BertModel
 
 
@@ -96,13 +73,10 @@ def head_named(name: str) -> "Head":
       InputError: there is none.
     """
     if name not in NAMES:
-        raise InputError(
-            f"the head {name!r}",
-            f"one of {', '.join(NAMES)}",
-            "correct the name, or register your own head first (heads.register)",
-        )
-    if isinstance(NAMES[name], str):
-        NAMES[name] = _loaded(NAMES[name])()
+        remedy = "correct the name, or register your own head first (heads.register)"
+        raise InputError(f"the head {name!r}", f"one of {', '.join(NAMES)}", remedy)
+    if NAMES[name] is None:
+        NAMES[name] = _loaded(name.title().replace("_", ""))()
     return NAMES[name]
 
 
@@ -112,7 +86,7 @@ def register(head: "Head") -> None:
     Raises:
       InputError: the name is taken by a head of this package.
     """
-    if head.name in _BUILT_IN and head is not head_named(head.name):
+    if head.name in _OWN.split() and head is not head_named(head.name):
         raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")
     NAMES[head.name] = head
 

@@ -14,8 +14,6 @@ from bert_tf.data.records import Feature
 from bert_tf.heads import OUTPUT
 from bert_tf.modeling.models import BertModel
 
-CLASSIFIER_DROPOUT = 0.1  # of a head's input in training; fixed in the original too
-
 Batch = Mapping[str, tf.Tensor]
 Sums = dict[str, tf.Tensor]  # float32 scalars by name
 
@@ -46,7 +44,7 @@ class Head:
     terms: tuple[str, ...] = ()
     has_names: bool = False
     reads_windows: bool = False
-    serving: str | None = "bert_tf.serving.classification:TextTask"
+    serving: str | None = "bert_tf.serving.signatures:ServingTask"
 
     def model(self, config: BertConfig, *, num_classes: int = 2, num_choices: int = 1) -> BertModel:
         """The Keras model, with new weights.

@@ -16,26 +16,22 @@ L labels, C choices. Nothing here loads TensorFlow before a head is asked: --hel
 """
 
 import dataclasses
-import decimal
 import functools
 import json
 import math
 import re
-import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.files import LONE_SURROGATE
-from bert_tf.heads import NAMES, head_named
+from bert_tf.heads import head_named
 
 if TYPE_CHECKING:
-    from bert_tf.heads.label_head import LabelHead
+    from bert_tf.heads.label_heads import LabelHead
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
-SEPARATORS = (",", ";", "|", "\t")  # usual ones
 IGNORED = -1  # the label id of a position that has no label
-BINARY = {"0", "1", "0.0", "1.0", "false", "true"}
 
 Label = str | float | tuple[str, ...]
 
@@ -54,14 +50,18 @@ class _HeadByName:
     def __get__(self, labels: "Labels | None", _: type) -> Any:
         if labels is None:
             return "classification"  # the default
-        if isinstance(labels.__dict__["head"], str):
-            labels.__dict__["head"] = head_named(labels.__dict__["head"])
-        return labels.__dict__["head"]
+        head = labels.__dict__["head"]
+        if isinstance(head, str):
+            head = labels.__dict__["head"] = head_named(head)
+        return head
 
     def __set__(self, labels: "Labels", head: Any) -> None:
-        if isinstance(head, str) and head not in NAMES:
-            head_named(head)  # raises
         labels.__dict__["head"] = head
+
+
+def _asks_head(name: str) -> Callable:
+    """The method of `Labels` that calls that of its head."""
+    return lambda labels, *values: getattr(labels.head, name)(labels, *values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,35 +88,11 @@ class Labels:
 
     # What the head says of these labels; see `LabelHead`.
 
-    @property
-    def size(self) -> int:
-        """How many scores the head gives for a sequence, or for a token."""
-        return self.head.size(self)
-
-    @property
-    def are_fixed(self) -> bool:
-        """Whether the label names are known; regression has none."""
-        return self.head.are_fixed(self)
-
-    def parse(self, value) -> Label:
-        """The label in a cell; raises `ValueError` with what is expected there."""
-        return self.head.parse(self, value)
-
-    def describe(self) -> str:
-        """What a label can be, for messages."""
-        return self.head.describe(self)
-
-    def ids(self, label: Label | None) -> list[int] | list[float]:
-        """The label_ids of a record; of an example without label (None) those of the first name."""
-        return self.head.ids(self, label)
-
-    def spell(self, prediction) -> str:
-        """One decided prediction as it is written to files."""
-        return self.head.spell(self, prediction)
-
-    def spell_label(self, label: Label | None) -> str:
-        """A gold label as it is written to files; empty where there is none."""
-        return self.head.spell_label(self, label)
+    size = property(lambda self: self.head.size(self))
+    are_fixed = property(lambda self: self.head.are_fixed(self))
+    parse, describe, ids, spell, spell_label = map(
+        _asks_head, ("parse", "describe", "ids", "spell", "spell_label")
+    )
 
     # ------------------------------------------------------------------------ names
 
@@ -160,31 +136,8 @@ class Labels:
     @staticmethod
     def names_in(labels: Iterable[Label]) -> set[str]:
         """The names in labels that are one name or several."""
-        return {
-            name for label in labels for name in ((label,) if isinstance(label, str) else label)
-        }
-
-    def separated(self) -> dict[str, list[str]]:
-        """The names that hold a usual separator, and so may be several names, by separator."""
-        found = {one: [name for name in self.names if one in name] for one in SEPARATORS}
-        return {separator: names for separator, names in found.items() if names}
-
-    def look_alikes(self) -> list[list[str]]:
-        """Groups of names that differ only in case, white space or the spelling of a number."""
-        groups: dict[str | decimal.Decimal, list[str]] = {}
-        exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
-        for name in self.names:
-            if DECIMAL.fullmatch(name):
-                key = decimal.Decimal(name, exact)
-            else:
-                key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-            groups.setdefault(key, []).append(name)
-        return [names for names in groups.values() if len(names) > 1]
-
-    @property
-    def are_binary(self) -> bool:
-        """Whether the names are 0 and 1, or other words for no and yes."""
-        return {name.lower() for name in self.names} <= BINARY
+        several = ((label,) if isinstance(label, str) else label for label in labels)
+        return {name for names in several for name in names}
 
 
 def text_of(value) -> str | None:

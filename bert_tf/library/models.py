@@ -14,13 +14,16 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints import companions
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints import loading
+from bert_tf.checkpoints.loading import (
+    load_checkpoint,
+    open_weights,
+)
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.heads.head import Head
-from bert_tf.heads.pretraining import Pretraining
+from bert_tf.heads.other_heads import Pretraining
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -60,9 +63,9 @@ def load(
         another model's, or labels are missing, given twice, or given for a head without classes.
     """
     weights = open_weights(path)
-    config = companions.config_of(weights, bert_config_file)
-    tokenizer = companions.tokenizer_of(weights, config, vocab_file, do_lower_case)
-    tokenizer.max_length = companions.length_of(weights, config)
+    config = loading.config_of(weights, bert_config_file)
+    tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
+    tokenizer.max_length = loading.length_of(weights, config)
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or weights.head
@@ -149,9 +152,9 @@ def _match_labels(
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
-    kept = companions.in_order_of(weights, labels)
+    kept = loading.in_order_of(weights, labels)
     if kept is None:
-        classes = companions.classes_of(weights)
+        classes = loading.classes_of(weights)
         logging.warning("%s has a head for %s, which is not taken.", weights.path, classes)
     return kept or weights, labels, kept is not None
 

@@ -12,7 +12,7 @@ from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.base import BertLayer, activation
+from bert_tf.modeling.layers import ACTIVATIONS, BertLayer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -31,7 +31,7 @@ class Transform(BertLayer):
 
     def call(self, x):
         """x [..., D] -> [..., D]."""
-        return self.norm(activation(self.config.hidden_act)(self.projection(x)))
+        return self.norm(ACTIVATIONS[self.config.hidden_act](self.projection(x)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -85,15 +85,12 @@ class MaskedLmHead(BertLayer):
         losses = tied_cross_entropy(x, word_table, bias, ops.reshape(masked_lm_ids, (-1,)))
         return logits, ops.reshape(losses, (batch, num_predictions))
 
-    def compute_output_spec(
-        self, sequence_output, masked_lm_positions, word_table, masked_lm_ids=None
-    ):
+    def compute_output_spec(self, sequence_output, positions, word_table, masked_lm_ids=None):
         """[B, P, V], or that and [B, P]."""
-        shape = masked_lm_positions.shape
-        logits = keras.KerasTensor((*shape, self.config.vocab_size), dtype=self.compute_dtype)
-        if masked_lm_ids is None:
-            return logits
-        return logits, keras.KerasTensor(shape, dtype="float32")
+        logits = (*positions.shape, self.config.vocab_size)
+        logits = keras.KerasTensor(logits, dtype=self.compute_dtype)
+        losses = keras.KerasTensor(positions.shape, dtype="float32")
+        return logits if masked_lm_ids is None else (logits, losses)
 
 
 def tied_cross_entropy(x, table, bias, labels):
@@ -126,7 +123,10 @@ def tied_cross_entropy(x, table, bias, labels):
         shift = ops.max(scores, axis=1, keepdims=True) + ops.max(bias32)  # [M, 1]
         e = ops.exp(scores + bias32 - shift)  # [M, V]
         z = ops.sum(e, axis=1)  # [M]
-        of_label = _scores_of_labels(x, table, labels, scores)
+        if backend.standardize_dtype(x.dtype) == "float32":  # the scores are not read again
+            of_label = ops.sum(x * ops.take(table, labels, axis=0), axis=1)  # [M]
+        else:  # rounded as in the sum over all: otherwise the loss could fall below 0
+            of_label = ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
         of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
 
         def gradient(*arguments, upstream=None):
@@ -146,20 +146,9 @@ def tied_cross_entropy(x, table, bias, labels):
     return cross_entropy(x, table, bias)
 
 
-def _scores_of_labels(x, table, labels, scores):
-    """The labels' elements of x tableᵀ, float32 [M].
-
-    In half precision the product is rounded: a label's score that is not rounded would not match
-    the sum over all, and the loss could fall below 0. In float32 the scores are not read again.
-    """
-    if backend.standardize_dtype(x.dtype) == "float32":
-        return ops.sum(x * ops.take(table, labels, axis=0), axis=1)
-    return ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequenceClassifier(BertLayer):
-    """Logits from the pooled vector; weights [classes, D] as the original stores them.
+    """Logits from the pooled vector, or from each token's; weights [classes, D] as in the original.
 
     In float32 by default: it is little work, and close logits stay apart.
 
@@ -191,12 +180,12 @@ class SequenceClassifier(BertLayer):
         )
 
     def call(self, pooled_output):
-        """pooled_output [B, D] -> logits [B, classes]."""
+        """pooled_output [..., D] -> logits [..., classes]."""
         weights = ops.transpose(ops.convert_to_tensor(self.output_weights))  # [D, classes]
         return ops.matmul(pooled_output, weights) + self.output_bias
 
     def compute_output_shape(self, pooled_output_shape):
-        """[B, classes]."""
+        """[..., classes]."""
         return (*pooled_output_shape[:-1], self.num_classes)
 
     def get_config(self):
@@ -213,22 +202,10 @@ class NextSentenceHead(SequenceClassifier):
     """
 
     def __init__(
-        self,
-        config: BertConfig | dict[str, Any],
-        name: str = "seq_relationship",
-        num_classes: int = 2,
-        **kwargs,
+        self, config: BertConfig | dict[str, Any], name: str = "seq_relationship", **kwargs
     ):
-        super().__init__(config, num_classes=num_classes, name=name, **kwargs)
+        super().__init__(config, **{"num_classes": 2, **kwargs}, name=name)
         self.initializer_range = self.config.initializer_range
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class TokenClassifier(SequenceClassifier):
-    """The same for each token: sequence_output [B, S, D] -> logits [B, S, classes].
-
-    SQuAD uses it with 2 classes, answer start and end.
-    """
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -13,6 +13,10 @@ Layers and weights are named so that a variable's path is its name in the origin
 less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
+import contextlib
+import math
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -20,11 +24,75 @@ from keras import ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.base import BertLayer, activation
-from bert_tf.modeling.dropout import recomputed
-from bert_tf.runtime import check_model_memory
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
+ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
+    "gelu": lambda x: ops.gelu(x, approximate=True),
+    "gelu_erf": lambda x: ops.gelu(x, approximate=False),
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": lambda x: x,
+}
+
+
+class BertLayer(keras.layers.Layer):
+    """A layer with the sizes of a `BertConfig`, which is serialized with it."""
+
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+
+    def dense(self, units: int, name: str = "dense") -> "Dense":
+        """A dense layer with BERT's initializer, of this layer's dtype."""
+        kernel = TruncatedNormal(stddev=self.config.initializer_range)
+        return Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
+
+    def layer_norm(self) -> keras.layers.LayerNormalization:
+        """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
+        return keras.layers.LayerNormalization(
+            epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+        )
+
+    def dropout_layer(self, rate: float) -> "Dropout":
+        """Dropout of this layer's dtype."""
+        return Dropout(rate, dtype=self.dtype_policy, name="dropout")
+
+    def get_config(self):
+        """The constructor's arguments, and how the dense layers inside are quantized.
+
+        A layer in which only LoRA's factors are trained is saved as frozen, because the factors
+        are merged.
+        """
+        config = {**super().get_config(), "config": self.config.to_dict()}
+        own = [v for v in self.weights if not v.name.startswith("lora_kernel")]
+        config["trainable"] = self.trainable and (not own or any(v.trainable for v in own))
+        dense = dense_layers(self)
+        if any(inner.quantization_mode for inner in dense):  # Keras saves it for whole layers alone
+            config["dense"] = [
+                [
+                    keras.dtype_policies.serialize(inner.dtype_policy),
+                    keras.saving.serialize_keras_object(inner.quantization_config),
+                ]
+                for inner in dense
+            ]
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer of what `get_config` gave."""
+        config = dict(config)
+        quantized = config.pop("dense", ())
+        layer = super().from_config(config)
+        for inner in layer._flatten_layers(include_self=False):
+            inner.trainable = layer.trainable
+        for inner, (dtype, quantization) in zip(dense_layers(layer), quantized, strict=False):
+            inner.dtype_policy = keras.dtype_policies.deserialize(dtype)
+            inner.quantization_config = keras.saving.deserialize_keras_object(quantization)
+        return layer
+
+    def compute_output_shape(self, x_shape, *_):
+        """The shape of the first input, with D at its end."""
+        return (*x_shape[:-1], self.config.hidden_size)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -35,7 +103,7 @@ class SelfAttention(BertLayer):
     computed again from query and key: one product of the six that attention takes is made twice.
     """
 
-    recompute = False  # set by `TrainingStep`
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -137,7 +205,7 @@ class Intermediate(BertLayer):
 
     def call(self, x):
         """x [..., D] -> [..., F]."""
-        return activation(self.config.hidden_act)(self.projection(x))
+        return ACTIVATIONS[self.config.hidden_act](self.projection(x))
 
     def compute_output_shape(self, x_shape):
         """The shape of x with F at its end."""
@@ -153,11 +221,11 @@ class EncoderBlock(BertLayer):
 
     With `recompute` it keeps its input alone for the gradient, and computes again what else the
     backward pass needs: some 20 tensors as large as its input, of one block at a time. The work is
-    a third more. Dropout masks are hashes of places (dropout.py), so the second pass draws those of
+    a third more. Dropout masks are hashes of places (`Dropout`), so the second pass draws those of
     the first.
     """
 
-    recompute = False  # set by `TrainingStep`
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
         super().__init__(config, **kwargs)
@@ -184,15 +252,10 @@ class EncoderBlock(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Embeddings(BertLayer):
-    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`).
-
-    Raises:
-      InputError: there is not enough memory for an encoder of these sizes.
-    """
+    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
 
     def __init__(self, config: BertConfig | dict[str, Any], name: str = "embeddings", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        check_model_memory(self.config.num_parameters)  # before the first large weight is made
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
 
@@ -259,3 +322,161 @@ class Pooler(BertLayer):
     def compute_output_shape(self, sequence_output_shape):
         """[B, D]."""
         return (sequence_output_shape[0], self.config.hidden_size)
+
+
+class Dense(keras.layers.Dense):
+    """A dense layer that takes all rows as one matrix: half the cost of batched products."""
+
+    def call(self, x):
+        """x [..., in] -> [..., units]."""
+        return self._by_rows(super().call, x)
+
+    def quantized_call(self, x):
+        """As `call`, with a kernel of whole numbers."""
+        return self._by_rows(super().quantized_call, x)
+
+    def _by_rows(self, product, x):
+        shape = ops.shape(x)
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        return ops.reshape(product(rows), (*shape[:-1], self.units))
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """As Keras's own, which would refuse a subclass; merges LoRA's product first."""
+        if self.lora_enabled and self.quantization_mode is None:  # else it is rounded when saved
+            self._kernel.assign(self.merged_kernel())
+            self.lora_kernel_b.assign(ops.zeros_like(self.lora_kernel_b))
+        super().quantize(mode, type_check=False, config=config)
+
+    def merged_kernel(self):
+        """The kernel with the product of LoRA's factors, [in, units] in the kernel's own dtype."""
+        factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
+        return self._kernel + factors * (self.lora_alpha / self.lora_rank)
+
+    def save_own_variables(self, store):
+        """As Keras's own, which would round a merged kernel to the dtype of the products."""
+        if self.lora_enabled and self.quantization_mode is None:
+            store["0"], store["1"] = self.merged_kernel(), self.bias
+        else:
+            super().save_own_variables(store)
+
+    def load_own_variables(self, store):
+        """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
+        first = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if first is not None:
+            self.lora_kernel_a.assign(first)
+
+
+def dense_layers(layer: keras.layers.Layer) -> list["Dense"]:
+    """The dense layers inside a layer."""
+    return [inner for inner in layer._flatten_layers() if isinstance(inner, Dense)]
+
+
+# ---------------------------------------------------------------------------- dropout
+
+GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
+
+
+_keys: list[tuple] = []  # seed, first_row and num_rows of each `dropout_key` that is entered
+
+
+@contextlib.contextmanager
+def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None]:
+    """Within this context dropout masks are a pure function of seed, row and place in the model.
+
+    Args:
+      seed: int32 scalar, a different one for each step.
+      first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
+      num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
+        row (multiple choice) then counts sequences; without it, rows are taken for sequences.
+    """
+    _keys.append((seed, first_row, num_rows))
+    try:
+        yield
+    finally:
+        _keys.pop()
+
+
+def recomputed(function: Callable, *tensors):
+    """`function(*tensors)`; its gradient keeps the tensors alone, and computes the rest again.
+
+    The seed of dropout is one more of them. Otherwise a compiler would find that the masks of both
+    passes are the same, compute them once, and keep them: a byte for each element. Outside of
+    `dropout_key` nothing is recomputed, as the second pass would draw other masks.
+    """
+    if not _keys:
+        return function(*tensors)
+    seed, *rows = _keys[-1]
+
+    def with_seed(high, low, *tensors):
+        seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
+        with dropout_key(seed, *rows):
+            return function(*tensors)
+
+    # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
+    seed = ops.convert_to_tensor(seed, "int32")
+    high, low = ops.right_shift(seed, 16), ops.bitwise_and(seed, 0xFFFF)
+    halves = (ops.cast(half, "float32") for half in (high, low))
+    return keras.remat(with_seed)(*halves, *tensors)
+
+
+def mix(h):
+    """The finalizer of MurmurHash3 on int32 tensors: every bit of `h` flips half of the result.
+
+    Wrapping products and masked shifts of int32, as not every backend has uint32.
+    """
+    h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 16), 0xFFFF)) * -0x7A143595
+    h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 13), 0x7FFFF)) * -0x3D4D51CB
+    return ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 16), 0xFFFF))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dropout(keras.layers.Layer):
+    """Dropout without state: a mask is a hash of seed, place in the model, row and element.
+
+    It is computed again for the gradient, not stored. Rows are counted through the global batch: so
+    the masks of a step do not depend on how its batch is spread over replicas or cut into
+    micro-batches, and a resumed run draws the masks of an undisturbed one. Outside of `dropout_key`
+    the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too.
+    """
+
+    def __init__(self, rate: float, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.supports_masking = True
+        self._seeds = keras.random.SeedGenerator() if rate else None
+
+    def call(self, x, training=None):
+        """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
+        if not self.rate or not training:
+            return x
+        shape = ops.shape(x)
+        element = ops.arange(math.prod(shape[1:]), dtype="int32") * GOLDEN_RATIO
+        element = ops.reshape(element, (1, *shape[1:]))
+        row = ops.reshape(self._row_keys(shape[0]), (shape[0],) + (1,) * (len(shape) - 1))
+        # Less than `mix`, for speed: the row's key is well mixed, and only high bits are compared.
+        h = ops.bitwise_xor(element, row) * -0x7A143595
+        h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
+        keep = h >= int((self.rate - 0.5) * 2**32)
+        return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
+
+    def _row_keys(self, num_rows):
+        """One hash for each row [B], which its elements are mixed into."""
+        if _keys:
+            seed, first_row, rows_of_inputs = _keys[-1]
+            first_row *= 1 if rows_of_inputs is None else num_rows // rows_of_inputs
+        else:
+            own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
+            seed, first_row = ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own), 0
+        place = zlib.crc32(self.path.encode()) - 2**31
+        site = mix(ops.bitwise_xor(ops.convert_to_tensor(seed, "int32"), place))
+        rows = ops.arange(num_rows, dtype="int32") + first_row  # [B]
+        return mix(ops.bitwise_xor(rows * GOLDEN_RATIO, site))
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "rate": self.rate}

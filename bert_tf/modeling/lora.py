@@ -69,34 +69,22 @@ def add_lora(
         layer.enable_lora(rank, lora_alpha=alpha)
     # Compiled before, they would go on without the factors.
     model.train_function = model.test_function = model.predict_function = None
-    trained = sum(map(_size, model.trainable_variables))
-    logging.info(
-        "LoRA of rank %d beside %d kernels: %s of %s weights are trained.",
-        *(rank, len(chosen), f"{trained:,}", f"{sum(map(_size, model.weights)):,}"),
-    )
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    what = f"LoRA of rank {rank} beside {len(chosen)} kernels"
+    logging.info("%s: %s of %s weights are trained.", what, trained, model.count_params())
     return trained
-
-
-def _size(variable: keras.Variable) -> int:
-    return math.prod(variable.shape)
 
 
 def _choose(model: keras.Model, targets: Sequence[str]) -> list[keras.layers.Dense]:
     """The dense layers of the targets; checks model and targets."""
-    names = ", ".join(TARGETS)
     if isinstance(targets, str) or not targets or not set(targets) <= TARGETS.keys():
-        raise InputError(f"targets {targets!r}", f"a list of {names}", "correct the list")
+        raise InputError(f"targets {targets!r}", f"a list of {', '.join(TARGETS)}", "correct it")
     layers = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dense)]
     if any(layer.lora_enabled for layer in layers):
-        raise InputError(
-            f"{model.name}, which has LoRA already", "a model without", "call add_lora once"
-        )
+        raise InputError(f"{model.name}, which has LoRA already", "none", "call add_lora once")
     patterns = "|".join(TARGETS[name] for name in targets)
     chosen = [layer for layer in layers if re.fullmatch(patterns, layer.path)]
     if not chosen:
-        raise InputError(
-            f"{model.name}, a model without a BERT encoder",
-            "a model of bert_tf",
-            "make it with bert_tf.load or bert_tf.classifier",
-        )
+        received = f"{model.name}, a model without a BERT encoder"
+        raise InputError(received, "a model of bert_tf", "make it with bert_tf.load")
     return chosen

@@ -3,6 +3,10 @@
 BertModel(config)           the encoder
 BertModel(inputs, outputs)  any functional model that takes its inputs by several names
 encode                      what heads are put on
+
+Types and shapes of inputs are checked whenever a model is called, also while a graph is traced.
+Values are checked where they are known: in eager calls, and in arrays given to Keras's `fit`,
+`predict` and so on. Inside a graph they are not, and a check would cost time in each step.
 """
 
 import functools
@@ -15,32 +19,40 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
 from bert_tf.modeling import layers
-from bert_tf.modeling.inputs import TOKEN_INPUTS, check_inputs, complete_inputs
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
-
-
-def _of_whole_numbers(array: Any) -> Any:
-    """An array of floats, checked to be whole, as integers: in a graph their values are unknown."""
-    is_float = isinstance(array, np.ndarray) and array.dtype.kind == "f"
-    return array.astype(np.int32) if is_float else array
+TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
+SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
+# Inputs that may be left out, from int32 ids [..., S]: all ids but 0 are words, of the first text;
+# predictions are made for every position.
+DEFAULTS = {
+    "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
+    "segment_ids": ops.zeros_like,
+    "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
+}
+REMEDY = "give what the tokenizer of the model returns, or cast it to int32"
 
 
 def _with_checked_arrays(name: str) -> Callable:
     """A method of Keras that first checks arrays as a call does; datasets are not read."""
     method = getattr(keras.Model, name)
 
+    def whole(x: Any) -> Any:  # floats as integers: in a graph their values are unknown
+        return x.astype(np.int32) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
     @functools.wraps(method)
     def checked(self, x=None, *args, **kwargs):
         if all(hasattr(array, "shape") for array in keras.tree.flatten(x)):
             check_inputs(x, self.input, self._bert_config)
-            x = keras.tree.map_structure(_of_whole_numbers, x)
+            x = keras.tree.map_structure(whole, x)
         return method(self, x, *args, **kwargs)
 
     return checked
@@ -63,7 +75,7 @@ class BertModel(keras.Model):
     All but the first may be left out. A mask that is left out is `input_ids != 0`: the same as the
     ones that the original and transformers take, but for padded ids, whose padding they would read
     as words. Segments are then 0, and predictions are made for every position.
-    Inputs that would be broadcast, cut or wrapped around are refused (inputs.py).
+    Inputs that would be broadcast, cut or wrapped around are refused (`check_inputs`).
 
     What else Keras has for functional models holds for this one: `fit`, `save`, `export`,
     `clone_model` (whose clone has neither labels nor tokenizer), layers as parts of other models.
@@ -112,10 +124,9 @@ class BertModel(keras.Model):
         inputs = complete_inputs(inputs, self.input, self._bert_config)
         return super().__call__(inputs, *args, **kwargs)
 
-    fit, evaluate, predict, train_on_batch, test_on_batch, predict_on_batch = map(
-        _with_checked_arrays,
-        ("fit", "evaluate", "predict", *(f"{x}_on_batch" for x in ("train", "test", "predict"))),
-    )
+    fit, train_on_batch = map(_with_checked_arrays, ("fit", "train_on_batch"))
+    evaluate, test_on_batch = map(_with_checked_arrays, ("evaluate", "test_on_batch"))
+    predict, predict_on_batch = map(_with_checked_arrays, ("predict", "predict_on_batch"))
 
     def _symbolic_build(self, iterator=None, data_batch=None):
         """As Keras's own, which averages the batches of all devices and so makes ids floats."""
@@ -155,12 +166,9 @@ class BertModel(keras.Model):
         """Reads what `save_assets` wrote."""
         if folder and os.path.exists(path := os.path.join(folder, TOKENIZER_FILE)):
             with open(path, encoding="utf-8") as file:
-                self.tokenizer = _tokenizer(json.load(file))
-
-
-def _tokenizer(values: Mapping[str, Any]) -> "FullTokenizer":
-    # Imported here: the models themselves need no TensorFlow.
-    return importlib.import_module("bert_tf.tokenization.wordpiece").FullTokenizer(**values)
+                # Imported here: the models themselves need no TensorFlow.
+                module = importlib.import_module("bert_tf.tokenization.wordpiece")
+                self.tokenizer = module.FullTokenizer(**json.load(file))
 
 
 # ---------------------------------------------------------------------------- what models share
@@ -195,3 +203,118 @@ def encode(
         every_layer[f"layer_{i}"] = x
     outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(x)}
     return outputs | (every_layer if all_layers else {}), word_table
+
+
+# ---------------------------------------------------------------------------- inputs
+
+
+def complete_inputs(
+    inputs: Any, expected: Mapping[str, Any], config: BertConfig | None
+) -> dict[str, Any]:
+    """The inputs by the model's own names, with defaults for those that were left out.
+
+    Args:
+      inputs: by the original's names or Hugging Face's, ids alone, or a list in the order of the
+        model's inputs.
+      expected: the model's inputs by name.
+      config: of the model; None: its sizes are unknown, and values are not checked.
+
+    Raises:
+      InputError: there are no input_ids, an input is given twice or is unknown, or as
+        `check_inputs`.
+    """
+    values = check_inputs(inputs, expected, config)
+    if missing := expected.keys() - values.keys():  # arrays become tensors: Keras takes no mixture
+        values = {name: ops.cast(x, "int32") for name, x in values.items()}
+        values |= {name: DEFAULTS[name](values["input_ids"]) for name in missing}
+    return values
+
+
+def check_inputs(
+    inputs: Any, expected: Mapping[str, Any], config: BertConfig | None
+) -> dict[str, Any]:
+    """Checks the given inputs, and names them as the model does; arguments as `complete_inputs`.
+
+    Raises:
+      InputError: an input does not hold whole numbers, its shape does not fit the model or the
+        other inputs, or a known value is out of range.
+    """
+    values = _named(inputs, expected)
+    known = {name: _known(values[name]) for name in expected if name in values}
+    for name, x in known.items():
+        dtype, is_array = getattr(x, "dtype", type(x)), isinstance(x, np.ndarray)
+        kind = str(getattr(dtype, "name", dtype))
+        is_whole = "int" in kind or "bool" in kind
+        if "float" in kind:
+            is_whole = np.all(np.floor(x) == x) if is_array else name == "input_mask"
+        if not is_whole:
+            raise InputError(f"{name} of type {kind}", "rows of whole numbers", REMEDY)
+    shapes = {name: tuple(x.shape) for name, x in known.items()}
+    ids = shapes["input_ids"]
+    for name, shape in shapes.items():
+        like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
+        if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
+            raise InputError(
+                f"{name} of shape {list(shape)}, input_ids of {list(ids)}",
+                "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]",
+                f"correct the shape of {name}",
+            )
+    if config is None:
+        return values
+    if ids[-1] is not None and not 0 < ids[-1] <= config.max_position_embeddings:
+        raise InputError(
+            f"sequences of {ids[-1]} word pieces",
+            f"1 to {config.max_position_embeddings}, the positions of the model",
+            "cut the texts: the tokenizer takes max_length",
+        )
+    bounds = {
+        "input_ids": config.vocab_size,
+        "input_mask": 2,
+        "segment_ids": config.type_vocab_size,
+        "masked_lm_positions": ids[-1],
+        "masked_lm_ids": config.vocab_size,
+    }
+    for name, x in known.items():
+        if isinstance(x, np.ndarray) and x.size and not 0 <= x.min() <= x.max() < bounds[name]:
+            wrong = x[(x < 0) | (x >= bounds[name])]
+            raise InputError(f"{name} with {wrong[0]}", f"0 to {bounds[name] - 1}", REMEDY)
+    return values
+
+
+def _named(inputs: Any, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """The given inputs by the model's own names."""
+    if isinstance(inputs, list | tuple) and all(hasattr(x, "shape") for x in inputs):
+        if len(inputs) != len(expected):
+            every = f"{len(expected)}: {', '.join(expected)}"
+            raise InputError(f"a list of {len(inputs)} inputs", every, "give a dict of some")
+        inputs = dict(zip(expected, inputs, strict=True))
+    if not isinstance(inputs, Mapping):
+        inputs = {"input_ids": inputs}
+    given = [(SYNONYMS.get(name, name), x) for name, x in inputs.items() if x is not None]
+    values = dict(given)
+    if (
+        len(values) < len(given)
+        or not values.keys() <= expected.keys()
+        or not expected.keys() - values.keys() <= DEFAULTS.keys()
+    ):
+        names = {ours: f"{ours} or {theirs}" for theirs, ours in SYNONYMS.items()}
+        raise InputError(
+            f"inputs of a model: {', '.join(map(str, inputs)) or 'none'}",
+            f"input_ids, and at most one each of {', '.join(names.get(n, n) for n in expected)}",
+            "rename or leave out the others",
+        )
+    return values
+
+
+def _known(x: Any) -> Any:
+    """The input as an array; the input itself if its values are known only when a graph runs."""
+    try:
+        return x if isinstance(x, np.ndarray) else keras.ops.convert_to_numpy(x)
+    except (NotImplementedError, TypeError, ValueError, RuntimeError):
+        return x
+
+
+def _fit(shape: tuple, other: tuple) -> bool:
+    """Whether two shapes may be equal; None is a size that is not known yet."""
+    pairs = zip(shape, other, strict=False)
+    return len(shape) == len(other) and all(a == b or None in (a, b) for a, b in pairs)

@@ -9,12 +9,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
-from bert_tf.checkpoints import tf1
+from bert_tf import runtime, terminal
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError, first_line
-from bert_tf.terminal import messages
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.terminal import WATCHDOG
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
 
@@ -42,40 +40,38 @@ def make_strategy(
       InputError: the devices are unavailable, TF_CONFIG is invalid, or it names several processes
         and the strategy would not make them one run.
     """
-    if name == "multiworker" or (name == "auto" and os.environ.get(CLUSTER)):
-        name = "multiworker" if num_processes() > 1 else "auto"
-    if name in ("one", "mirrored") and os.environ.get(CLUSTER) and num_processes() > 1:
+    processes = 1
+    if name == "multiworker" or (name != "tpu" and os.environ.get(CLUSTER)):
+        processes = num_processes()
+    if processes > 1 and name in ("one", "mirrored"):
         raise InputError(
-            f"--strategy={name}, and {CLUSTER} with {num_processes()} processes",
+            f"--strategy={name}, and {CLUSTER} with {processes} processes",
             "auto or multiworker: otherwise every process writes into the same --output_dir",
             f"leave out --strategy, or run one process without {CLUSTER}",
         )
+    if name in ("auto", "multiworker"):
+        name = "multiworker" if processes > 1 else "auto"
+    gpus = tf.config.list_physical_devices("GPU")
+    if num_cpu_devices > 1 and (gpus or name not in ("auto", "mirrored")):
+        where = f"{len(gpus)} GPUs" if gpus else f"the strategy {name}"
+        raise InputError(
+            f"--num_cpu_devices={num_cpu_devices} with {where}",
+            "--strategy=mirrored and no GPUs, which are used before the CPU",
+            "leave it out, or hide the GPUs (CUDA_VISIBLE_DEVICES=-1)",
+        )
     if num_cpu_devices > 1:
-        _split_cpu(name, num_cpu_devices)
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * num_cpu_devices,
+        )
     if name == "multiworker":
-        return _multi_worker_strategy()
+        return _multi_worker_strategy(processes)
     if name == "tpu":
-        return _tpu_strategy(tpu, zone=tpu_zone, project=gcp_project)
+        return _tpu_strategy(tpu, tpu_zone, gcp_project)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.get_strategy()  # the default one: this process's first device
-
-
-def _split_cpu(strategy: str, num_devices: int) -> None:
-    """Splits the CPU into logical devices, if these are what the strategy will run on."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus or strategy not in ("auto", "mirrored"):
-        where = f"{len(gpus)} GPUs" if gpus else f"the strategy {strategy}"
-        raise InputError(
-            f"--num_cpu_devices={num_devices} with {where}",
-            "--strategy=mirrored and no GPUs, which are used before the CPU",
-            "leave it out, or hide the GPUs (CUDA_VISIBLE_DEVICES=-1)",
-        )
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * num_devices,
-    )
 
 
 def num_processes() -> int:
@@ -97,34 +93,30 @@ def num_processes() -> int:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{CLUSTER}={text[:300] or '(not set)'} ({type(error).__name__}: {error})",
-            "the cluster and this process's task in JSON, as in "
             '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
             '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
-            f"set {CLUSTER} like this for every process, each with its own index; for a single "
-            "process unset it, and leave out --strategy=multiworker",
+            "set it like this for every process, each with its own index; for a single process "
+            "unset it, and leave out --strategy=multiworker",
         ) from None
 
 
-def _multi_worker_strategy() -> tf.distribute.Strategy:
+def _multi_worker_strategy(processes: int) -> tf.distribute.Strategy:
     """Joins the other processes; waits until all are there."""
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
-    messages.name_process(name)
-    WATCHDOG.set_process(f"{name} of {num_processes()} processes")
-    cluster.expect_peers()
+    terminal.name_process(name)
+    runtime.expect_peers()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
     # The constructor waits for the others to start, and no Python thread runs meanwhile.
-    with WATCHDOG.without_python(f"{name}: waiting for all {num_processes()} processes"):
+    with WATCHDOG.without_python(f"{name}: waiting for all {processes} processes"):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    cluster.join(strategy)
-    cluster.barrier()
-    logging.info("All %d processes have started.", num_processes())
+    runtime.join(strategy)
+    runtime.barrier()
+    logging.info("All %d processes have started.", processes)
     return strategy
 
 
-def _tpu_strategy(
-    tpu: str | None, *, zone: str | None, project: str | None
-) -> tf.distribute.Strategy:
+def _tpu_strategy(tpu: str | None, zone: str | None, project: str | None) -> Any:
     """Connects to a TPU. Operations without a device stay in this process, wherever the TPU is."""
     resolvers = tf.distribute.cluster_resolver
     try:
@@ -138,10 +130,9 @@ def _tpu_strategy(
         raise InputError(
             f"the TPU {tpu or '(none named)'}, which does not answer: "
             f"{type(error).__name__}: {first_line(error)}",
-            "the name or grpc:// address of a TPU, or `local` on a TPU virtual machine, "
-            "with a TensorFlow that was built for TPUs",
+            "its name, grpc:// address or `local`, and a TensorFlow that was built for TPUs",
             "check --tpu, --tpu_zone and --gcp_project, or leave out --tpu, --use_tpu and "
-            "--strategy=tpu to run on this machine's other devices",
+            "--strategy=tpu",
         ) from None
 
 
@@ -159,24 +150,21 @@ def distributed_batches(
       start: number of the first batch.
     """
     replicas = strategy.num_replicas_in_sync
-    if hosts := remote_hosts(strategy):
-        parts = batches.dataset(start=start, num_parts=replicas, first_part=0, parts_here=replicas)
-        return _sent(strategy, iter(parts), hosts)
 
-    def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        here = replicas // context.num_input_pipelines
-        parts = batches.dataset(
-            start=start,
-            num_parts=replicas,
-            first_part=context.input_pipeline_id * here,
-            parts_here=here,
-        )
+    def dataset(pipeline: int = 0, num_pipelines: int = 1) -> tf.data.Dataset:
+        here = replicas // num_pipelines
+        part = {"num_parts": replicas, "first_part": pipeline * here, "parts_here": here}
         # For several hosts TensorFlow would drop the static number of rows, as the last part of a
         # finite dataset may be short. Ours never is, and nobody reads beyond the last.
-        endless = tf.data.experimental.INFINITE_CARDINALITY
-        return parts.apply(tf.data.experimental.assert_cardinality(endless))
+        endless = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
+        return batches.dataset(start=start, **part).apply(endless)
 
-    return iter(strategy.distribute_datasets_from_function(dataset))
+    def on_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return dataset(context.input_pipeline_id, context.num_input_pipelines)
+
+    if hosts := remote_hosts(strategy):
+        return _sent(strategy, iter(dataset()), hosts)
+    return iter(strategy.distribute_datasets_from_function(on_host))
 
 
 def _sent(strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str]) -> Iterator[Any]:
@@ -218,15 +206,3 @@ def on_this_host(variable: tf.Variable) -> tf.Tensor:
     value = variable.read_value()
     with tf.device("CPU:0"):
         return tf.identity(value)
-
-
-def check_same_step(folder: tf1.CheckpointFolder, step: int) -> None:
-    """Raises InputError if the processes of a run see different latest checkpoints."""
-    steps = cluster.all_gather(step)
-    if len(set(steps)) > 1:
-        raise InputError(
-            f"{folder.path}, whose latest checkpoint is of step {step} here; the processes of this "
-            f"run find those of steps {', '.join(map(str, steps))}",
-            "one folder that all processes share",
-            "put --output_dir on a shared file system, or on gs://",
-        )

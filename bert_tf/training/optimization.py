@@ -63,16 +63,13 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     def warning(self) -> str:
         """Why a run with it learns little, and what to do; "" for a sound one."""
         total, warmup = self.num_train_steps, self.num_warmup_steps
-        last = self.rate(total - 1)
-        if warmup >= total:
-            return (
-                f"The warm-up of {warmup} steps lasts for the whole run of {total}: the learning "
-                f"rate ends at {last:g}, still rising to {self.learning_rate:g}. Use a shorter one "
-                f"(--num_warmup_steps or --warmup_proportion), {total // 10} steps, say."
-            )
-        if not max(self.rate(0), self.rate(warmup), last):
-            return "The learning rate is 0 in every step: nothing is learned. Use a greater one."
-        return ""
+        if warmup < total:
+            return ""
+        return (
+            f"The warm-up of {warmup} steps lasts for the whole run of {total}: the learning rate "
+            f"ends at {self.rate(total - 1):g}, still rising. Use {total // 10} steps, say "
+            "(--num_warmup_steps or --warmup_proportion)."
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The fields."""
@@ -95,11 +92,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     `Trainer` keeps the moments itself and calls `updated`; in `fit` Keras does the rest. There
     Keras clips each replica's gradient, not their sum: several devices train a little differently.
     """
-
-    _SETTINGS = (
-        *("weight_decay_rate", "beta_1", "beta_2", "epsilon", "clip_norm"),
-        *("bias_correction", "layerwise_lr_decay", "name"),
-    )
 
     def __init__(
         self,
@@ -181,7 +173,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
-        return {"learning_rate": schedule} | {name: getattr(self, name) for name in self._SETTINGS}
+        names = AdamWeightDecay.__init__.__kwdefaults__
+        return {"learning_rate": schedule} | {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -224,10 +217,8 @@ def make_optimizer(
     Raises:
       InputError: a number is out of range.
     """
-    num_train_steps, learning_rate, warmup_proportion = (
-        number.item() if isinstance(number, np.generic) else number
-        for number in (num_train_steps, learning_rate, warmup_proportion)
-    )
+    given = num_train_steps, learning_rate, warmup_proportion
+    num_train_steps, learning_rate, warmup_proportion = (np.asarray(x).item() for x in given)
     check("num_train_steps", num_train_steps, int, low=1)
     check("warmup_proportion", warmup_proportion, float, low=0, high=1)
     schedule = Schedule(
@@ -282,23 +273,16 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
             found = {name for name in names if re.search(pattern, name)}
         except re.error as error:
             raise InputError(
-                f"--freeze with {pattern!r} ({error})",
-                "regular expressions, separated by commas",
-                "correct --freeze",
+                f"--freeze with {pattern!r} ({error})", "regular expressions", "correct --freeze"
             ) from None
-        if not found:
+        trained = [name for name in trained if name not in found]
+        if not found or not trained:
             parts = r"(layer_\d+|embeddings|pooler)/.*"  # one name from each
             samples = {re.sub(parts, r"\1", name): name for name in names}.values()
+            what = "leaves no variable to train" if found else "is in the name of no variable"
             raise InputError(
-                f"--freeze with {pattern!r}, which is in the name of no variable",
-                f"a pattern of names such as {', '.join(samples)}",
+                f"--freeze with {pattern!r}, which {what}",
+                f"patterns of some of the names, such as {', '.join(samples)}",
                 "correct --freeze",
             )
-        trained = [name for name in trained if name not in found]
-    if not trained:
-        raise InputError(
-            f"--freeze={','.join(freeze)}, which leaves no variable to train",
-            "patterns of some of the names",
-            "leave one of them out",
-        )
     return trained

@@ -17,13 +17,12 @@ class StepConfig:
     Only `precision` and `clip_per_replica` change the result by more than rounding.
     """
 
-    precision: str = declared(
-        "float32", choices=PRECISIONS
-    )  # of layers; weights, moments, norms, soft-max, losses: float32
+    # Of layers; weights, moments, norms, soft-max, losses: float32.
+    precision: str = declared("float32", choices=PRECISIONS)
     gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
     recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
     recompute_attention: bool = False  # recompute attention's probabilities there
-    clip_per_replica: bool = False  # as the original on a TPU: see `TrainingStep`
+    clip_per_replica: bool = False  # as the original on a TPU: see `Steps`
     xla: bool = True  # compile with XLA
 
     def __post_init__(self):
@@ -33,9 +32,9 @@ class StepConfig:
         """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
         unit = num_replicas * self.gradient_accumulation_steps
         if size % unit:
+            parts = f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
             raise InputError(
-                f"{name}={size} for {num_replicas} replicas with --gradient_accumulation_steps="
-                f"{self.gradient_accumulation_steps}",
+                f"{name}={size} for {num_replicas} replicas with {parts}",
                 "a multiple of replicas times accumulation steps",
                 f"use a multiple of {unit}",
             )

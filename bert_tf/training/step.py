@@ -23,12 +23,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.modeling.dropout import GOLDEN_RATIO, dropout_key, mix
-from bert_tf.modeling.layers import EncoderBlock
-from bert_tf.runtime import check_model_memory
+from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 from bert_tf.training.settings import StepConfig
 
@@ -80,7 +78,6 @@ class Steps:
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights
-        check_model_memory(sum(w.shape.num_elements() for w in self.weights.values()), moments=2)
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
             for name, w in self.weights.items()
@@ -89,11 +86,10 @@ class Steps:
         self.loss_scale = LossScale() if config.precision == "float16" else None
         self.slots |= self.loss_scale.variables if self.loss_scale else {}
         self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
-        for layer in model.layers:
-            if isinstance(layer, EncoderBlock):
-                layer.recompute = config.recompute
-                attention = layer.attention.self_attention
-                attention.recompute = config.recompute_attention and not config.recompute
+        for block in (layer for layer in model.layers if isinstance(layer, EncoderBlock)):
+            block.recompute = config.recompute
+            attention = block.attention.self_attention
+            attention.recompute = config.recompute_attention and not config.recompute
         self._compile()
 
     def _compile(self) -> None:
@@ -191,8 +187,8 @@ class Steps:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
         # A weight that the loss does not depend on is left alone: not decayed either.
-        given = {name: g for name, g in gradients.items() if g is not None}
-        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given.items()}
+        given = [(name, g) for name, g in gradients.items() if g is not None]
+        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given}
 
     def _sum_of_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """Of K parts of the rows, one after the other."""
@@ -213,15 +209,11 @@ class Steps:
             added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
             return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
 
+        sums = {term: tf.zeros([]) for term in self.objective.terms}
+        gradients = {name: tf.zeros(weight.shape) for name, weight in self.weights.items()}
+        is_left, first = lambda number, *_: number < num_parts, (tf.constant(0), sums, gradients)
         _, loss_sums, gradients = tf.while_loop(
-            lambda number, *_: number < num_parts,
-            add_part,
-            (
-                tf.constant(0),
-                {term: tf.zeros([]) for term in self.objective.terms},
-                {name: tf.zeros(weight.shape) for name, weight in self.weights.items()},
-            ),
-            maximum_iterations=num_parts,
+            is_left, add_part, first, maximum_iterations=num_parts
         )
         return loss_sums, {n: g for n, g in gradients.items() if n in with_gradient}
 
@@ -258,17 +250,13 @@ class Steps:
     def _sums(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
         """Of a replica's rows: number of examples, denominators, summed losses, summed metrics."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        return (
-            tf.reduce_sum(batch["is_real_example"]),
-            self.objective.denominators(batch),
-            self.objective.loss_sums(outputs, batch),
-            self.objective.metric_sums(outputs, batch),
-        )
+        sums = self.objective.loss_sums(outputs, batch), self.objective.metric_sums(outputs, batch)
+        return tf.reduce_sum(batch["is_real_example"]), self.objective.denominators(batch), *sums
 
     def _predict(self, batch: Batch, names: tuple[str, ...]):
         def on_replica(rows):
             outputs = self.outputs(rows, names)
-            if not cluster.has_peers():
+            if not runtime.has_peers():
                 return outputs
             gather = tf.distribute.get_replica_context().all_gather
             return {name: gather(value, axis=0) for name, value in outputs.items()}
@@ -304,11 +292,6 @@ class LossScale:
             f"{self.NAME}_good_steps": self.good_steps,
             f"{self.NAME}_skipped_steps": self.skipped_steps,
         }
-
-    @property
-    def is_least(self) -> bool:
-        """Whether it cannot be made smaller."""
-        return float(self.scale.numpy()) <= self.LEAST
 
     def update(self, strategy: tf.distribute.Strategy, is_finite: tf.Tensor) -> None:
         """After a step whose gradients were finite or not; in cross-replica context."""

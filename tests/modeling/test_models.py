@@ -6,23 +6,18 @@ import pytest
 import reference
 import small
 
-from bert_tf import BertConfig, BertModel, heads, make_model, runtime
+from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
-from bert_tf.modeling.inputs import SYNONYMS
+from bert_tf.modeling.models import SYNONYMS
 
 # Word pieces, layers, hidden size, weights of the encoder with pooler, and with both heads too.
 RELEASED_SIZES = [
     (30522, 2, 128, 4_385_920, 4_433_468),
-    (30522, 4, 256, 11_170_560, 11_267_900),
-    (30522, 6, 512, 35_068_416, 35_363_644),
     (30522, 8, 512, 41_373_184, 41_668_412),
-    (30522, 10, 768, 95_306_496, 95_930_684),
     (30522, 12, 768, 109_482_240, 110_106_428),
     (30522, 24, 1024, 335_141_888, 336_226_108),
     (28996, 12, 768, 108_310_272, None),  # cased base and large, Chinese, multilingual cased
-    (28996, 24, 1024, 333_579_264, None),
-    (21128, 12, 768, 102_267_648, None),
     (119547, 12, 768, 177_853_440, None),
 ]
 
@@ -63,7 +58,7 @@ def count(shapes) -> int:
 def test_counts_of_released_sizes(pieces, layers, hidden, encoder, with_heads):
     config = released_config(pieces, layers, hidden)
     alone, both = reference.variable_shapes(config, heads=False), reference.variable_shapes(config)
-    assert count(alone) == encoder == config.num_parameters
+    assert count(alone) == encoder
     assert with_heads in (None, count(both))
     if layers in (2, 24) and with_heads:
         assert shapes_without_memory(lambda: make_model("pretraining", config)) == both
@@ -114,20 +109,9 @@ def test_heads_of_ones_own():
         heads.register(heads.Classification())
 
 
-def test_with_losses():
-    """The cross entropy of each prediction, padding included, by its label alone."""
-    model = make_model("pretraining", small.CONFIG, with_losses=True)
-    weights, batch = reference.random_weights(small.CONFIG, seed=2), small.examples(seed=4)
-    reference.put_weights(model, weights)
-    inputs = {name: batch[name] for name in model.input}
-    assert set(inputs) == {*small.model_inputs(batch), "masked_lm_ids"}
-    losses = np.array(model(inputs)["masked_lm_losses"])
-    expected = reference.pretraining_outputs(weights, small.CONFIG, small.model_inputs(batch))
-    log_probs = reference.log_softmax(expected["masked_lm_logits"])
-    expected = -np.take_along_axis(log_probs, batch["masked_lm_ids"][..., None], -1)[..., 0]
-    small.close(losses, expected, 1e-5)
-    with pytest.raises(InputError, match="input_ids"):  # labels cannot be left out
-        model(np.ones((2, 3), np.int32))
+def test_labels_cannot_be_left_out():
+    with pytest.raises(InputError, match="input_ids"):
+        make_model("pretraining", small.CONFIG, with_losses=True)(np.ones((2, 3), np.int32))
 
 
 def test_first_weights():
@@ -148,23 +132,18 @@ def test_first_weights():
 
 
 @pytest.mark.parametrize(
-    ("head", "rates", "range_of_head"),
-    [
-        ("classification", [0.1], 0.02),
-        ("multiple_choice", [0.1], 0.02),
-        ("token_labels", [0.1], 0.02),
-        ("question_answering", [], 0.02),
-        ("pretraining", [], 3.0),
-    ],
+    "head",
+    ["classification", "multiple_choice", "token_labels", "question_answering", "pretraining"],
 )
-def test_heads_begin_as_the_originals(head, rates, range_of_head):
+def test_heads_begin_as_the_originals(head):
     """Those of tasks have dropout and first weights of their own, whatever the configuration."""
     config = changed_config(initializer_range=3.0, hidden_dropout_prob=0.0, hidden_size=60)
     model = make_model(head, config, num_classes=3, num_choices=3)
-    assert [layer.rate for layer in model.layers if layer.name == "dropout"] == rates
+    rates = [layer.rate for layer in model.layers if layer.name == "dropout"]
+    assert rates == [0.1] * (head not in ("question_answering", "pretraining"))
     weights = reference.take_weights(model)
     (kernel,) = (weights[name] for name in weights if name.endswith("output_weights"))
-    assert 1.4 < np.abs(kernel).max() / range_of_head <= 2
+    assert 1.4 < np.abs(kernel).max() / (3.0 if head == "pretraining" else 0.02) <= 2
     assert np.abs(weights["bert/embeddings/word_embeddings"]).max() > 3
 
 
@@ -180,15 +159,6 @@ def test_every_output_equals_the_reference(hidden_act):
     assert set(outputs) == set(expected)
     for name, value in expected.items():
         small.close(outputs[name], value, 1e-5 * max(1, np.abs(value).max()))
-
-
-@pytest.mark.parametrize("sizes", [{"num_hidden_layers": 10_000}, {"intermediate_size": 2**31 - 1}])
-def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
-    """The first layer refuses it, in any model: also in one from a .keras file."""
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: 10**11)
-    config = BertConfig(vocab_size=7, hidden_size=1600, num_attention_heads=100, **sizes)
-    with pytest.raises(InputError, match=r"a model of .* parameters, which need .* GB\n"):
-        BertModel(config)
 
 
 # ---------------------------------------------------------------------------- names of inputs
@@ -214,9 +184,7 @@ def test_inputs_by_hugging_faces_names(encoder):
         np.testing.assert_array_equal(outputs[name], value)
 
 
-@pytest.mark.parametrize(
-    "left_out", [["segment_ids"], ["input_mask"], ["input_mask", "segment_ids"]]
-)
+@pytest.mark.parametrize("left_out", [["segment_ids"], ["input_mask", "segment_ids"]])
 def test_inputs_that_are_left_out(encoder, left_out):
     """No padding is read, and all is the first text."""
     batch = small.examples(seed=4)
@@ -232,18 +200,17 @@ def test_inputs_that_are_left_out(encoder, left_out):
         np.testing.assert_array_equal(encoder(form)["sequence_output"], expected)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
+def test_inputs_that_are_unknown_or_given_twice(encoder):
+    """Keras would take them in the order of their names, and only warn."""
+    ids = np.ones((2, 3), np.int32)
+    for names in (
         ["input_mask"],
         ["input_ids", "attention_masks"],
         ["input_ids", "input_mask", "attention_mask"],
         ["input_ids", "input_mask", "segment_ids", "label_ids"],
-    ],
-)
-def test_inputs_that_are_unknown_or_given_twice(encoder, names):
-    """Keras would take them in the order of their names, and only warn."""
-    ids = np.ones((2, 3), np.int32)
-    with pytest.raises(InputError, match=", ".join(names)) as caught:
-        encoder(dict.fromkeys(names, ids))
-    assert "input_mask or attention_mask, segment_ids or token_type_ids" in caught.value.expected
+    ):
+        with pytest.raises(InputError, match=", ".join(names)) as caught:
+            encoder(dict.fromkeys(names, ids))
+        assert (
+            "input_mask or attention_mask, segment_ids or token_type_ids" in caught.value.expected
+        )

@@ -1,21 +1,32 @@
 """bfloat16 and float16: what is computed in them and what is not; the scale of the loss."""
 
-import keras
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
-from small_heads import SCHEDULE, Batches, make_batch, make_trainer, take_steps, tensors
-from small_runs import DROPPING, assert_same, endless, spoil, tensors_of, train, write_files
+from small_runs import (
+    DROPPING,
+    LOW_RATES,
+    Batches,
+    assert_same,
+    endless,
+    make_batch,
+    make_trainer,
+    spoil,
+    take_steps,
+    tensors,
+    tensors_of,
+    train,
+    write_files,
+)
 
 from bert_tf import BertModel
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.step import LossScale, layer_precision
 
-LOW = ("bfloat16", "float16")
 ROWS = 6
 
 
@@ -25,32 +36,6 @@ def batches(tmp_path_factory):
 
 
 # ---------------------------------------------------------------------------- layers
-
-
-@pytest.mark.parametrize("precision", LOW)
-def test_what_is_computed_in_it(precision):
-    """Hidden states are; weights are not, and nobody's policy is changed for good."""
-    before = keras.config.dtype_policy().name
-    with layer_precision(precision):
-        low = BertModel(small.CONFIG)
-    assert keras.config.dtype_policy().name == before
-    exact = BertModel(small.CONFIG)
-    for ours, theirs in zip(low.weights, exact.weights, strict=True):
-        assert ours.dtype == "float32"
-        ours.assign(theirs)
-    inputs = {n: small.examples()[n] for n in ("input_ids", "input_mask", "segment_ids")}
-    hidden, expected = low(inputs)["sequence_output"], exact(inputs)["sequence_output"]
-    assert hidden.dtype == precision
-    error = np.abs(np.float32(hidden) - np.asarray(expected)).max()
-    assert 0 < error < {"bfloat16": 0.2, "float16": 0.02}[precision]
-
-
-def test_logits_are_float32():
-    for head, names in (("classes", ["logits"]), ("span", ["start_logits", "end_logits"])):
-        trainer = make_trainer(head, DROPPING, precision="bfloat16")
-        batch = make_batch(head, ROWS)
-        outputs = trainer.model({name: batch[name] for name in trainer.model.input})
-        assert {outputs[name].dtype for name in names} == {tf.float32}
 
 
 def test_many_gradients_of_one_row_are_added_up_exactly():
@@ -66,31 +51,6 @@ def test_many_gradients_of_one_row_are_added_up_exactly():
     np.testing.assert_array_equal(gradient[7], np.full(small.CONFIG.hidden_size, 2048.0))
 
 
-# ---------------------------------------------------------------------------- training
-
-
-def test_a_run_ends_where_float32_does():
-    """60 steps over one batch; weights and moments stay float32."""
-    batch, final = make_batch("pretraining", ROWS), {}
-    schedule = Schedule(learning_rate=2e-3, num_train_steps=60, num_warmup_steps=6)
-    for precision in ("float32", *LOW):
-        trainer = make_trainer(
-            "pretraining",
-            DROPPING,
-            optimizer=AdamWeightDecay(schedule),
-            precision=precision,
-            xla=precision in LOW,
-        )
-        first = take_steps(trainer, batch, 2)["loss"]
-        take_steps(trainer, batch, 50)
-        final[precision] = take_steps(trainer, batch, 10)["loss"]
-        assert final[precision] < 0.9 * first  # something is learned
-        assert all(v.dtype in (np.float32, np.int64) for v in tensors(trainer).values())
-    for precision in LOW:
-        assert final[precision] == pytest.approx(final["float32"], rel=0.02)
-        assert final[precision] != final["float32"]
-
-
 # ---------------------------------------------------------------------------- the loss scale
 
 
@@ -100,42 +60,32 @@ def test_the_scale_looks_after_itself(monkeypatch):
     seen = []
     for is_finite in (1, 1, 1, 1, 0, 1, 1, 1):
         scale.update(strategy, tf.constant(bool(is_finite)))
-        seen.append(tuple(int(v) for v in (scale.scale, scale.good_steps, scale.skipped_steps)))
-    first = 2**15
-    assert seen == [
-        (first, 1, 0),
-        (first, 2, 0),
-        (2 * first, 0, 0),
-        (2 * first, 1, 0),
-        (first, 0, 1),
-        (first, 1, 1),
-        (first, 2, 1),
-        (2 * first, 0, 1),
-    ]
-    scale.scale.assign(1.0)
-    assert scale.is_least
+        values = scale.scale / LossScale.FIRST, scale.good_steps, scale.skipped_steps
+        seen.append(tuple(int(v) for v in values))
+    expected = [(1, 1, 0), (1, 2, 0), (2, 0, 0), (2, 1, 0), (1, 0, 1), (1, 1, 1), (1, 2, 1)]
+    assert seen == [*expected, (2, 0, 1)]
+    scale.scale.assign(LossScale.LEAST)
     scale.update(strategy, tf.constant(False))
     assert float(scale.scale) == 1.0
 
 
 def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches, tmp_path, caplog):
     """The scale is so large at first that some steps are lost; then all goes well."""
-    trainer = make_trainer("pretraining", DROPPING, precision="float16")
+    trainer, steps = make_trainer(precision="float16", xla=True), 30
     trainer.steps.loss_scale.scale.assign(2.0**36)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         CheckpointFolder(folder).save(0, trainer.state(0, {"seed": 3}))
     start = tensors_of(whole, 0)
     with caplog.at_level("WARNING", logger="absl"):
-        losses = train(trainer, batches, whole, num_train_steps=40)
+        losses = train(trainer, batches, whole, num_train_steps=steps)
     skipped = [step for step, means in losses.items() if not means]
     assert skipped[:3] == [1, 2, 3]
-    assert len(skipped) < 30
+    assert len(skipped) < steps - 5
     assert f"loss scale is now {2.0 ** (36 - 1):g}." in caplog.text
-    end = tensors_of(whole, 40)
-    assert end["bert_tf/loss_scale_skipped_steps"] == len(skipped)
-    assert end["bert_tf/loss_scale"] == 2.0 ** (36 - len(skipped))
-    assert end["bert_tf/loss_scale_good_steps"] == 40 - skipped[-1]
+    end = tensors_of(whole, steps)
+    found = [end[f"bert_tf/loss_scale{name}"] for name in ("", "_skipped_steps", "_good_steps")]
+    assert found == [2.0 ** (36 - len(skipped)), len(skipped), steps - skipped[-1]]
     assert any(n.startswith("bert/") and not np.array_equal(v, end[n]) for n, v in start.items())
 
     def kill(step, means):
@@ -143,14 +93,14 @@ def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(trainer, batches, killed, num_train_steps=40, on_stop=kill)
+        train(trainer, batches, killed, num_train_steps=steps, on_stop=kill)
     at_two = tensors_of(killed, 2)
     for name, value in start.items():  # nothing was changed by steps that were skipped
         if name.startswith(("bert/", "cls/")):
             np.testing.assert_array_equal(at_two[name], value, name)
     spoil(trainer)
-    train(trainer, batches, killed, num_train_steps=40)
-    assert_same(killed, whole, 40)
+    train(trainer, batches, killed, num_train_steps=steps)
+    assert_same(killed, whole, steps)
 
 
 BEYOND, WITHIN = 2.0**120, 2.0**10  # of float16, for gradients of any size that these have
@@ -158,9 +108,9 @@ BEYOND, WITHIN = 2.0**120, 2.0**10  # of float16, for gradients of any size that
 
 def test_skipped_steps_do_not_count_in_the_bias_correction():
     """The first update of weights that begin at 0 is as long as the rate, whenever it comes."""
-    optimizer = AdamWeightDecay(SCHEDULE, bias_correction=True)
-    trainer = make_trainer("classes", DROPPING, optimizer=optimizer, precision="float16")
-    batch = make_batch("classes", ROWS)
+    optimizer = AdamWeightDecay(LOW_RATES, bias_correction=True)
+    trainer = make_trainer(head="classification", optimizer=optimizer, precision="float16")
+    batch = make_batch("classification", ROWS)
     trainer.steps.loss_scale.scale.assign(BEYOND)
     assert take_steps(trainer, batch, 3)["kept_steps"] == 0
     trainer.steps.loss_scale.scale.assign(WITHIN)
@@ -168,19 +118,17 @@ def test_skipped_steps_do_not_count_in_the_bias_correction():
     iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, 1))
     assert trainer.run_steps(iterator, 3, 4)[1]["kept_steps"] == 1
     change = np.abs(tensors(trainer)["output_bias"])
-    assert change == pytest.approx(SCHEDULE.rate(3), rel=1e-3)
+    assert change == pytest.approx(LOW_RATES.rate(3), rel=1e-3)
 
 
 def test_gradients_are_those_of_float32_whatever_the_scale():
     """Without clipping, which would hide a factor."""
-    optimizer = AdamWeightDecay(SCHEDULE, clip_norm=1e6)
+    optimizer = AdamWeightDecay(LOW_RATES, clip_norm=1e6)
     batch, found = make_batch("pretraining", ROWS), []
-    for precision, scale in (("float32", None), ("float16", 8.0), ("float16", 1024.0)):
-        trainer = make_trainer(
-            "pretraining", DROPPING, optimizer=optimizer, precision=precision, xla=False
-        )
-        if scale:
-            trainer.steps.loss_scale.scale.assign(scale)
+    for precision in ("float32", "bfloat16", "float16", "float16"):
+        trainer = make_trainer(optimizer=optimizer, precision=precision)
+        if precision == "float16":
+            trainer.steps.loss_scale.scale.assign(8.0 if len(found) == 2 else 1024.0)
         norm = take_steps(trainer, batch, 1)["gradient_norm"]
         found.append((norm, tensors(trainer)))
     (norm, exact), *others = found
@@ -194,38 +142,25 @@ def test_gradients_are_those_of_float32_whatever_the_scale():
 
 def test_two_replicas_are_one_in_float16(two_replicas):
     """They skip the same steps, and keep the same scale."""
-    batch = make_batch("pretraining", ROWS)
-    means = []
+    batch, means = make_batch("pretraining", ROWS), []
     for strategy, parts in ((None, 1), (two_replicas, 3)):
-        trainer = make_trainer(
-            "pretraining",
-            DROPPING,
-            strategy=strategy,
-            precision="float16",
-            gradient_accumulation_steps=parts,
-            xla=False,
-        )
-        scale = trainer.steps.loss_scale
-        before = tensors(trainer)
+        options = {"precision": "float16", "gradient_accumulation_steps": parts}
+        trainer = make_trainer(strategy=strategy, **options)
+        scale, before = trainer.steps.loss_scale, tensors(trainer)
         scale.scale.assign(BEYOND)
         assert take_steps(trainer, batch, 2)["kept_steps"] == 0
-        for name, value in tensors(trainer).items():
-            np.testing.assert_array_equal(value, before[name], name)
+        np.testing.assert_equal(tensors(trainer), before)
         scale.scale.assign(WITHIN)
         means.append(take_steps(trainer, batch, 3))
-        for variable, expected in (
-            (scale.scale, WITHIN),
-            (scale.good_steps, 3),
-            (scale.skipped_steps, 2),
-        ):
-            copies = trainer.strategy.experimental_local_results(variable)
+        for name, expected in (("scale", WITHIN), ("good_steps", 3), ("skipped_steps", 2)):
+            copies = trainer.strategy.experimental_local_results(getattr(scale, name))
             assert [copy.numpy() for copy in copies] == [expected] * len(copies)
     assert means[0]["kept_steps"] == 3
     assert means[1] == pytest.approx(means[0], rel=1e-2)
 
 
 def test_when_no_scale_helps(batches, tmp_path):
-    trainer = make_trainer("pretraining", DROPPING, precision="float16", xla=False)
+    trainer = make_trainer(precision="float16")
     trainer.model.get_layer("embeddings").norm.gamma.assign([1e30] * DROPPING.hidden_size)
     trainer.steps.loss_scale.scale.assign(2.0)
     with pytest.raises(InputError, match="float16 in every step") as caught:

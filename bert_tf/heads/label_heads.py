@@ -1,0 +1,469 @@
+"""Heads whose answers are labels: of a text, of several texts, of each word."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.records import GREATEST_FLOAT, Feature
+from bert_tf.heads import ENCODER, OUTPUT
+from bert_tf.heads.head import Head, cross_entropy, is_likeliest
+from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
+from bert_tf.modeling.heads import MergeChoices, SequenceClassifier
+from bert_tf.modeling.layers import Dropout
+from bert_tf.modeling.models import BertModel, encode, token_inputs
+
+
+class LabelHead(Head):
+    """A head whose answers are labels; by default one of several names.
+
+    Attributes:
+      least_names: how many names training data must have.
+      may_be_empty: whether an empty cell is a label.
+      is_per_word: whether every word has a label.
+      vectors: the output of the encoder that is classified.
+      takes_windows: whether a long text may be read in windows, whose logits are averaged.
+    """
+
+    has_names = True
+    least_names: int = 2
+    may_be_empty: bool = False
+    is_per_word: bool = False
+    takes_windows: bool = False
+    vectors: str = "pooled_output"
+
+    def model(self, config, *, num_classes=2, num_choices=1):
+        """The encoder with a classifier of its `vectors`: logits [B, L] or [B, S, L]."""
+        inputs = token_inputs()
+        outputs, _ = encode(config, inputs)
+        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
+        return BertModel(inputs, outputs, name=self.name)
+
+    def size(self, labels: Labels) -> int:
+        """How many scores the head gives for a sequence, or for a token."""
+        return len(labels.names)
+
+    def are_fixed(self, labels: Labels) -> bool:
+        """Whether the label names are known."""
+        return bool(labels.names)
+
+    def label_features(self, max_seq_length, num_labels, num_choices):
+        """One number of a label."""
+        return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
+
+    def parse(self, labels: Labels, value) -> Label:
+        """The label in a cell.
+
+        Raises:
+          ValueError: with what is expected in the cell.
+        """
+        text = text_of(value)
+        if text is None or labels.is_missing(text):
+            raise ValueError(f"a label: {self.describe(labels)}")
+        return labels.known(text)
+
+    def describe(self, labels: Labels) -> str:
+        """What a label can be, for messages."""
+        if not labels.names:
+            return "any text"
+        shown = ", ".join([*labels.names[:20], *["..."] * (len(labels.names) > 20)])
+        return f"one of the {len(labels.names)} labels {shown}"
+
+    def in_order(self, names: Iterable[str]) -> Iterable[str]:
+        """The names of training data: numbers by value, then others by code points."""
+        values = {name: int(name) for name in names if re.fullmatch("[0-9]{1,18}", name)}
+        return sorted(names, key=lambda name: (name not in values, values.get(name, 0), name))
+
+    def ids(self, labels: Labels, label: Label | None) -> list[int] | list[float]:
+        """The label_ids of a record; of an example without label (None) those of the first name."""
+        return [0 if label is None else labels.numbers[label]]
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Logits [N, ..., L] -> probabilities of the same shape, float64."""
+        logits = logits.astype(np.float64)
+        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+    def decide(self, probabilities: np.ndarray) -> np.ndarray:
+        """Predictions as numbers: probabilities [..., L] -> label ids [...]."""
+        return np.asarray(probabilities).argmax(axis=-1)
+
+    def for_metrics(self, labels: Labels, label_ids: Sequence, probabilities: Sequence) -> tuple:
+        """Gold labels and predictions, as tasks/results.py takes them.
+
+        Args:
+          labels: of the task.
+          label_ids: of each example, as `ids` gives them.
+          probabilities: of each example.
+        """
+        gold = np.asarray(label_ids)
+        return gold.reshape(len(gold)), self.decide(np.asarray(probabilities))
+
+    def columns(self, labels: Labels) -> Sequence[str]:
+        """Names of the probabilities in a table."""
+        return labels.names
+
+    def spell(self, labels: Labels, prediction) -> str:
+        """One decided prediction as it is written to files."""
+        return labels.names[int(prediction)]
+
+    def spell_label(self, labels: Labels, label: Label | None) -> str:
+        """A gold label as it is written to files; empty where there is none."""
+        return "" if label is None else str(label)
+
+
+# Also a list, dict, tuple or vector of 0 and 1 as a program prints it.
+NO_NAME = re.compile(
+    rf"{MISSING.pattern}|\[.*\]|\{{.*\}}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)"
+    r"|[01](?:\W+[01]){2,}",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def classified(config, vectors, num_classes: int):
+    """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original."""
+    dropped = Dropout(0.1, name="dropout")(vectors)
+    return SequenceClassifier(config, num_classes=num_classes, name="classifier")(dropped)
+
+
+class Classification(LabelHead):
+    """One of several labels (original: `create_model`)."""
+
+    name = "classification"
+    terms = ("classifier",)
+    takes_windows = True
+    title = "Gives each text one of several labels."
+    answer_meanings = MappingProxyType(
+        {
+            "label": "string [B], the likeliest label",
+            "probability": "float [B], its probability",
+            "labels": "string [B, L], all labels, the same in each row",
+            "probabilities": "float [B, L], the probability of each",
+        }
+    )
+
+    def losses(self, outputs, batch):
+        """Cross entropies [B] of logits [B, L] and label_ids int32 [B, 1]."""
+        return {"classifier": cross_entropy(outputs["logits"], batch["label_ids"][:, 0])}
+
+    def correct(self, outputs, batch):
+        """Correct classes [B]."""
+        return {"classifier": is_likeliest(outputs["logits"], batch["label_ids"][:, 0])}
+
+    def for_metrics(self, labels, label_ids, probabilities):
+        """By the order of the names: "1" is the second label for F1, also of names 1, 0."""
+        gold, decided = super().for_metrics(labels, label_ids, probabilities)
+        ranks = np.argsort(np.argsort(labels.names))
+        return ranks[gold], ranks[decided]
+
+    def answers(self, outputs, labels):
+        """label, probability [B], labels and probabilities [B, L]."""
+        probabilities = tf.nn.softmax(outputs["logits"])  # [B, L]
+        label = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))
+        probability = tf.reduce_max(probabilities, axis=-1)
+        return {"label": label, "probability": probability, **_all_labels(probabilities, labels)}
+
+
+def _all_labels(probabilities, labels):
+    """The names in every row, so that a row of an answer can be read by itself."""
+    names = tf.broadcast_to(tf.constant(labels)[tf.newaxis], tf.shape(probabilities))
+    return {"labels": names, "probabilities": probabilities}
+
+
+class MultiLabel(Classification):
+    """Any number of labels."""
+
+    name = "multi_label"
+    terms = ("multi_label",)
+    least_names = 1
+    may_be_empty = True
+    title = "Gives each text any number of labels."
+    answer_meanings = MappingProxyType(
+        {
+            "labels": "string [B, L], all labels, the same in each row",
+            "probabilities": "float [B, L], the probability of each",
+            "applies": "bool [B, L], whether it applies: its probability is one half or more",
+        }
+    )
+
+    def label_features(self, max_seq_length, num_labels, num_choices):
+        """L zeros and ones."""
+        return (Feature("label_ids", tf.int64, num_labels, most=1),)
+
+    def losses(self, outputs, batch):
+        """Cross entropies averaged over classes [B], of logits and label_ids, both [B, L]."""
+        each = tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=tf.cast(batch["label_ids"], tf.float32),
+            logits=tf.cast(outputs["logits"], tf.float32),
+        )  # [B, L]
+        return {"multi_label": tf.reduce_mean(each, axis=-1)}
+
+    def correct(self, outputs, batch):
+        """None: accuracy is counted by the metrics."""
+        return {}
+
+    def parse(self, labels: Labels, value) -> tuple[str, ...]:
+        """The labels in a cell, with `labels.separator` between them, or in a list."""
+        if labels.is_missing(value):
+            raise ValueError("labels; an empty cell or list where none applies")
+        cells, whole = value if isinstance(value, list | tuple) else [value], []
+        if isinstance(value, str):
+            cells, whole = value.split(labels.separator), [value.strip()]
+        texts = [text_of(cell) for cell in cells]
+        are_names = None not in texts
+        if are_names and not {*labels.names, *labels.synonyms}.issuperset(texts):
+            are_names = not any(map(NO_NAME.fullmatch, [*whole, *texts]))
+        names = [labels.known(text) for text in texts if text] if are_names else []
+        if not are_names or len(set(names)) < len(names):
+            raise ValueError(self.describe_several(labels))
+        return tuple(names)
+
+    def describe_several(self, labels: Labels) -> str:
+        """How several labels of an example are written, for messages."""
+        return (
+            f"the names that apply, each once: weather{labels.separator}sport in a cell "
+            f'(--label_separator={labels.separator!r}), in jsonl also ["weather", "sport"]; not 0 '
+            "and 1 for each, nor a list or dict as a program prints it"
+        )
+
+    def ids(self, labels, label):
+        """L zeros and ones."""
+        return [int(label is not None and name in label) for name in labels.names]
+
+    def probabilities(self, logits):
+        """The sigmoid of each logit."""
+        return 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+    def decide(self, probabilities):
+        """0 and 1 [N, L], with 1 for a probability of one half and more."""
+        return (np.asarray(probabilities) >= 0.5).astype(np.int64)
+
+    def for_metrics(self, labels, label_ids, probabilities):
+        """Zeros and ones, both [N, L]."""
+        return np.asarray(label_ids), self.decide(probabilities)
+
+    def spell(self, labels, prediction):
+        """The names that are 1."""
+        return labels.separator.join(itertools.compress(labels.names, prediction))
+
+    def spell_label(self, labels, label):
+        """The names."""
+        return "" if label is None else labels.separator.join(label)
+
+    def answers(self, outputs, labels):
+        """labels, probabilities, applies [B, L]."""
+        probabilities = tf.sigmoid(outputs["logits"])  # [B, L]
+        return {**_all_labels(probabilities, labels), "applies": probabilities >= 0.5}
+
+
+class Regression(Classification):
+    """A score."""
+
+    name = "regression"
+    terms = ("regression",)
+    has_names = False
+    title = "Gives each text a score."
+    answer_meanings = MappingProxyType(
+        {"score": "float [B], which may lie beyond the scores of training"}
+    )
+
+    def model(self, config, *, num_classes=1, num_choices=1):
+        """The encoder with a score of its pooled vector: logits [B, 1]."""
+        return super().model(config, num_classes=1)
+
+    def label_features(self, max_seq_length, num_labels, num_choices):
+        """One float32."""
+        return (Feature("label_ids", tf.float32, 1, least=-GREATEST_FLOAT, most=GREATEST_FLOAT),)
+
+    def losses(self, outputs, batch):
+        """Squared errors [B] of logits and label_ids float32, both [B, 1]."""
+        error = tf.cast(outputs["logits"], tf.float32) - batch["label_ids"]
+        return {"regression": tf.square(error)[:, 0]}
+
+    def correct(self, outputs, batch):
+        """None."""
+        return {}
+
+    def size(self, labels):
+        """1."""
+        return 1
+
+    def are_fixed(self, labels):
+        """True: there are no names to find."""
+        return True
+
+    def parse(self, labels, value):
+        """The number in a cell."""
+        text = text_of(value)
+        if not text:
+            return super().parse(labels, value)
+        score = float(text) if DECIMAL.fullmatch(text) else math.nan
+        if not (abs(score) <= GREATEST_FLOAT and labels.limits[0] <= score <= labels.limits[1]):
+            raise ValueError(self.describe(labels))
+        return score
+
+    def describe(self, labels):
+        """The range."""
+        low, high = labels.limits
+        bounds = f" from {low:g} to {high:g}" if high < math.inf else ""
+        return f"a finite number{bounds}, such as 2.5 or 1e-3"
+
+    def ids(self, labels, label):
+        """The score."""
+        return [0.0 if label is None else float(label)]
+
+    def probabilities(self, logits):
+        """The scores as they are."""
+        return logits.astype(np.float64)
+
+    def decide(self, probabilities):
+        """The scores [N]."""
+        scores = np.asarray(probabilities)
+        return scores.reshape(len(scores))
+
+    def for_metrics(self, labels, label_ids, probabilities):
+        """Scores, both [N]."""
+        return self.decide(label_ids), self.decide(probabilities)
+
+    def columns(self, labels):
+        """The score."""
+        return ("score",)
+
+    def spell(self, labels, prediction):
+        """The score within the limits, with three decimals."""
+        return f"{np.clip(float(prediction), *labels.limits):.3f}"
+
+    def spell_label(self, labels, label):
+        """The score."""
+        return "" if label is None else f"{label:g}"
+
+    def answers(self, outputs, labels):
+        """score [B]."""
+        return {"score": outputs["logits"][:, 0]}
+
+
+class MultipleChoice(Classification):
+    """The number of the best sequence: one vector scores each."""
+
+    name = "multiple_choice"
+    architecture = "BertForMultipleChoice"
+    has_names = False
+    takes_windows = False
+    title = "Chooses the ending that goes on best."
+    serving = "bert_tf.serving.tasks:MultipleChoiceTask"
+
+    def model(self, config, *, num_classes=1, num_choices=1):
+        """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs."""
+        inputs = token_inputs(shape=(num_choices, None))
+        merged = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
+        outputs, _ = encode(config, merged)
+        scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1]
+        logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
+        return BertModel(inputs, {"logits": logits}, name=self.name)
+
+    def size(self, labels):
+        """1, the score of each sequence."""
+        return 1
+
+    def label_features(self, max_seq_length, num_labels, num_choices):
+        """The number of a sequence."""
+        return (Feature("label_ids", tf.int64, 1, most=num_choices - 1),)
+
+    def for_metrics(self, labels, label_ids, probabilities):
+        """Numbers of sequences, both [N]."""
+        return LabelHead.for_metrics(self, labels, label_ids, probabilities)
+
+
+OUTSIDE = "O"  # the tag of a word that is in no entity
+# Some schemes mark the end of an entity (E, L) or an entity of one word (S, U); B and I suffice.
+TAG_PREFIXES = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
+TAG = re.compile(r"([BISUEL])-(.+)")
+
+
+class TokenLabels(LabelHead):
+    """A tag for each word."""
+
+    name = "token_labels"
+    architecture = "BertForTokenClassification"
+    required = f"{ENCODER}|{OUTPUT}"
+    terms = ("token",)
+    is_per_word = True
+    vectors = "sequence_output"
+    title = "Labels every word of a text."
+    serving = "bert_tf.serving.token_labels:TokenLabelsTask"
+
+    def label_features(self, max_seq_length, num_labels, num_choices):
+        """A number for each token, IGNORED where no word begins."""
+        bounds = {"least": IGNORED, "most": num_labels - 1}
+        return (Feature("label_ids", tf.int64, max_seq_length, "max_seq_length", **bounds),)
+
+    def item_weights(self, batch):
+        """1 for each labelled token of a real example, [B, S]."""
+        labelled = tf.cast(batch["label_ids"] >= 0, tf.float32)
+        return {"token": labelled * batch["is_real_example"][:, None]}
+
+    def losses(self, outputs, batch):
+        """Cross entropies [B, S] of logits [B, S, L] and label_ids int32 [B, S]."""
+        return {"token": cross_entropy(outputs["logits"], tf.maximum(batch["label_ids"], 0))}
+
+    def correct(self, outputs, batch):
+        """Correct classes [B, S]."""
+        return {"token": is_likeliest(outputs["logits"], batch["label_ids"])}
+
+    def parse(self, labels: Labels, values: Sequence | None) -> tuple[str, ...]:
+        """The tags of a sentence, with B- at the first word of each entity and I- at the others.
+
+        Published files differ: in some, B- marks only an entity that directly follows another of
+        its type. Both mean the same entities, and only these are scored.
+
+        Raises:
+          TagError: with what is expected, and which tag is wrong.
+        """
+        if not values:
+            return super().parse(labels, None)
+        tags = normal_tags(value.strip() if isinstance(value, str) else "" for value in values)
+        for number, tag in enumerate(tags):
+            if tag != OUTSIDE and not TAG.fullmatch(tag):
+                raise TagError("O, or B- or I- and the type of an entity", number)
+            if tag != OUTSIDE and labels.names and tag not in labels.names:
+                raise TagError(self.describe(labels), number)
+        return tuple(tags)
+
+    def in_order(self, names):
+        """O, then B- and I- of every type."""
+        kinds = sorted({tag[2:] for tag in names if tag != OUTSIDE})
+        return [OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
+
+    def ids(self, labels, label):
+        """One for each word."""
+        return [labels.numbers[tag] for tag in label]
+
+    def for_metrics(self, labels, label_ids, probabilities):
+        """Tags of each sentence; of probabilities [W, L] for each.
+
+        A model of a scheme where I- begins an entity predicts the same entities.
+        """
+        sides = label_ids, map(self.decide, probabilities)
+        return tuple([normal_tags(map(labels.spell, ids)) for ids in side] for side in sides)
+
+
+def normal_tags(tags: Iterable[str]) -> list[str]:
+    """A sentence's tags with B- at the first word of each entity and I- at the others.
+
+    >>> normal_tags(["I-X", "I-X", "O", "U-X", "E-Y"])
+    ['B-X', 'I-X', 'O', 'B-X', 'B-Y']
+    """
+    normal, before = [], OUTSIDE
+    for tag in tags:
+        if match := TAG.fullmatch(tag):
+            prefix, kind = TAG_PREFIXES[match[1]], match[2]
+            is_inside = prefix == "I" and before in (f"B-{kind}", f"I-{kind}")
+            tag = f"{'I' if is_inside else 'B'}-{kind}"
+        normal.append(tag)
+        before = tag
+    return normal

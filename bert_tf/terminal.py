@@ -1,0 +1,405 @@
+"""What a command shows while it runs: log lines, tables, bars, and reports of hangs.
+
+All on standard error.
+"""
+
+import contextlib
+import faulthandler
+import logging as python_logging
+import os
+import re
+import shlex
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from absl import logging
+
+_process: list[str] = []  # which of several this one is
+
+
+def name_process(name: str) -> None:
+    """Puts the name of this process, one of several, into its log lines."""
+    _process[:] = [f"[{name}] "]
+
+
+class LineFormatter(python_logging.Formatter):
+    """`11-23 08:38:12 text`, with the level before the text where it is a warning or worse.
+
+    In a run of several processes: `11-23 08:38:12 [worker 1] text`.
+    """
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        """The line of a record."""
+        prefix = time.strftime("%m-%d %H:%M:%S ", time.localtime(record.created))
+        level = f"{record.levelname}: " if record.levelno >= python_logging.WARNING else ""
+        return "".join([prefix, *_process, level]) + super().format(record)
+
+
+def format_log_lines() -> None:
+    """Lets all that is logged in this process, by TensorFlow too, go by `LineFormatter`."""
+    logging.use_absl_handler()
+    handler = logging.get_absl_handler().python_handler
+    handler.setFormatter(LineFormatter())
+    handler.stream = sys.stderr  # as it is now
+
+
+def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
+    """Logs the last line of a command: where its results are, and the command to type next.
+
+    `verb="export", init_checkpoint="my model", do_train=True, labels=None` is the command
+    `bert-tf export --init_checkpoint='my model' --do_train`.
+    """
+    given = [(name, value) for name, value in flags.items() if value not in (None, False)]
+    listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
+    command = " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+    logging.info("%s. Next: %s", results, command)
+
+
+def rounded(number: float) -> str:
+    """With one decimal at most."""
+    return f"{round(number, 1):.10g}"
+
+
+def number_of(number: float, things: str) -> str:
+    """A number and what is counted, which is given in the plural.
+
+    >>> number_of(1, "batches"), number_of(1, "workers"), number_of(2, "files")
+    ('1 batch', '1 worker', '2 files')
+    """
+    if number == 1:
+        things = re.sub("(?<=ch)es$|s$", "", things)
+    return f"{rounded(number)} {things}"
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines of the rows, their cells below each other.
+
+    >>> aligned([["rate", "best"], ["5e-05", 0.5]])
+    ['rate   best', '5e-05  0.5']
+    """
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
+
+
+def scores_table(scores: Mapping[str, float]) -> list[str]:
+    """Names and values in columns; losses after scores, the step last.
+
+    >>> print(*scores_table({"global_step": 343, "loss": 0.44121, "eval_loss": 0.44121,
+    ...                      "eval_accuracy": 0.86764, "exact_match": 9.0909}), sep="\\n")
+      eval_accuracy  0.8676
+      exact_match    9.0909
+      eval_loss      0.4412
+      global_step    343
+    """
+    # The original has both names for the loss.
+    names = [n for n in scores if n != "loss" or scores[n] != scores.get("eval_loss")]
+    names.sort(key=lambda name: (name == "global_step", "loss" in name))
+    return [f"  {line}" for line in aligned([[n, f"{round(scores[n], 4):.10g}"] for n in names])]
+
+
+# ---------------------------------------------------------------------------- progress
+
+# The one way to show that something takes long: a bar on a terminal, lines in a log.
+#
+#     with Progress("evaluate", 51, "batches") as progress:     share done, rate, time left
+#         for number, batch in enumerate(batches, 1):
+#             ...
+#             progress.update(number)
+#     with Progress("load TensorFlow"):                         how long it takes is unknown
+#
+# A bar rewrites the last line of the terminal, and log lines go above it. Where standard error is
+# no terminal, lines are logged at intervals that grow.
+
+SECONDS_TO_BAR = 1  # what is over sooner gets none
+SECONDS_TO_REPORT = 2  # what took longer leaves a line
+SECONDS_BETWEEN_BARS = 0.25
+SECONDS_BETWEEN_LINES = (5, 60)  # at first, and in the end
+BAR_WIDTH = 14
+CLEAR = b"\r\x1b[K"  # the line
+
+
+class Progress:
+    """Something that takes long, from entering this context to leaving it."""
+
+    def __init__(self, label: str, total: float | None = None, unit: str = "", *, done: float = 0):
+        """Nothing is shown before the context is entered.
+
+        Args:
+          label: what is done, in the imperative.
+          total: how much there is to do, None if that is unknown.
+          unit: what is counted, in the plural; "" if nothing is.
+          done: how much was done before.
+        """
+        self._label, self._total, self._unit = label, total, unit
+        self._done, self._note = done, ""
+        self._updates: list[tuple[float, float]] = []  # time and number of the first, of the last
+
+    def __enter__(self) -> Self:
+        self._start = self._last_line = time.monotonic()
+        if not self._unit and not SCREEN.is_open:
+            logging.info("%s ...", self._label)
+        SCREEN.shown.append(self)
+        return self
+
+    def __exit__(self, kind: type | None, *_: Any) -> None:
+        seconds = self.seconds
+        with SCREEN.line():
+            SCREEN.shown.remove(self)
+        if kind is None and seconds >= SECONDS_TO_REPORT:
+            what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
+            logging.info("%s: %s%s", self._label, what, duration(seconds))
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def update(self, done: float, note: str = "") -> None:
+        """Call it as often as you like; `done` counts up to the total."""
+        now = time.monotonic()
+        self._updates[1:] = [(now, done)]
+        self._done, self._note = done, note
+        least, most = SECONDS_BETWEEN_LINES
+        pause = min(most, max(least, (self._last_line - self._start) / 2))
+        if not SCREEN.is_open and done and now - self._last_line >= pause:
+            self._last_line = now
+            logging.info("%s", self.text())
+
+    def said(self) -> None:
+        """Call it when another log line has reported the progress."""
+        self._last_line = time.monotonic()
+
+    def text(self) -> str:
+        """The label, how much is done, how fast, and the note."""
+        if not self._updates:
+            return f"{self._label}, {duration(self.seconds)}"
+        # The rate after the first item, for which something may be compiled.
+        (begun, first), (now, last) = self._updates[0], self._updates[-1]
+        rate = (last - first) / max(now - begun, 1e-9)
+        if rate and self._total is not None:
+            line = progress_line(self._label, self._done, self._total, self._unit, rate)
+            return line + self._note
+        total = "" if self._total is None else f" of {rounded(self._total)}"
+        speed = f", {rate:.3g} a second" * bool(rate)
+        return f"{self._label}: {rounded(self._done)}{total} {self._unit}{speed}{self._note}"
+
+    def bar(self, width: int) -> str:
+        """The share that is done as a picture, and the text; parts that do not fit are left out."""
+        text = self.text()
+        if self._total and self._updates and len(text) + BAR_WIDTH + 2 <= width:
+            full = int(BAR_WIDTH * min(1.0, self._done / self._total))
+            return "━" * full + "─" * (BAR_WIDTH - full) + "  " + text
+        while len(text) > width and ", " in text:
+            text = text.rpartition(", ")[0]
+        return text[:width]
+
+
+def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextManager:
+    """A `Progress` of unknown length, or nothing."""
+    return Progress(label) if when else contextlib.nullcontext()
+
+
+def counted(items: Iterable, label: str, total: int | None, unit: str) -> Iterator:
+    """The items, with the `Progress` of those that are taken."""
+    with Progress(label, total, unit) as progress:
+        for number, item in enumerate(items, 1):
+            yield item
+            progress.update(number)
+
+
+class Screen:
+    """The last line of a terminal, where the bar of the innermost `Progress` is drawn.
+
+    Attributes:
+      shown: the `Progress` objects that were entered, the innermost last.
+      is_open: whether there are bars.
+    """
+
+    def __init__(self):
+        self.shown: list[Progress] = []
+        self.is_open = False
+        self._is_drawn = False
+        self._lock = threading.RLock()
+
+    def open(self) -> None:
+        """Draws bars from now on, if standard error is a terminal that can rewrite its line."""
+        if not self.is_open and os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb":
+            # A copy: messages of TensorFlow's start are caught by redirecting the file.
+            self._terminal, self.is_open = os.dup(2), True
+            threading.Thread(target=self._draw_forever, daemon=True).start()
+
+    @contextlib.contextmanager
+    def line(self) -> Iterator[None]:
+        """Clears the bar; none is drawn within this context."""
+        with self._lock:
+            if self._is_drawn:
+                self._write(CLEAR)
+                self._is_drawn = False
+            yield
+
+    def _draw_forever(self) -> None:
+        while True:
+            time.sleep(SECONDS_BETWEEN_BARS)
+            with self._lock:
+                if self.shown and self.shown[-1].seconds >= SECONDS_TO_BAR:
+                    width = (os.get_terminal_size(self._terminal).columns or 80) - 1
+                    bar = self.shown[-1].bar(width)
+                    self._write(CLEAR + bar.encode(sys.stderr.encoding or "ascii", "replace"))
+                    self._is_drawn = True
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._terminal, data)
+
+
+SCREEN = Screen()
+
+
+def progress_line(label: str, done: float, total: float, unit: str, rate: float) -> str:
+    """What is done of how much, how fast, and the time that is left.
+
+    >>> progress_line("tokenize", 12, 59.04, "MB", 1.5)
+    'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
+    """
+    left = duration(max(0, total - done) / rate)
+    return f"{label}: {rounded(done)} of {rounded(total)} {unit}, {rate:.3g} a second, {left} left"
+
+
+def duration(seconds: float) -> str:
+    """The largest two units.
+
+    >>> duration(7.4), duration(200), duration(7500)
+    ('7 s', '3 min 20 s', '2 h 5 min')
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+# ---------------------------------------------------------------------------- hangs
+
+# Reports a hang: something that is watched makes no progress.
+#
+#     with WATCHDOG.watched("evaluate") as watch:
+#         for number in range(51):
+#             watch.doing(f"evaluate, batch {number + 1} of 51")      this is progress
+#             ...
+#
+# The log then says what hangs, for how long, in which process, and what to do; the stacks of all
+# Python threads follow. Nothing is watched before `set_limit`.
+
+COMPILING = 3  # times the limit, for what compiles something first
+SLOWER = 5  # times the usual duration, where that is known, are no hang
+LONGEST_PAUSE = 10.0  # seconds between two looks
+_HANG = """\
+No progress for %s: %s, in process %d on %s.
+Usual causes: a device, a file system or another process of the run hangs; or steps are slow.
+To do: see below where it waits; of several processes the one whose log is silent, or tells of
+another place, is the cause. The same command resumes from the last checkpoint. For slow steps
+raise --hang_seconds.%s
+Where its threads are (the main one comes last):"""
+
+
+class Watch:
+    """Something that is to make progress: what it does now, for how long, how long it may take."""
+
+    def __init__(self, limit: float):
+        self._limit = limit
+        # The seconds are those of the looks at it: none while this process is stopped.
+        self.what, self.seconds, self.report_after = "", 0.0, limit
+
+    def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:
+        """Call it at each progress.
+
+        Args:
+          what: is done from now on.
+          usual: seconds that it takes, if known.
+          compiles: whether it compiles something first.
+        """
+        self.report_after = max(self._limit * (COMPILING if compiles else 1), SLOWER * usual)
+        self.what, self.seconds = what, 0.0
+
+
+class Watchdog:
+    """Watches this process; there is one, `WATCHDOG`."""
+
+    def __init__(self):
+        self._limit, self._ends = 0.0, False
+        self._watches: list[Watch] = []  # the innermost last
+
+    def set_limit(self, seconds: float, *, ends: bool = False) -> None:
+        """Sets what counts as a hang, and starts the thread that looks.
+
+        Args:
+          seconds: without progress; 0 watches nothing.
+          ends: whether the process ends then, with exit code 1.
+        """
+        begins = seconds and not self._limit
+        self._limit, self._ends = seconds, ends
+        if begins:
+            threading.Thread(target=self._look, daemon=True).start()
+
+    @contextlib.contextmanager
+    def watched(self, what: str, **options: Any) -> Iterator[Watch]:
+        """Watches what is done within this context; of nested ones only the innermost.
+
+        Args:
+          what: as for `Watch.doing`.
+          **options: likewise.
+        """
+        watch = Watch(self._limit)
+        watch.doing(what, **options)
+        self._watches.append(watch)
+        try:
+            yield watch
+        finally:
+            self._watches.remove(watch)
+            for around in self._watches[-1:]:
+                around.seconds = 0.0  # the end of `watch` is progress
+
+    @contextlib.contextmanager
+    def without_python(self, what: str) -> Iterator[None]:
+        """Watches a call into C during which no Python thread runs, so `watched` would not see it.
+
+        Logs `what` before the call; if that hangs, only the stacks can be written.
+
+        Args:
+          what: what the process is doing, for the log.
+        """
+        logging.info("%s.", what)
+        if self._limit:
+            faulthandler.dump_traceback_later(self._limit, repeat=True, file=2, exit=self._ends)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _look(self) -> None:
+        while self._limit:
+            time.sleep(pause := min(self._limit / 4, LONGEST_PAUSE))
+            for watch in self._watches[-1:]:
+                watch.seconds += pause
+                if watch.seconds >= watch.report_after:
+                    watch.report_after = 2 * watch.seconds
+                    self._report(watch.what, duration(watch.seconds))
+
+    def _report(self, what: str, how_long: str) -> None:
+        if self._ends:  # also where the log itself is what hangs
+            threading.Timer(LONGEST_PAUSE, os._exit, [1]).start()
+        end = "\nThe process ends, as --end_when_hung asks." * self._ends
+        logging.warning(_HANG, how_long, what, os.getpid(), socket.gethostname(), end)
+        logging.flush()
+        with SCREEN.line():
+            faulthandler.dump_traceback(file=2)
+        if self._ends:
+            os._exit(1)
+
+
+WATCHDOG = Watchdog()
