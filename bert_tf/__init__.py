@@ -13,12 +13,8 @@ from typing import Any
 __version__ = "0.1.0"
 # The public names are declared in __init__.pyi, where editors and type checkers look for them.
 _STUB = ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_HOMES = {
-    alias.name: node.module
-    for node in _STUB.body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
+_FROMS = [node for node in _STUB.body if isinstance(node, ast.ImportFrom)]
+_HOMES = {alias.name: node.module for node in _FROMS for alias in node.names}
 _MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.modeling.layers"}
 __all__ = [*_HOMES]
 

@@ -1,6 +1,5 @@
 """The sizes and constants of a BERT, `bert_config.json`; and JSON files as dataclasses."""
 
-import collections
 import dataclasses
 import functools
 import json
@@ -100,9 +99,7 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
         return _taken_list(inner[0], value, name, bounds)
     if origin is dict:
         _check_object(value, name)
-        return {
-            key: _taken(inner[1], v, f"{prefix}{key!s:.80}", bounds) for key, v in value.items()
-        }
+        return {k: _taken(inner[1], v, f"{prefix}{k!s:.80}", bounds) for k, v in value.items()}
     if kind is not Any:
         _check_value(kind, value, name, bounds)
     return value
@@ -121,10 +118,8 @@ def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
     if missing := [prefix + key for key in needed if key not in values]:
         raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
-    taken = {
-        key: _taken(kinds[key], values[key], prefix + key, fields[key].metadata) for key in values
-    }
-    return cls(**taken)
+    metadata = {key: field.metadata for key, field in fields.items()}
+    return cls(**{k: _taken(kinds[k], v, prefix + k, metadata[k]) for k, v in values.items()})
 
 
 def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> tuple:
@@ -137,8 +132,7 @@ def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> 
     for place in places:
         items[place] = _taken(kind, items[place], f"{name}[{place}]", bounds)
     if bounds.get("distinct") and len(set(items)) < len(items):
-        twice, _ = collections.Counter(items).most_common(1)[0]
-        raise _refused(name, value, f"{twice!r:.80} only once")
+        raise _refused(name, value, f"{max(items, key=items.count)!r:.80} only once")
     return tuple(items)
 
 
@@ -261,11 +255,8 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, path: str | pathlib.Path) -> Self:
         """Reads a released `bert_config.json`, or Hugging Face's config.json; also remote ones."""
-        values = read_json(
-            str(path),
-            expected="the bert_config.json of a model, a JSON object with its sizes",
-            remedy="check that --bert_config_file names the right file",
-        )
+        remedy = "check that --bert_config_file names the right file"
+        values = read_json(str(path), expected="the bert_config.json of a model", remedy=remedy)
         if isinstance(values, Mapping) and _HUGGING_FACE_KEYS & values.keys():
             return cls.from_hugging_face(values, source=str(path))
         return cls.from_dict(values, source=str(path))

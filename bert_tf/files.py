@@ -12,7 +12,6 @@ import re
 import secrets
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -68,10 +67,7 @@ def check_regular(path: str) -> None:
 
 
 def read_json(
-    path: str,
-    *,
-    expected: str = "a JSON object",
-    remedy: str = "check the path; if it is right, get the file again",
+    path: str, *, expected: str = "a JSON object", remedy: str = "check the path, or get it again"
 ) -> dict[str, Any]:
     """The object in a JSON file, in UTF-8 with or without byte order mark.
 
@@ -263,11 +259,12 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
         yield _held[name]
     finally:
         if lock := _held.pop(name, None):
-            if lock.is_in_place():  # before the lock ends: it is nobody else's
-                pathlib.Path(name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if lock.is_in_place():  # before the lock ends: it is nobody else's
+                    os.unlink(name)
             os.close(lock.opened)
         if is_new:
-            with contextlib.suppress(OSError):  # with what was written
+            with contextlib.suppress(OSError):  # where something was written
                 os.rmdir(home)
 
 
@@ -301,9 +298,8 @@ def _take_lock(name: str, output: str) -> Lock | None:
             for left in [*(home.rglob if name.endswith(f"/{IN_FOLDER}") else home.glob)(pattern)]:
                 remove(left)
         on_error.callback(os.unlink, name)
-        holder = f"process {os.getpid()} on {socket.gethostname()}"
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        holder += f" ({runtime.command_line()[:300]!r}, since {since})"
+        since = f"{runtime.command_line()[:300]!r}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        holder = f"process {os.getpid()} on {socket.gethostname()} ({since})"
         os.ftruncate(opened, 0)
         os.pwrite(opened, f"{_MARK}{lock.token} {holder}\n".encode(), 0)
         on_error.pop_all()
@@ -399,16 +395,15 @@ def remove(path: str | os.PathLike) -> None:
 
 def synced(path: str) -> None:
     """Returns when a local file, or the names in a local folder, are on the disk."""
-    if is_remote(path):
-        return
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in _NOT_SUPPORTED:
-            raise
-    finally:
-        os.close(opened)
+    if not is_remote(path):
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+        finally:
+            os.close(opened)
 
 
 @contextlib.contextmanager
@@ -423,12 +418,8 @@ def whole_file(path: str) -> Iterator[str]:
       InputError: no file can be made there, or another process is making it; seen at once, not
         after hours of work.
     """
-    if not runtime.is_chief():
-        with tempfile.TemporaryDirectory() as folder:
-            yield os.path.join(folder, os.path.basename(path))
-        return
-    if is_stream(path):
-        yield path
+    if not runtime.is_chief() or is_stream(path):
+        yield path if runtime.is_chief() else os.devnull
         return
     with contextlib.ExitStack() as stack:
         with path_errors(path, "written"):
@@ -455,10 +446,8 @@ def write_text(path: str, text: str) -> None:
         file.write(text)
 
 
-def write_eval_results(
-    output_dir: str, results: Mapping[str, float], *, name: str = EVAL_RESULTS
-) -> None:
+def write_eval_results(folder: str, results: Mapping[str, float], name: str = EVAL_RESULTS) -> None:
     """eval_results.txt, lines `key = value` as the original writes it; a table of it is logged."""
-    path = gfile().join(output_dir, name)
+    path = gfile().join(folder, name)
     logging.info("%s:\n%s", path, "\n".join(scores_table(results)))
     write_text(path, "".join(f"{key} = {results[key]}\n" for key in sorted(results)))

@@ -5,7 +5,6 @@ Commands make the settings; a program that uses the library may call `prepare_pr
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import os
 import pathlib
@@ -35,16 +34,9 @@ def prepare_process() -> None:
 
     Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds the
     width of vectors to `XLA_FLAGS` unless it is there, and lets glibc's malloc keep freed memory.
-    """
-    choose_cpu_kernels()
-    keep_freed_memory()
 
-
-def choose_cpu_kernels() -> None:
-    """Chooses between TensorFlow's two sets of CPU kernels, and the width of XLA's vectors.
-
-    With 512-bit vectors oneDNN's products are faster and XLA should use the full width; without,
-    oneDNN is up to 1.8 times slower than TensorFlow's own kernels. Measured with
+    With 512-bit vectors oneDNN's products are faster than TensorFlow's own kernels, and XLA should
+    use the full width; without, oneDNN is up to 1.8 times slower. Measured with
     benchmarks/train_step.py.
     """
     cpus = pathlib.Path("/proc/cpuinfo")  # of Linux
@@ -53,6 +45,7 @@ def choose_cpu_kernels() -> None:
     flag, flags = "--xla_cpu_prefer_vector_width", os.environ.get("XLA_FLAGS", "")
     if wide and flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}=512".strip()
+    keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
@@ -165,14 +158,12 @@ def import_tensorflow_text() -> ModuleType:
     except Exception as error:  # of another version: NotFoundError, ImportError, AttributeError
         if isinstance(error, (OSError, MemoryError)) or "Too many open files" in str(error):
             raise
-        version = importlib.import_module("tensorflow").__version__
-        raise InputError(
-            f"TensorFlow {version}, and a tensorflow-text that fails ({first_line(error)})",
-            "tensorflow-text of the same version",
-            # Without its dependencies: they would bring `tensorflow` beside a build of another name
-            "pip install --force-reinstall --no-deps "
-            f"'tensorflow-text=={version.rpartition('.')[0]}.*'",
-        ) from error
+        version = load_tensorflow().__version__
+        received = f"TensorFlow {version}, and a tensorflow-text that fails ({first_line(error)})"
+        # Without its dependencies: they would bring `tensorflow` beside a build of another name.
+        fitting = f"'tensorflow-text=={version.rpartition('.')[0]}.*'"
+        remedy = f"pip install --force-reinstall --no-deps {fitting}"
+        raise InputError(received, "tensorflow-text of the same version", remedy) from error
 
 
 # ---------------------------------------------------------------------------- signals
@@ -222,7 +213,7 @@ FAILURE = "bert_tf: a process has failed"  # the text of the error that `tell_pe
 _OF_LOSS = re.compile(
     "(Unavailable|Aborted|Cancelled|DeadlineExceeded|FailedPrecondition|Internal|Unknown)Error"
 )
-_strategies: list[Any] = []  # the tf.distribute.Strategy shared with other processes, if any
+_shared: list[Any] = []  # with other processes, if any: the strategy, and what gathers numbers
 _expects_peers = threading.Event()
 
 
@@ -237,38 +228,34 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 def join(strategy: Any) -> None:
-    """Makes this process one of several, which share the strategy."""
-    _strategies[:] = [strategy]
-    _all_gather_function.cache_clear()
-
-
-def has_peers() -> bool:
-    """Whether there are other processes."""
-    return bool(_strategies)
-
-
-def is_chief() -> bool:
-    """Whether this process writes the files of the run."""
-    return not _strategies or _strategies[0].extended._is_chief
-
-
-def all_gather(number: int) -> list[int]:
-    """The numbers of all processes, in their order; waits for all."""
-    if not _strategies:
-        return [number]
-    with WATCHDOG.watched("wait for the other processes"):
-        gathered = _all_gather_function()(load_tensorflow().constant(number, "int64"))
-        return _strategies[0].experimental_local_results(gathered)[0].numpy().tolist()
-
-
-@functools.cache
-def _all_gather_function():
+    """Makes this process one of several, which share the `tf.distribute.Strategy`."""
     tf = load_tensorflow()
 
     def on_replica(number):
         return tf.distribute.get_replica_context().all_gather(number[None], axis=0)
 
-    return tf.function(lambda number: _strategies[0].run(on_replica, args=(number,)))
+    gather = tf.function(lambda number: strategy.run(on_replica, args=(number,)))
+    _shared[:] = [strategy, gather]
+
+
+def has_peers() -> bool:
+    """Whether there are other processes."""
+    return bool(_shared)
+
+
+def is_chief() -> bool:
+    """Whether this process writes the files of the run."""
+    return not _shared or _shared[0].extended._is_chief
+
+
+def all_gather(number: int) -> list[int]:
+    """The numbers of all processes, in their order; waits for all."""
+    if not _shared:
+        return [number]
+    strategy, gather = _shared
+    with WATCHDOG.watched("wait for the other processes"):
+        gathered = gather(load_tensorflow().constant(number, "int64"))
+        return strategy.experimental_local_results(gathered)[0].numpy().tolist()
 
 
 def barrier() -> None:
@@ -300,7 +287,7 @@ def leave() -> None:
 
 def let_peers_read() -> None:
     """Waits before the process ends: peers may still be fetching its part of a collective."""
-    if _strategies:
+    if _shared:
         time.sleep(1)
 
 
@@ -310,7 +297,7 @@ def tell_peers() -> None:
     The others would wait for it otherwise, as for one that was lost. TensorFlow exports no function
     for this; test_multiworker_reading.py covers the one that is used.
     """
-    if not _strategies:
+    if not _shared:
         return
     let_peers_read()
     context = importlib.import_module("tensorflow.python.eager.context").context()

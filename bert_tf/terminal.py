@@ -181,12 +181,8 @@ class Progress:
         # The rate after the first item, for which something may be compiled.
         (begun, first), (now, last) = self._updates[0], self._updates[-1]
         rate = (last - first) / max(now - begun, 1e-9)
-        if rate and self._total is not None:
-            line = progress_line(self._label, self._done, self._total, self._unit, rate)
-            return line + self._note
-        total = "" if self._total is None else f" of {rounded(self._total)}"
-        speed = f", {rate:.3g} a second" * bool(rate)
-        return f"{self._label}: {rounded(self._done)}{total} {self._unit}{speed}{self._note}"
+        line = progress_line(self._label, self._done, self._total, self._unit, rate)
+        return line + self._note
 
     def bar(self, width: int) -> str:
         """The share that is done as a picture, and the text; parts that do not fit are left out."""
@@ -260,14 +256,16 @@ class Screen:
 SCREEN = Screen()
 
 
-def progress_line(label: str, done: float, total: float, unit: str, rate: float) -> str:
-    """What is done of how much, how fast, and the time that is left.
+def progress_line(label: str, done: float, total: float | None, unit: str, rate: float) -> str:
+    """What is done of how much, how fast, and the time that is left, where these are known.
 
     >>> progress_line("tokenize", 12, 59.04, "MB", 1.5)
     'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
     """
-    left = duration(max(0, total - done) / rate)
-    return f"{label}: {rounded(done)} of {rounded(total)} {unit}, {rate:.3g} a second, {left} left"
+    whole = "" if total is None else f" of {rounded(total)}"
+    speed = f", {rate:.3g} a second" if rate else ""
+    left = f", {duration(max(0, total - done) / rate)} left" if rate and whole else ""
+    return f"{label}: {rounded(done)}{whole} {unit}{speed}{left}"
 
 
 def duration(seconds: float) -> str:

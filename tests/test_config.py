@@ -6,10 +6,8 @@ import math
 import typing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bert_tf.config import ACTIVATIONS, BertConfig, declared, typed
+from bert_tf.config import BertConfig, declared, typed
 from bert_tf.errors import InputError
 
 # As in the archives of the released models.
@@ -34,6 +32,7 @@ def test_released_files(tmp_path, data_dir):
     path.write_text(json.dumps(UNCASED_BASE | CHINESE_EXTRAS))
     config = BertConfig.from_json_file(path)
     assert config.to_dict() == UNCASED_BASE | {"layer_norm_eps": 1e-12}
+    assert BertConfig.from_dict(json.loads(config.to_json_string())) == config
     tiny = BertConfig.from_json_file(data_dir / "fixtures/tf1-tiny-checkpoint/bert_config.json")
     assert (tiny.hidden_size, tiny.vocab_size) == (4, 15)
 
@@ -68,22 +67,6 @@ def test_activations_by_their_names(tmp_path, changes, act):
             InputError, match=f"config.json with hidden_act {changes['hidden_act']!r}"
         ):
             BertConfig.from_json_file(path)
-
-
-@given(
-    st.fixed_dictionaries(
-        {"vocab_size": st.integers(1, 10**6), "hidden_act": st.sampled_from(ACTIVATIONS)},
-        optional={
-            "num_hidden_layers": st.integers(1, 99),
-            "hidden_dropout_prob": st.floats(0, 1, exclude_max=True),
-            "initializer_range": st.floats(0, 9),
-        },
-    )
-)
-def test_round_trip(values):
-    config = BertConfig.from_dict(values)
-    assert BertConfig.from_dict(json.loads(config.to_json_string())) == config
-    assert {name: config.to_dict()[name] for name in values} == values
 
 
 SIZES = tuple(name for name, value in UNCASED_BASE.items() if isinstance(value, int))

@@ -7,7 +7,6 @@ import os
 import pathlib
 import pty
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -23,23 +22,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 def test_the_drawn_examples():
     assert doctest.testmod(terminal).failed == 0
-
-
-@pytest.mark.parametrize(
-    ("scores", "lines"),
-    [
-        (
-            {"global_step": 10**6, "loss": 0.5, "eval_f1": 0.9, "eval_accuracy": 1.0},
-            ["eval_f1        0.9", "eval_accuracy  1", "loss           0.5",
-             "global_step    1000000"],
-        ),
-        ({"f1": 15.66123, "total": 10570, "loss": 2.0, "eval_loss": 2.0},
-         ["f1         15.6612", "total      10570", "eval_loss  2"]),
-        ({}, []),
-    ],
-)  # fmt: skip
-def test_what_matters_comes_first(scores, lines):
-    assert terminal.scores_table(scores) == [f"  {line}" for line in lines]
 
 
 @pytest.mark.parametrize(("level", "shown"), [("INFO", ""), ("WARNING", "WARNING: ")])
@@ -273,7 +255,6 @@ with getattr(terminal.WATCHDOG, way)("train"):
         while True:
             logging.error("x" * 5000)
     elif what == "sleeps":
-        print("begun", file=sys.stderr, flush=True)
         time.sleep(600)
     ctypes.PyDLL(None).usleep(1_000_000)  # it lets no other Python thread run
 sys.stderr.write("over\\n")
@@ -285,9 +266,9 @@ def start(*words: str) -> subprocess.Popen:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-STACKS = r"Timeout (?:.*\n)*  File .* line 17 in <module>\n"
+STACKS = r"Timeout (?:.*\n)*  File .* line 16 in <module>\n"
 CALLS = {  # that let no Python thread run: how they are watched, what is said
-    ("watched", "0.3", "", ""): r"\Aover\n",  # in particular not that it was stopped
+    ("watched", "0.3", "", ""): r"\Aover\n",
     ("without_python", "0.3", "", ""): rf" train.\n{STACKS}over\n",
     ("without_python", "0.3", "ends", ""): rf" train.\n{STACKS}",
 }
@@ -297,25 +278,15 @@ def test_processes_that_hang():
     """Also where the log is what hangs: a full pipe that nobody reads."""
     silent = start("watched", "0.2", "ends", "sleeps")
     full = start("watched", "0.2", "ends", "logs")
-    stopped = start("watched", "2", "goes on", "sleeps")
     calls = [start(*words) for words in CALLS]
-    begun = stopped.stderr.readline()
-    stopped.send_signal(signal.SIGSTOP)
-    since = time.monotonic()
     assert full.wait(timeout=60) == 1
     full.stderr.close()
     _, errors = silent.communicate(timeout=60)
     assert silent.returncode == 1
     assert "WARNING: No progress for 0 s: train" in errors
-    assert 'File "<string>", line 16 in <module>' in errors
+    assert 'File "<string>", line 15 in <module>' in errors
     assert "The process ends, as --end_when_hung asks." in errors
     for process, (words, expected) in zip(calls, CALLS.items(), strict=True):
         _, errors = process.communicate(timeout=60)
         assert re.search(expected + r"\Z", errors), errors
         assert process.returncode == ("ends" in words)
-    time.sleep(max(0, 3 - (time.monotonic() - since)))  # more than the limit
-    stopped.send_signal(signal.SIGCONT)
-    time.sleep(1)  # a report would follow at once; one of the time from now on in 2
-    stopped.kill()
-    assert begun == "begun\n"
-    assert stopped.communicate() == (None, "")

@@ -95,9 +95,8 @@ def refuse_other_tokenizer(
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         config.check_sequence_length(max_seq_length)
     own = getattr(model, "tokenizer", None) or tokenizer
-    if any(
-        getattr(own, n) != getattr(tokenizer, n) for n in ("pieces", "do_lower_case", "never_split")
-    ):
+    names = ("pieces", "do_lower_case", "never_split")
+    if any(getattr(own, name) != getattr(tokenizer, name) for name in names):
         received = f"{tokenizer.vocab_file}, another tokenizer than that of {model.name}"
         expected = f"the tokenizer of {own.vocab_file}, which the model carries"
         raise InputError(received, expected, "give model.tokenizer")

@@ -76,7 +76,7 @@ def open_tf2(path: str) -> Weights:
         received = f"{reader.prefix}, a TF2 checkpoint with {len(places)} objects, such as {such}"
         expected = "the encoder of a BERT of tensorflow/models"
         remedy = (
-            "convert it with the library that wrote it to TF1 names or to Hugging Face's format"
+            "convert it to TF1 names or to Hugging Face's format with the library that wrote it"
         )
         raise InputError(received, expected, remedy)
     found = read_model_files(os.path.dirname(reader.prefix))

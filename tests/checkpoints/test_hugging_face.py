@@ -285,7 +285,7 @@ NAMES = ("../{}", "{1}/{0}", "./{}", "a/../{}", "..safetensors/{}")  # that leav
         ({"x": "model.safetensors.index.json"}, "with the file"),  # itself
         (["model-00001-of-00003.safetensors"], "weight_map"),
         ({"x": 1}, "weight_map"),
-        (None, "no weight_map"),
+        (None, "weight_map"),
         *((name, "with the file") for name in NAMES),
     ],
 )

@@ -183,7 +183,7 @@ ENDINGS = {  # after the command: its exit code, and what it says
     "print 2>&- | wc -c": (0, ""),
     "print 2>/dev/full | wc -c": (0, ""),
     "'read a bad sector'": (1, "To do: check it (dmesg names the device)"),
-    "'take memory'": (1, "To do: for memory: smaller batches"),
+    "'take memory'": (1, "To do: smaller batches"),
     "--help >/dev/full": (1, "No space left on device"),
     "--help | head -0": (0, ""),
 }
