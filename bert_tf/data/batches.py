@@ -149,7 +149,8 @@ def joined(start: int, stop: int, rows_from: Callable[[int], np.ndarray]) -> np.
 
 def generator(seed: int, *place: int) -> np.random.Generator:
     """Random numbers of a place in the order; NumPy takes no negative seeds."""
-    return np.random.default_rng([seed % 2**64, *place])
+    # With its length: NumPy draws the same for a place and for the place with zeros behind it.
+    return np.random.default_rng([seed % 2**64, len(place), *place])
 
 
 # ---------------------------------------------------------------------------- batches

@@ -155,7 +155,7 @@ class ByLengthSampler:
         # Where two epochs meet each is sorted by itself: else a row would stand beside its copy.
         epochs = np.arange(start, stop) // len(self._lengths)
         rows = rows[order_by_length(self._lengths[rows], epochs)].reshape(-1, self._batch_size)
-        return generator(self._seed, begin).permutation(rows).ravel()
+        return generator(self._seed, begin, end).permutation(rows).ravel()
 
 
 class BufferedShuffleSampler:

@@ -15,10 +15,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.checkpoints import loading
-from bert_tf.checkpoints.loading import (
-    load_checkpoint,
-    open_weights,
-)
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named

@@ -46,7 +46,7 @@ def test_files_in_order(folder, patterns, names):
         ("c,e*", "'e*', which matches no file"),
         ("c,c", "c, given twice"),
         ("c,a1,./c", "./c, given twice: c is the same file"),
-        ("{0}/a1,{0}/a*", "{0}/a1, given twice: {0}/a1 is the same file"),
+        ("{0}/a1,{0}/a*", "{0}/a1, given twice"),
         ("c,soft", "soft, given twice: c is the same file"),
         ("file://{0}/c,file://{0}/c", "file://{0}/c, given twice"),
     ],
@@ -54,7 +54,7 @@ def test_files_in_order(folder, patterns, names):
 def test_files_that_are_missing_or_given_twice(folder, patterns, received):
     with pytest.raises(InputError) as caught:
         expand_patterns(patterns.format(folder))
-    assert received.format(folder).startswith(caught.value.received)
+    assert caught.value.received == received.format(folder)
 
 
 # ---------------------------------------------------------------------------- index
