@@ -15,42 +15,49 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, POOLINGS
+from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
+class Features:
+    """The flags of this script.
+
+    Attributes:
+      input_file: Texts, one a line; local or remote.
+      output_file: Where the vectors are written.
+      input_format: text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the
+        ending.
+      output_format: Kind of file.
+      layers: Numbers of layers, negative from the last, and embeddings for the input of the first.
+        Default: -1,-2,-3,-4; with --pooling: -1.
+      pooling: none: a vector for each token. cls: that of [CLS]. mean: the mean over all real
+        tokens.
+      max_seq_length: Most tokens of a line; longer ones are cut.
+      batch_size: Lines of a step.
+      use_tpu: No effect.
+      use_one_hot_embeddings: No effect.
+    """
+
+    _most_used = "input_file output_file init_checkpoint layers pooling"
+    input_file = shared_flags.REQUIRED
+    output_file = shared_flags.REQUIRED
+    input_format = shared_flags.Choice(None, ["text", "jsonl"])
+    output_format = shared_flags.Choice("jsonl", FEATURE_FORMATS)
+    layers = None
+    pooling = shared_flags.Choice("none", POOLINGS)
+    max_seq_length = 128
+    batch_size = 32
+    use_tpu = False
+    use_one_hot_embeddings = False
+
+
 def define_flags() -> None:
-    """The flags of this script."""
+    """The flags of this script, shared ones first."""
     shared_flags.define_pretrained()
-    flags.DEFINE_string("input_file", None, "Texts, one a line; local or remote.")
-    flags.DEFINE_string("output_file", None, "Where the vectors are written.")
-    flags.DEFINE_enum(
-        "input_format",
-        None,
-        ["text", "jsonl"],
-        'text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the ending.',
-    )
-    flags.DEFINE_enum("output_format", "jsonl", FEATURE_FORMATS, "Kind of file.")
-    flags.DEFINE_string(
-        "layers",
-        None,
-        f"Numbers of layers, negative from the last, and {EMBEDDINGS} for the input of the first. "
-        f"Default: {ALL_LAYERS}; with --pooling: {LAST_LAYER}.",
-    )
-    flags.DEFINE_enum(
-        "pooling",
-        "none",
-        POOLINGS,
-        "none: a vector for each token. cls: that of [CLS]. mean: the mean over all real tokens.",
-    )
-    shared_flags.define_count("max_seq_length", 128, "Most tokens of a line; longer ones are cut.")
-    shared_flags.define_count("batch_size", 32, "Lines of a step.")
-    shared_flags.define_without_effect(
-        "use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"
-    )
-    shared_flags.mark_required("input_file", "output_file")
+    shared_flags.define(Features)
+    shared_flags.define(shared_flags.WithoutEffect)
 
 
 if __name__ == "__main__":
@@ -61,7 +68,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
-from bert_tf.serving import feature_extraction
+from bert_tf.serving import pretrained
 from bert_tf.serving.rows import num_lines
 from bert_tf.terminal import counted
 
@@ -76,8 +83,8 @@ def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
-    layers = feature_extraction.parse_layers(FLAGS.layers or default, model.config)
-    extractor = feature_extraction.Extractor(
+    layers = pretrained.parse_layers(FLAGS.layers or default, model.config)
+    extractor = pretrained.Extractor(
         model.source,
         model.config,
         model.tokenizer,
@@ -90,9 +97,9 @@ def write_features() -> None:
     is_jsonl = FLAGS.input_file.endswith(".jsonl")
     if FLAGS.input_format:
         is_jsonl = FLAGS.input_format == "jsonl"
-    lines = feature_extraction.read_lines(FLAGS.input_file, jsonl=is_jsonl)
+    lines = pretrained.read_lines(FLAGS.input_file, jsonl=is_jsonl)
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
-    write = feature_extraction.WRITERS[FLAGS.output_format]
+    write = pretrained.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
 

@@ -9,6 +9,9 @@ learning rates or trials every combination is trained, and the best by the first
     ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
 """
 
+import contextlib
+import itertools
+import math
 from collections.abc import Sequence
 
 from absl import flags
@@ -17,117 +20,135 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.tasks import registry
-from bert_tf.tasks.tables import FORMATS
+from bert_tf.tasks.examples import FORMATS
 
 FLAGS = flags.FLAGS
-OWN_FILES_HELP = "Tasks csv, tsv, jsonl:"
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
-OWN_FILES_FLAGS = (
-    *("text_a_column", "text_b_column", "label_column", "id_column", "has_header"),
-    *("label_kind", "labels", "label_separator", *FILE_FLAGS),
-)
+
+
+class Classifier:
+    """The flags of this script.
+
+    Attributes:
+      task_name: One of:
+      data_dir: The folder of the task's files.
+      xnli_language: The language of the task xnli.
+      do_eval: Evaluate on the dev data; after training, if both.
+      do_predict: Predict the test data.
+      eval_batch_size: Examples of an evaluation step.
+      learning_rate: The peak learning rate; several for a grid.
+      num_trials: Seeds for each learning rate: --seed, --seed + 1, ...
+      doc_stride: Read texts longer than --max_seq_length whole, in windows: tokens from the start
+        of a window to the start of the next. A text's logits are the mean over its windows, each of
+        which is an example in training. 0: cut long texts, as the original does.
+      document_context: ner: fill each sequence with the words around its sentence in the document,
+        as in the paper; documents begin with -DOCSTART-.
+    """
+
+    _recorded = "doc_stride document_context"
+    _most_used = (
+        "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict learning_rate "
+        "train_batch_size num_train_epochs max_seq_length"
+    )
+    task_name = shared_flags.REQUIRED
+    data_dir = None
+    xnli_language = "zh"
+    do_eval = False
+    do_predict = False
+    eval_batch_size = 8
+    learning_rate = ("5e-5",)
+    num_trials = 1
+    doc_stride = shared_flags.Count(0, 0)
+    document_context = False
+
+
+class OwnFiles:
+    """The flags of the tasks csv, tsv and jsonl.
+
+    Attributes:
+      text_a_column: The column of the text.
+      text_b_column: The column of a second text.
+      label_column: The column of the label.
+      id_column: The column of an id.
+      has_header: The first line names the columns.
+      label_kind: A label is a name, a number, or names with --label_separator between, in jsonl
+        also a list of names.
+      labels: The labels' names; default: those of the training data.
+      label_separator: What is between several labels.
+      train_file: Default: train.<task_name> in --data_dir; so for the others.
+      dev_file: The dev data.
+      test_file: The test data.
+    """
+
+    _title = "Of the tasks csv, tsv, jsonl"
+    text_a_column = "text_a"
+    text_b_column = None
+    label_column = "label"
+    id_column = None
+    has_header = True
+    label_kind = shared_flags.Choice("classes", ["classes", "regression", "multi_label"])
+    labels = ()
+    label_separator = ","
+    train_file = None
+    dev_file = None
+    test_file = None
+
+
+OWN_FILES = [name for name in vars(OwnFiles) if not name.startswith("_")]
 
 
 def define_flags() -> None:
-    """The flags of this script, shared ones first."""
-    shared_flags.define_fine_tuned_model()
-    shared_flags.define_training()
-    shared_flags.define_fine_tuning(
-        max_seq_length=128, max_seq_length_help="Most tokens of an example; longer ones are cut."
-    )
-    shared_flags.define_devices()
-    shared_flags.define_export_dir()
-    shared_flags.define_tfds("in place of --data_dir")
-    flags.DEFINE_string("task_name", None, f"One of:\n{registry.describe_tasks()}")
-    shared_flags.mark_required("task_name")
-    flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
-    flags.DEFINE_string("xnli_language", "zh", "The language of the task xnli.")
-    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev data; after training, if both.")
-    flags.DEFINE_bool("do_predict", False, "Predict the test data.")
-    shared_flags.define_count("eval_batch_size", 8, "Examples of an evaluation step.")
-    flags.DEFINE_list("learning_rate", ["5e-5"], "The peak learning rate; several for a grid.")
-    shared_flags.define_count(
-        "num_trials", 1, "Seeds for each learning rate: --seed, --seed + 1, ..."
-    )
-    shared_flags.define_best_checkpoint()
-    with shared_flags.recorded_in_checkpoints():
-        shared_flags.define_count(
-            "doc_stride",
-            0,
-            "Read texts longer than --max_seq_length whole, in windows: tokens from the start of a "
-            "window to the start of the next. A text's logits are the mean over its windows, each "
-            "of which is an example in training. 0: cut long texts, as the original does.",
-            least=0,
-        )
-        flags.DEFINE_bool(
-            "document_context",
-            False,
-            "ner: fill each sequence with the words around its sentence in the document, as in the "
-            "paper; documents begin with -DOCSTART-.",
-        )
-    for name, default, text in (
-        ("text_a_column", "text_a", "the text"),
-        ("text_b_column", None, "a second text"),
-        ("label_column", "label", "the label"),
-        ("id_column", None, "an id"),
-    ):
-        flags.DEFINE_string(name, default, f"{OWN_FILES_HELP} the column of {text}.")
-    flags.DEFINE_bool("has_header", True, f"{OWN_FILES_HELP} the first line names the columns.")
-    flags.DEFINE_enum(
-        "label_kind",
-        "classes",
-        ["classes", "regression", "multi_label"],
-        f"{OWN_FILES_HELP} a label is a name, a number, or names with --label_separator between, "
-        "in jsonl also a list of names.",
-    )
-    flags.DEFINE_list(
-        "labels", [], f"{OWN_FILES_HELP} the labels' names; default: those of the training data."
-    )
-    flags.DEFINE_string("label_separator", ",", f"{OWN_FILES_HELP} what is between several labels.")
-    for part in ("train", "dev", "test"):
-        flags.DEFINE_string(
-            f"{part}_file", None, f"{OWN_FILES_HELP} default: {part}.<task_name> in --data_dir."
-        )
+    """The flags of this script and those that fine-tuning shares."""
+    shared_flags.define_fine_tuning(Classifier, OwnFiles, max_seq_length=128)
+    FLAGS["task_name"].help += f"\n{registry.describe_tasks()}"
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    shared_flags.require_one_of("do_train", "do_eval", "do_predict")
+    shared_flags.check_fine_tuning("do_eval", "do_predict")
     if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
-        raise InputError(
-            f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}",
-            "one of them",
-            "give the folder of the files, or the name of a dataset",
-        )
-    shared_flags.check_best_checkpoint()
-    if (len(shared_flags.learning_rates()) > 1 or FLAGS.num_trials > 1) and not FLAGS.do_eval:
-        raise InputError(
-            "several trials without --do_eval",
-            "dev data, by which the best is chosen",
-            "add --do_eval",
-        )
+        received = f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}"
+        remedy = "give the folder of the files, or the name of a dataset"
+        raise InputError(received, "one of them", remedy)
+    if len(learning_rates()) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
+        expected = "dev data, by which the best is chosen"
+        raise InputError("several trials without --do_eval", expected, "add --do_eval")
     check_task_flags(registry.find_name(FLAGS.task_name))
+
+
+def learning_rates() -> tuple[float, ...]:
+    """--learning_rate as finite numbers above 0, each once.
+
+    Raises:
+      InputError: one is something else.
+    """
+    expected = "numbers above 0, each once, separated by commas"
+    rates: list[float] = []
+    for word in FLAGS.learning_rate:
+        with contextlib.suppress(ValueError):
+            if 0 < float(word) < math.inf and float(word) not in rates:
+                rates.append(float(word))
+                continue
+        raise InputError(f"--learning_rate with {word!r}", expected, "correct --learning_rate")
+    return tuple(rates)
 
 
 def check_task_flags(task_name: str) -> None:
     """Refuses flags that have no effect on the task."""
-    others = [] if task_name in FORMATS else [*OWN_FILES_FLAGS]
+    others = [] if task_name in FORMATS else [*OWN_FILES]
     others += [] if task_name == "xnli" else ["xnli_language"]
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
-    if FLAGS["doc_stride"].present and not make_task().takes_windows:
+    if FLAGS["doc_stride"].present and not make_task().head.takes_windows:
         others.append("doc_stride")
     others += [] if task_name == "ner" else ["document_context"]
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
     source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
+    hint = "for your own files use the tasks csv, tsv and jsonl"
     for name in others:
-        shared_flags.refuse_without_effect(
-            name,
-            f"for the task {task_name}{source}",
-            "for your own files use the tasks csv, tsv and jsonl",
-        )
+        shared_flags.refuse_without_effect(name, f"for the task {task_name}{source}", hint)
 
 
 if __name__ == "__main__":
@@ -138,10 +159,10 @@ from absl import logging
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked, write_eval_results
-from bert_tf.tasks import outputs, sweep
-from bert_tf.tasks.metrics import check_libraries
+from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
-from bert_tf.tasks.text_run import TextData, TextRun
+from bert_tf.tasks.text_run import TextData, TextRun, train_trials
+from bert_tf.terminal import log_end
 from bert_tf.training.trainer import write_final_evaluation
 
 
@@ -156,7 +177,7 @@ def main(_: Sequence[str]) -> None:
         dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
         test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
         run = TextRun(
-            task,
+            task=task,
             doc_stride=FLAGS.doc_stride,
             document_context=FLAGS.document_context,
             **fine_tuning.of_run(model, strategy),
@@ -170,8 +191,7 @@ def main(_: Sequence[str]) -> None:
         for data in test:
             predict(run, data)
         export(run)
-    newest = fine_tuning.newest_model(run)
-    from_flags.log_results("predict", predictions="test_results.tsv", model=newest)
+    log_end(f"Wrote {FLAGS.output_dir}", "predict", model=fine_tuning.newest_model(run))
 
 
 # ---------------------------------------------------------------------------- data
@@ -184,14 +204,9 @@ def make_task() -> Task:
     if name == "xnli":
         options = {"language": FLAGS.xnli_language}
     elif name in FORMATS:
-        options = {
-            "text_a": FLAGS.text_a_column,
-            "text_b": FLAGS.text_b_column,
-            "label": FLAGS.label_column,
-            "label_kind": FLAGS.label_kind,
-            **{n: FLAGS[n].value for n in ("id_column", "has_header", "labels", "label_separator")},
-            **{n: FLAGS[n].value for n in FILE_FLAGS},
-        }
+        options = {flag: FLAGS[flag].value for flag in OWN_FILES}
+        for column in ("text_a", "text_b", "label"):
+            options[column] = options.pop(f"{column}_column")
     task = registry.get_task(name, **options)
     if FLAGS.do_eval:
         check_libraries(task.metrics)
@@ -205,11 +220,9 @@ def read_split(task: Task, split: Split) -> TextData:
     else:
         examples = task.read(FLAGS.data_dir, split.name)
     if FLAGS.document_context and not all(example.document for example in examples):
-        raise InputError(
-            f"--document_context, and {split.name} data with sentences of no document",
-            "a line with -DOCSTART- before the sentences of each document",
-            "give the files of CoNLL-2003 as published, or leave the flag out",
-        )
+        received = f"--document_context, and {split.name} data with sentences of no document"
+        expected = "a line with -DOCSTART- before the sentences of each document"
+        raise InputError(received, expected, "give CoNLL-2003 as published, or leave the flag out")
     is_test = split.kind == "test"
     batch_size = FLAGS.predict_batch_size if is_test else FLAGS.eval_batch_size
     return TextData(split=split, examples=examples, batch_size=batch_size)
@@ -219,11 +232,8 @@ def read_dev(task: Task, split: Split) -> TextData:
     """Reads data for evaluation; warns about labels that never occur in them."""
     data = read_split(task, split)
     if absent := task.labels.absent_from(example.label for example in data.examples):
-        logging.warning(
-            "No example of the %s data has the label %s: the metrics say nothing about it.",
-            split.name,
-            " or ".join(absent),
-        )
+        text = "No example of the %s data has the label %s: the metrics say nothing about it."
+        logging.warning(text, split.name, " or ".join(absent))
     return data
 
 
@@ -234,13 +244,10 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
     splits = task.splits_of(kind) or (task.split(kind),)
     if FLAGS.tfds_name:
         return splits
-    further = []
-    for split in splits[1:]:
-        if task.find_file(FLAGS.data_dir, split):
-            further.append(split)
-        else:
-            logging.warning("No %s in %s: left out.", " or ".join(split.files), FLAGS.data_dir)
-    return splits[0], *further
+    absent = [split for split in splits[1:] if not task.find_file(FLAGS.data_dir, split)]
+    for split in absent:
+        logging.warning("No %s in %s: left out.", " or ".join(split.files), FLAGS.data_dir)
+    return tuple(split for split in splits if split not in absent)
 
 
 def with_labels(task: Task, train: TextData | None, source: Weights) -> Task:
@@ -261,13 +268,14 @@ def with_labels(task: Task, train: TextData | None, source: Weights) -> Task:
 
 def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None:
     """Trains once, or a grid of which the run keeps the best model."""
-    config = fine_tuning.training_config(run)
-    rates = shared_flags.learning_rates()
+    rates = learning_rates()
+    config = fine_tuning.training_config(run, rates[0])
     seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_trials)
-    if len(rates) * len(seeds) == 1:
+    points = list(itertools.product(rates, seeds))
+    if len(points) == 1:
         run.train(config, train, dev)
     else:
-        sweep.train_trials(run, config, train, dev, learning_rates=rates, seeds=seeds)
+        train_trials(run, config, train, dev, points)
 
 
 # ---------------------------------------------------------------------------- evaluate, predict
@@ -290,12 +298,12 @@ def predict(run: TextRun, data: TextData) -> None:
     logits = run.predict(data)
     is_first = split == task.splits_of("test")[0]
     ending = "" if is_first else f"_{split.name.partition('_')[2]}"
-    outputs.write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
+    write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
     if split.submission:
         guids = [example.guid for example in data.examples]
         path = f"{folder}/{split.submission}"
-        outputs.write_submission(path, task.labels, guids, data.probabilities)
+        write_submission(path, task.labels, guids, data.probabilities)
     if not data.has_labels:
         return
     try:

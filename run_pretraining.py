@@ -9,121 +9,126 @@ stopped, from its last checkpoint, and ends as if it had never been stopped.
 
 from collections.abc import Sequence
 
-from absl import flags
-
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, YES_OR_NO, Count, Number
 from bert_tf.errors import InputError
 
-FLAGS = flags.FLAGS
+
+class PretrainingFlags:
+    """The flags of this script.
+
+    Attributes:
+      bert_config_file: The bert_config.json of the model.
+      input_file: TFRecord files: paths or globs, separated by commas.
+      eval_input_file: Files to evaluate on: --max_eval_steps batches at most, each example once.
+        Without it: --input_file, as in the original.
+      vocab_file: The vocabulary of the data; copied to --output_dir for later use.
+      do_lower_case: Whether the text of the data was lower-cased; recorded with the model. Default:
+        as info_*.json beside the data says.
+      init_checkpoint: First weights: a TF1 or TF2 checkpoint, a .keras file, or a Hugging Face
+        folder.
+      max_seq_length: Tokens of a record, as the data were made.
+      max_predictions_per_seq: Masked tokens of a record, as the data were made.
+      learning_rate: The peak learning rate, above 0.
+      num_train_steps: Steps in all; the decay ends there.
+      num_warmup_steps: Steps in which the learning rate rises.
+      masked_lm_only: Train without the next-sentence task.
+      stop_at_step: End before --num_train_steps, at the learning rate of this step: the first of
+        two phases.
+      do_eval: Evaluate; after training, if both.
+      eval_batch_size: Examples of an evaluation step, all devices together.
+      max_eval_steps: Most batches of an evaluation.
+      eval_steps: Also evaluate every so many steps of training; 0: no.
+    """
+
+    _recorded = (
+        "init_checkpoint max_seq_length max_predictions_per_seq learning_rate num_train_steps "
+        "num_warmup_steps masked_lm_only"
+    )
+    _most_used = (
+        "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
+    )
+    bert_config_file = REQUIRED
+    input_file = REQUIRED
+    eval_input_file = None
+    vocab_file = None
+    do_lower_case = YES_OR_NO
+    init_checkpoint = None
+    max_seq_length = Count(128, most=LONGEST)
+    max_predictions_per_seq = Count(20, most=LONGEST)
+    learning_rate = Number(5e-5, ABOVE_0)
+    num_train_steps = 100000
+    num_warmup_steps = Count(10000, 0)
+    masked_lm_only = False
+    stop_at_step = Count(None)
+    do_eval = False
+    eval_batch_size = 8
+    max_eval_steps = 100
+    eval_steps = Count(0, 0)
 
 
 def define_flags() -> None:
-    """The flags of this script, shared ones first."""
-    flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-    shared_flags.mark_required("bert_config_file")
-    shared_flags.define_output_dir()
-    shared_flags.define_training()
-    shared_flags.define_devices()
-    shared_flags.define_export_dir()
-    flags.DEFINE_string("input_file", None, "TFRecord files: paths or globs, separated by commas.")
-    shared_flags.mark_required("input_file")
-    flags.DEFINE_string(
-        "eval_input_file",
-        None,
-        "Files to evaluate on: --max_eval_steps batches at most, each example once. Without it: "
-        "--input_file, as in the original.",
-    )
-    flags.DEFINE_string(
-        "vocab_file", None, "The vocabulary of the data; copied to --output_dir for later use."
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        None,
-        "Whether the text of the data was lower-cased; recorded with the model. Default: as "
-        "info_*.json beside the data says.",
-    )
-    with shared_flags.recorded_in_checkpoints():
-        flags.DEFINE_string(
-            "init_checkpoint",
-            None,
-            "First weights: a TF1 or TF2 checkpoint, a .keras file, or a Hugging Face folder.",
-        )
-        for name, default, what in (
-            ("max_seq_length", 128, "Tokens"),
-            ("max_predictions_per_seq", 20, "Masked tokens"),
-        ):
-            text = f"{what} of a record, as the data were made."
-            shared_flags.define_count(name, default, text, most=shared_flags.LONGEST)
-        shared_flags.define_number("learning_rate", 5e-5, "The peak learning rate, above 0.")
-        shared_flags.define_count("num_train_steps", 100000, "Steps in all; the decay ends there.")
-        shared_flags.define_count(
-            "num_warmup_steps", 10000, "Steps in which the learning rate rises.", least=0
-        )
-        flags.DEFINE_bool("masked_lm_only", False, "Train without the next-sentence task.")
-    shared_flags.define_count(
-        "stop_at_step",
-        None,
-        "End before --num_train_steps, at the learning rate of this step: the first of two phases.",
-    )
-    flags.DEFINE_bool("do_eval", False, "Evaluate; after training, if both.")
-    shared_flags.define_count(
-        "eval_batch_size", 8, "Examples of an evaluation step, all devices together."
-    )
-    shared_flags.define_count("max_eval_steps", 100, "Most batches of an evaluation.")
-    shared_flags.define_count(
-        "eval_steps", 0, "Also evaluate every so many steps of training; 0: no.", least=0
-    )
+    """The flags of this script and those of every training."""
+    shared_flags.define_run(PretrainingFlags)
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
     shared_flags.require_one_of("do_train", "do_eval")
-    shared_flags.learning_rates()
     shared_flags.require("eval_steps", "do_train", "do_eval")
     shared_flags.require("stop_at_step", "do_train")
     if (FLAGS.stop_at_step or 0) > FLAGS.num_train_steps:
-        raise InputError(
-            f"--stop_at_step={FLAGS.stop_at_step} with --num_train_steps={FLAGS.num_train_steps}",
-            "a step before the last one; --num_train_steps is the length of all phases together",
-            "correct one of the two, or leave out --stop_at_step",
-        )
-    shared_flags.require(
-        "export_dir", "vocab_file", remedy="add the --vocab_file that the data were made with"
-    )
+        expected = f"at most --num_train_steps={FLAGS.num_train_steps}"
+        raise InputError(f"--stop_at_step={FLAGS.stop_at_step}", expected, "correct one of the two")
+    shared_flags.require("export_dir", "vocab_file")
 
 
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 import contextlib
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions, loading, run_settings, tf1
+from bert_tf.checkpoints import loading, metadata, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     VOCAB_FILE,
     ModelMetadata,
-    Weights,
-    read_model_files,
-    write_model_files,
 )
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.lane_batches import LaneBatches
-from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.data.shards import common_description, record_paths, refuse_other_vocabulary
-from bert_tf.files import is_file, locked, write_eval_results, write_text
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
+from bert_tf.data.records import pretraining_record
+from bert_tf.data.shards import (
+    RecordFiles,
+    common_description,
+    record_paths,
+    refuse_other_vocabulary,
+)
+from bert_tf.data.sidecars import DataDescription, description_path
+from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.other_heads import FillMask, Pretraining
-from bert_tf.terminal import number_of
-from bert_tf.tokenization.case import refuted_case
-from bert_tf.tokenization.wordpiece import FullTokenizer, vocabulary_sha256
+from bert_tf.terminal import log_end, number_of
+from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
+from bert_tf.training.settings import Intervals
 from bert_tf.training.trainer import Trainer, write_final_evaluation
+
+
+class Given(NamedTuple):
+    """The model and the data of the flags, checked against each other."""
+
+    config: BertConfig
+    facts: ModelMetadata
+    tokenizer: FullTokenizer | None
+    data: DataDescription | None
+    batches: Batches | None  # to train on
+    eval_batches: Batches | None
 
 
 def main(_: Sequence[str]) -> None:
@@ -132,69 +137,46 @@ def main(_: Sequence[str]) -> None:
     # Evaluating alone writes one file; a training may go on meanwhile.
     is_run = FLAGS.do_train or FLAGS.export_dir
     with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
-        config = BertConfig.from_json_file(FLAGS.bert_config_file)
-        config.check_sequence_length(FLAGS.max_seq_length)
-        data, undescribed = describe_data(config)
-        metadata = make_metadata(data, undescribed)
-        tokenizer = make_tokenizer(config, metadata)
+        given = read_given()
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-        if FLAGS.do_train:  # every record once an epoch, shuffled
-            files = open_files(FLAGS.input_file, config)
-            batches = LaneBatches(files, batch_size=FLAGS.train_batch_size, seed=FLAGS.seed)
-        eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
-        trainer = make_trainer(config, strategy)
-
-        def write_files() -> None:  # with a vocabulary the folder is a whole model
-            if tokenizer:
-                write_model_files(folder.path, config, tokenizer, metadata)
-            else:
-                write_text(f"{folder.path}/bert_config.json", config.to_json_string())
-                write_text(f"{folder.path}/{METADATA_FILE}", metadata.to_json_string())
-
-        load_first_weights(trainer, folder, data, tokenizer, metadata)
+        trainer = make_trainer(given.config, strategy)
+        load_first_weights(trainer, folder, given)
         if FLAGS.do_train:
-            trainer.train(
-                batches,
-                num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
-                folder=folder,
-                intervals=from_flags.intervals(),
-                run_settings={
-                    **from_flags.all_run_settings(strategy, config),
-                    "num_records": batches.num_records,
-                    "train_records": batches.fingerprint(),
-                    "record_order": batches.order,
-                },
-                on_begin=write_files,
-                evaluate=lambda _: trainer.evaluate(eval_batches),
-            )
-            if FLAGS.vocab_file and read_model_files(folder.path)["pieces"] is None:
-                write_files()  # the run had finished without a vocabulary
+            train(trainer, folder, given)
         if FLAGS.do_eval:
             step = trainer.restore(folder, {})
-            results = {"global_step": step, **trainer.evaluate(eval_batches)}
+            results = {"global_step": step, **trainer.evaluate(given.eval_batches)}
             write_eval_results(FLAGS.output_dir, results)
             write_final_evaluation(FLAGS.output_dir, results)
         if FLAGS.export_dir:
             source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
-            model = companions.PretrainedModel(source, config, tokenizer)
+            model = loading.PretrainedModel(source, given.config, given.tokenizer)
             from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
-    if tokenizer:
-        from_flags.log_results("fill-mask", "A [MASK].", init_checkpoint=FLAGS.output_dir)
+    results, model = f"Wrote {FLAGS.output_dir}", FLAGS.output_dir
+    if given.tokenizer:
+        log_end(results, "fill-mask", "A [MASK].", init_checkpoint=model)
     else:
-        from_flags.log_results("plot", output_dir=FLAGS.output_dir, picture="curves.png")
+        log_end(results, "plot", output_dir=model, picture="curves.png")
 
 
 # ---------------------------------------------------------------------------- config, tokenizer
 
 
-def make_metadata(data: DataDescription | None, undescribed: str | None) -> ModelMetadata:
-    """The model's properties that its configuration and vocabulary do not hold."""
-    return ModelMetadata(
+def read_given() -> Given:
+    """Reads what the flags name."""
+    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config.check_sequence_length(FLAGS.max_seq_length)
+    data, undescribed = describe_data(config)
+    facts = ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
-        never_split=run_settings.never_split_of_data(data, undescribed, FLAGS.output_dir) or None,
+        never_split=(data and data.never_split) or None,
         architecture=head().architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
+    tokenizer = make_tokenizer(config, facts)
+    batches = make_batches(config) if FLAGS.do_train else None
+    eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
+    return Given(config, facts, tokenizer, data, batches, eval_batches)
 
 
 def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool | None:
@@ -206,46 +188,38 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
     recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
     sources = {
         "the flags": FLAGS.do_lower_case,
-        "info_*.json of the data": data and data.do_lower_case,
         recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
+        "info_*.json of the data": data and data.do_lower_case,
     }
     known = {source: case for source, case in sources.items() if case is not None}
     if len(set(known.values())) == 2:
-        raise InputError(
-            "do_lower_case " + ", ".join(f"{case} in {source}" for source, case in known.items()),
-            "one case: that of the text that the data were made from",
-            "leave out or correct the flag; for data of another case use another --output_dir",
-        )
-    if known and (undescribed is None or set(known) != {"info_*.json of the data"}):
+        received = ", ".join(f"{case} in {source}" for source, case in known.items())
+        remedy = "leave out or correct the flag; for data of another case use another --output_dir"
+        raise InputError(f"do_lower_case {received}", "the case of the data's text", remedy)
+    if known and (undescribed is None or next(iter(known)) != "info_*.json of the data"):
         return next(iter(known.values()))
     # A run that began without knowing it may be resumed.
     if FLAGS.export_dir or (FLAGS.vocab_file and not is_file(recorded_file)):
-        raise InputError(
-            f"{undescribed}, without {description_path(undescribed)}",
-            "that file, which says whether the text was lower-cased; new text must be as well",
-            "copy the file too, or add --do_lower_case or --nodo_lower_case, as the data were made",
-        )
-    logging.warning(
-        "No info_*.json says whether the text of %s was lower-cased, so the model will not record "
-        "it: add --do_lower_case or --nodo_lower_case.",
-        undescribed,
-    )
+        received = f"{undescribed}, without {description_path(undescribed)}"
+        remedy = "copy it too, or add --do_lower_case or --nodo_lower_case, as the data were made"
+        raise InputError(received, "that file, which says whether text was lower-cased", remedy)
+    reason = f"no info_*.json says whether the text of {undescribed} was lower-cased"
+    logging.warning("The model will not record do_lower_case, as %s: add the flag.", reason)
     return None
 
 
-def make_tokenizer(config: BertConfig, metadata: ModelMetadata) -> FullTokenizer | None:
+def make_tokenizer(config: BertConfig, facts: ModelMetadata) -> FullTokenizer | None:
     """The tokenizer of --vocab_file, which must fit the model; None without one."""
     if not FLAGS.vocab_file:
         return None
     # If the case is unknown no text is tokenized: only the vocabulary is used.
-    lower, kept = metadata.do_lower_case is not False, metadata.never_split or ()
+    lower, kept = facts.do_lower_case is not False, facts.never_split or ()
     tokenizer = FullTokenizer(FLAGS.vocab_file, lower, never_split=kept)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
-    if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, metadata.do_lower_case):
-        made = f"The data were made with do_lower_case {metadata.do_lower_case}"
-        logging.warning("%s, but with %s: make them again if that is wrong.", made, reason)
+    if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, facts.do_lower_case):
+        logging.warning("The data were made with do_lower_case %s, but with %s.", lower, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-    companions.check_spare_rows(tokenizer, config)
+    loading.check_spare_rows(tokenizer, config)
     return tokenizer
 
 
@@ -266,25 +240,28 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     return data, undescribed
 
 
-def open_files(patterns: str, config: BertConfig) -> BlockFiles:
+def open_files(patterns: str, config: BertConfig) -> RecordFiles:
     """The record files, checked against flags and model."""
-    record = pretraining_record(
-        max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
-        next_sentence=not FLAGS.masked_lm_only,
-        vocab_size=config.vocab_size,
-        type_vocab_size=config.type_vocab_size,
-    )
-    files = BlockFiles(patterns, record)
+    sizes = {name: FLAGS[name].value for name in ("max_seq_length", "max_predictions_per_seq")}
+    sizes |= {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
+    record = pretraining_record(**sizes, next_sentence=not FLAGS.masked_lm_only)
+    files = RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files
 
 
-def make_eval_batches(config: BertConfig) -> LaneBatches:
+def make_batches(config: BertConfig) -> Batches:
+    """--input_file, every record once an epoch, shuffled."""
+    files, size = open_files(FLAGS.input_file, config), FLAGS.train_batch_size
+    order = ShuffledSampler(files.block_records, batch_size=size, seed=FLAGS.seed)
+    return Batches(files, order, batch_size=size)
+
+
+def make_eval_batches(config: BertConfig) -> Batches:
     """--eval_input_file once, or --input_file repeated as in the original."""
     files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config)
-    num_examples = FLAGS.max_eval_steps * FLAGS.eval_batch_size
+    size, num_examples = FLAGS.eval_batch_size, FLAGS.max_eval_steps * FLAGS.eval_batch_size
     if FLAGS.eval_input_file:
         num_examples = min(len(files), num_examples)
     else:
@@ -293,9 +270,8 @@ def make_eval_batches(config: BertConfig) -> LaneBatches:
             "others, which are evaluated once.",
             num_examples / len(files),
         )
-    return LaneBatches(
-        files, batch_size=FLAGS.eval_batch_size, seed=None, num_examples=num_examples
-    )
+    order = SequentialSampler(len(files))
+    return Batches(files, order, batch_size=size, num_examples=num_examples)
 
 
 # ---------------------------------------------------------------------------- trainer
@@ -308,64 +284,64 @@ def head() -> Pretraining:
 
 def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Trainer:
     """Model, loss and optimizer on the devices."""
-    schedule = optimization.Schedule(
-        learning_rate=FLAGS.learning_rate,
-        num_train_steps=FLAGS.num_train_steps,
-        num_warmup_steps=FLAGS.num_warmup_steps,
-        end_learning_rate=FLAGS.end_learning_rate,
-    )
-    optimizer = optimization.CLASSES[FLAGS.optimizer]
-    trainer = Trainer(
+    schedule = from_flags.of_flags(optimization.Schedule)
+    return Trainer(
         lambda: head().model(config, with_losses=True),
         head(),
-        optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        optimization.CLASSES[FLAGS.optimizer](schedule, bias_correction=FLAGS.bias_correction),
         strategy=strategy,
         seed=FLAGS.seed,
         step_config=from_flags.step_config(),
     )
-    logging.info("%d parameters", trainer.model.count_params())
-    return trainer
 
 
-def load_first_weights(
-    trainer: Trainer,
-    folder: tf1.CheckpointFolder,
-    data: DataDescription | None,
-    tokenizer: FullTokenizer | None,
-    metadata: ModelMetadata,
-) -> None:
+def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Given) -> None:
     """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from."""
     latest = folder.latest()
     if path := latest or FLAGS.init_checkpoint:
         source = loading.open_weights(path)
         # Refuses one of another model, before the files that belong to it are overwritten.
-        companions.config_of(source, FLAGS.bert_config_file)
-        companions.refuse_other_case(source, metadata.do_lower_case)
-        run_settings.refuse_lost_pieces(source, metadata.never_split or ())
-        refuse_vocabulary(source, data, tokenizer)
+        loading.config_of(source, FLAGS.bert_config_file)
+        loading.refuse_other_case(source, given.facts.do_lower_case)
+        loading.refuse_lost_pieces(source, given.facts.never_split or ())
+        data = given.data
+        if given.tokenizer:  # which `describe_data` has compared with the data
+            loading.refuse_other_pieces(source, given.tokenizer.pieces, FLAGS.vocab_file)
+        elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
+            received = f"data of {data.vocab_file}, another vocabulary than that of {source.path}"
+            remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
+            raise InputError(received, f"data made with {source.vocab_file}", remedy)
         report = loading.load_checkpoint(trainer.model, source)
         if not latest:
             logging.info("%s", report)
     elif not FLAGS.do_train:
-        raise InputError(
-            f"--do_eval alone, with no checkpoint in {folder.path}",
-            "a trained model to evaluate",
-            "add --do_train, or name a checkpoint with --init_checkpoint",
-        )
+        received = f"--do_eval alone, with no checkpoint in {folder.path}"
+        remedy = "add --do_train, or name a checkpoint with --init_checkpoint"
+        raise InputError(received, "a trained model to evaluate", remedy)
 
 
-def refuse_vocabulary(
-    source: Weights, data: DataDescription | None, tokenizer: FullTokenizer | None
-) -> None:
-    """Raises `InputError` if the data's vocabulary is not that of the first weights."""
-    if tokenizer:  # which `describe_data` has compared with the data
-        companions.refuse_other_pieces(source, tokenizer.pieces, FLAGS.vocab_file)
-    elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
-        raise InputError(
-            f"data made with {data.vocab_file}, another vocabulary than that of {source.path}",
-            f"data made with {source.vocab_file}",
-            "make the data with it; if only pieces [unusedN] were replaced, add --vocab_file",
-        )
+def train(trainer: Trainer, folder: tf1.CheckpointFolder, given: Given) -> None:
+    """Trains to the last step, with the model's files beside the checkpoints."""
+
+    def write_files() -> None:  # with a vocabulary the folder is a whole model
+        metadata.write_model_files(folder.path, given.config, given.tokenizer, given.facts)
+
+    batches = given.batches
+    settings = from_flags.all_run_settings(trainer.strategy, given.config) | {
+        "num_records": batches.num_records,
+        "train_records": batches.fingerprint(),
+    }
+    trainer.train(
+        batches,
+        num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
+        folder=folder,
+        intervals=from_flags.of_flags(Intervals),
+        run_settings=settings,
+        on_begin=write_files,
+        evaluate=lambda _: trainer.evaluate(given.eval_batches),
+    )
+    if FLAGS.vocab_file and metadata.read_model_files(folder.path)["pieces"] is None:
+        write_files()  # the run had finished without a vocabulary
 
 
 if __name__ == "__main__":

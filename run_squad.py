@@ -21,58 +21,61 @@ from bert_tf.cli import main as cli
 FLAGS = flags.FLAGS
 
 
+class Squad:
+    """The flags of this script.
+
+    Attributes:
+      train_file: Questions with answers to train on, SQuAD's JSON.
+      predict_file: Questions to answer; with answers for --do_eval.
+      do_predict: Answer the questions of --predict_file.
+      do_eval: Score the answers, as the official scripts do.
+      report: Write report.html, a page to look at the answers.
+      learning_rate: The peak learning rate, above 0.
+      doc_stride: Tokens from the start of a window to the start of the next.
+      max_query_length: Most tokens of a question; longer ones are cut.
+      version_2_with_negative: Questions may have no answer (v2.0).
+      n_best_size: Starts and ends tried in a window; answers ranked for a question.
+      max_answer_length: Most tokens of an answer.
+      null_score_diff_threshold: No answer if its score, a sum of logits, is above the best one's by
+        more. Default: what --do_eval found for this model and stored with it, else (and with
+        --do_train) 0.
+      legacy_alignment: Cut answers from the text as the original does; else by offsets.
+      verbose_logging: Log the answers that --legacy_alignment cannot align exactly.
+    """
+
+    _recorded = "learning_rate doc_stride max_query_length version_2_with_negative"
+    _most_used = (
+        "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval "
+        "version_2_with_negative learning_rate train_batch_size num_train_epochs"
+    )
+    train_file = None
+    predict_file = None
+    do_predict = False
+    do_eval = False
+    report = False
+    learning_rate = shared_flags.Number(5e-5, shared_flags.ABOVE_0)
+    doc_stride = 128
+    max_query_length = shared_flags.Count(64, 0)
+    version_2_with_negative = False
+    n_best_size = 20
+    max_answer_length = 30
+    null_score_diff_threshold = 0.0
+    legacy_alignment = True
+    verbose_logging = False
+
+
 def define_flags() -> None:
-    """The flags of this script, shared ones first."""
-    shared_flags.define_fine_tuned_model()
-    shared_flags.define_training()
-    shared_flags.define_fine_tuning(
-        max_seq_length=384, max_seq_length_help="Most tokens of a window."
-    )
-    shared_flags.define_devices()
-    shared_flags.define_export_dir()
-    shared_flags.define_tfds("such as squad or squad/v2.0, for files not given")
-    flags.DEFINE_string("train_file", None, "Questions with answers to train on, SQuAD's JSON.")
-    flags.DEFINE_string("predict_file", None, "Questions to answer; with answers for --do_eval.")
-    flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
-    flags.DEFINE_bool("do_eval", False, "Score the answers, as the official scripts do.")
-    flags.DEFINE_bool("report", False, "Write report.html, a page to look at the answers.")
-    shared_flags.define_best_checkpoint()
-    with shared_flags.recorded_in_checkpoints():
-        shared_flags.define_number("learning_rate", 5e-5, "The peak learning rate, above 0.")
-        shared_flags.define_count(
-            "doc_stride", 128, "Tokens from the start of a window to the start of the next."
-        )
-        shared_flags.define_count(
-            "max_query_length", 64, "Most tokens of a question; longer ones are cut.", least=0
-        )
-        flags.DEFINE_bool("version_2_with_negative", False, "Questions may have no answer (v2.0).")
-    shared_flags.define_count(
-        "n_best_size", 20, "Starts and ends tried in a window; answers ranked for a question."
-    )
-    shared_flags.define_count("max_answer_length", 30, "Most tokens of an answer.")
-    shared_flags.define_number(
-        "null_score_diff_threshold",
-        0.0,
-        "No answer if its score, a sum of logits, is above the best one's by more. Default: what "
-        "--do_eval found for this model and stored with it, else (and with --do_train) 0.",
-    )
-    flags.DEFINE_bool(
-        "legacy_alignment", True, "Cut answers from the text as the original does; else by offsets."
-    )
-    flags.DEFINE_bool(
-        "verbose_logging", False, "Log the answers that --legacy_alignment cannot align exactly."
-    )
+    """The flags of this script and those that fine-tuning shares."""
+    shared_flags.define_fine_tuning(Squad, max_seq_length=384)
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    shared_flags.require_one_of("do_train", "do_predict")
-    shared_flags.learning_rates()
+    shared_flags.check_fine_tuning("do_predict")
     evaluate = "add --do_predict, or give a file of answers to bert-tf evaluate-squad"
     shared_flags.require("do_eval", "do_predict", remedy=evaluate)
     shared_flags.require("report", "do_predict", remedy=evaluate)
-    shared_flags.check_best_checkpoint()
     files_of = {"do_train": "train_file", "do_predict": "predict_file"}
     if not FLAGS.tfds_name:
         for do, file in files_of.items():
@@ -95,13 +98,12 @@ if __name__ == "__main__":
 
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked, write_eval_results
-from bert_tf.squad import data, files, thresholds
+from bert_tf.files import locked, write_eval_results, write_text
+from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import AnswerSizes
-from bert_tf.squad.evaluation import check_golds
-from bert_tf.squad.report import write_report
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.terminal import log_end
 from bert_tf.training.trainer import write_final_evaluation
 
 
@@ -113,16 +115,16 @@ def main(_: Sequence[str]) -> None:
         asked = read_questions() if FLAGS.do_predict else None
         train = read_training_data() if FLAGS.do_train else None
         model = fine_tuning.open_pretrained()
-        run = SquadRun(sizes, answer_config(), **fine_tuning.of_run(model, strategy))
+        own = {"sizes": sizes, "config": answer_config()}
+        run = SquadRun(**own, **fine_tuning.of_run(model, strategy))
         if FLAGS.do_train:
-            run.train(fine_tuning.training_config(run), train, asked)
+            run.train(fine_tuning.training_config(run, FLAGS.learning_rate), train, asked)
         else:
             run.restore()
         if FLAGS.do_predict:
             answer(run, asked, null_threshold(model.source))
         export(run)
-    newest = fine_tuning.newest_model(run)
-    from_flags.log_results("playground", newest, predictions="predictions.json")
+    log_end(f"Wrote {FLAGS.output_dir}", "playground", fine_tuning.newest_model(run))
 
 
 # ---------------------------------------------------------------------------- data
@@ -132,7 +134,7 @@ def read_questions() -> QuestionData:
     """The questions to answer, with gold answers for --do_eval."""
     questions = read_file(FLAGS.predict_file, data.TFDS_PREDICT)
     if FLAGS.do_eval:
-        check_golds(questions)
+        evaluation.check_golds(questions)
     return QuestionData(name="eval", questions=questions, batch_size=FLAGS.predict_batch_size)
 
 
@@ -163,27 +165,23 @@ def answer_config() -> AnswerConfig:
 def answer(run: SquadRun, asked: QuestionData, threshold: float) -> None:
     """The answers, and their scores and the report if they are asked for."""
     predictions = run.predict(asked)
-    files.write_prediction_files(
-        FLAGS.output_dir,
-        predictions,
-        version_2_with_negative=FLAGS.version_2_with_negative,
-        null_score_diff_threshold=threshold,
-    )
+    answers = evaluation.decided(predictions, threshold=threshold)
+    files.write_prediction_files(FLAGS.output_dir, predictions, answers)
     scores = {}
     if FLAGS.do_eval:
-        scores = thresholds.scores(
-            asked.questions, predictions, null_score_diff_threshold=threshold
-        ) | {"global_step": run.step}
-        write_scores(scores, thresholds.threshold_to_keep(asked.questions, predictions, scores))
+        scores = evaluation.scores(asked.questions, predictions, threshold=threshold)
+        scores["global_step"] = run.step
+        write_scores(scores, evaluation.threshold_to_keep(asked.questions, predictions, scores))
     if FLAGS.report:
-        path = f"{FLAGS.output_dir}/report.html"
-        write_report(path, asked.questions, predictions, threshold, scores)
+        page = files.report_html(asked.questions, predictions, answers, totals=scores)
+        write_text(f"{FLAGS.output_dir}/report.html", page)
+        logging.info("Wrote %s/report.html", FLAGS.output_dir)
 
 
 def write_scores(scores: dict[str, float], best_threshold: float | None) -> None:
     """eval_results.txt; the best threshold is stored with the model of --output_dir."""
     write_eval_results(FLAGS.output_dir, scores)
-    main_ones = thresholds.main_scores(scores)
+    main_ones = evaluation.main_scores(scores)
     write_final_evaluation(FLAGS.output_dir, {"global_step": scores["global_step"], **main_ones})
     if best_threshold is not None:
         files.store_threshold(FLAGS.output_dir, best_threshold)

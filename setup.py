@@ -62,6 +62,7 @@ setup(
     package_data={
         "bert_tf": [
             "py.typed",
+            "__init__.pyi",
             "tokenization/*.npz",
             "squad/*.html",
             "playground/page.*",

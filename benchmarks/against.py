@@ -8,7 +8,7 @@ of the machine's speed affects both. Prints the median of each and the median ra
 above 1 where this checkout is faster. The parts:
 
     step        examples/s of the training loop (train_step.py, L2 H128 and L4 H256)
-    reading     records/s of batches of 256, by blocks and by rows (reading_checked.py)
+    reading     records/s of batches of 256 (reading_checked.py)
     generation  MB/s of `data` with one worker; both must write the same records
     answer      requests/s of an export of all-MiniLM-L6-v2, made by each checkout, by TensorFlow's
                 C API (serving_latency.py); both must give the same vectors

@@ -27,13 +27,12 @@ from bert_tf import runtime
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
-from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.cli.from_flags import make_strategy
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import make_optimizer
 from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.training.distribution import make_strategy
+from bert_tf.training.optimization import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
 
@@ -128,15 +127,16 @@ class Contender:
 
     def padded_lengths(self, num_batches: int) -> np.ndarray:
         """The padded length of each batch."""
-        return np.array([self.batches.length(batch) for batch in range(num_batches)])
+        lengths = self.batches.lengths(range(num_batches))
+        return np.array([length or self.options.max_seq_length for length in lengths])
 
 
 def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contender], float]:
     """Both kinds with the same records, and the seconds that reading and writing took."""
     begin = time.perf_counter()
     source = weights.open_weights(options.weights)
-    config = companions.config_of(source)
-    model = companions.PretrainedModel(source, config, companions.tokenizer_of(source, config))
+    config = weights.config_of(source)
+    model = weights.PretrainedModel(source, config, weights.tokenizer_of(source, config))
     task, data_dir = get_task(name), os.path.join(options.glue, FOLDERS[name])
     train = TextData(split=task.split("train"), examples=task.read(data_dir, "train"))
     dev = task.read(data_dir, "dev")
@@ -146,7 +146,8 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
             max_seq_length=options.max_seq_length,
             bucket_by_length=kind == "buckets",
         )
-        runs[kind] = TextRun(task, model, make_strategy("one"), batching, output_dir=folder)
+        shared = {"task": task, "model": model, "strategy": make_strategy("one")}
+        runs[kind] = TextRun(**shared, batching=batching, output_dir=folder)
     runs[KINDS[0]].prepare(train)
 
     def make_dev() -> TextData:

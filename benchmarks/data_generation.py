@@ -36,7 +36,7 @@ import time
 from collections.abc import Iterator
 
 import psutil
-from data_gen.documents import DocumentReader, Splitter
+from data_gen.documents import DocumentReader, sentence_splitter
 
 ROOT = pathlib.Path(__file__).parents[1]
 SECONDS_BETWEEN_LOOKS = 0.3
@@ -71,7 +71,7 @@ def write_text(path: pathlib.Path, pattern: str, num_bytes: int) -> None:
     if not paths:
         sys.exit(f"--input_file={pattern} matches no file")
     reader = DocumentReader(paths, input_format="wikiextractor")
-    split = Splitter("wikiextractor", "en")
+    split = sentence_splitter("wikiextractor", "en")
     order, documents, size = random.Random(1), [], 0
     with open(path, "w", encoding="utf-8") as file:
         for document in reader.documents():

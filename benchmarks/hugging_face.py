@@ -113,18 +113,17 @@ class Comparison:
 
     def pretraining(self, golden: pathlib.Path) -> None:
         """(c) Both heads of a checkpoint of the original's."""
-        from bert_tf.checkpoints import editing
-        from bert_tf.checkpoints import loading as weights
+        from bert_tf.checkpoints import loading, saving
 
         target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
         print("pre-training:", flush=True)
         self.run("convert", f"--from={golden}", f"--to={target}")
-        source = weights.open_weights(str(golden))
-        inputs = editing.random_inputs(source.config)
+        source = loading.open_weights(str(golden))
+        inputs = saving.random_inputs(source.config)
         np.savez(inputs_file, **inputs)
         self.torch("pretraining", target, inputs_file, self.folder / "logits.npz")
         theirs = np.load(self.folder / "logits.npz")
-        ours = editing.outputs_of(source, inputs)
+        ours = saving.outputs_of(source, inputs)
         for name in ("masked_lm_logits", "next_sentence_logits"):
             print(f"  {name}: greatest difference {greatest(ours[name], theirs[name]):.2g}")
 
@@ -190,17 +189,16 @@ def spearman(a, b) -> float:
 
 def our_outputs(model: pathlib.Path, sentences: list[str]) -> dict[str, np.ndarray]:
     """ids [T] and last layer [T, D] of all real tokens of all sentences."""
-    from bert_tf.checkpoints import companions
-    from bert_tf.checkpoints import loading as weights
-    from bert_tf.serving import feature_extraction
+    from bert_tf.checkpoints import loading
+    from bert_tf.serving import pretrained
 
-    source = weights.open_weights(str(model))
-    tokenizer = companions.tokenizer_of(source, source.config)
-    extractor = feature_extraction.Extractor(
+    source = loading.open_weights(str(model))
+    tokenizer = loading.tokenizer_of(source, source.config)
+    extractor = pretrained.Extractor(
         source, source.config, tokenizer, layers=[-1], pooling="none", max_seq_length=128,
         batch_size=BATCH,
     )  # fmt: skip
-    found = list(extractor.extract(feature_extraction.Line(text) for text in sentences))
+    found = list(extractor.extract((text, None) for text in sentences))
     tokens = [token for vectors in found for token in vectors.tokens]
     return {
         "ids": np.array(tokenizer.convert_tokens_to_ids(tokens)),
@@ -220,13 +218,13 @@ class Payload:
 
 def read_with_torch(packages: str, folder: str, model: str) -> None:
     """Opens a good and a bad pickle where torch can be imported too."""
-    from bert_tf.checkpoints import loading as weights
+    from bert_tf.checkpoints import loading
     from bert_tf.errors import InputError
 
     sys.path.append(packages)  # last: what TensorFlow needs comes from where it did
-    expected = weights.open_weights(model)
+    expected = loading.open_weights(model)
     try:
-        found = weights.open_weights(folder)
+        found = loading.open_weights(folder)
     except InputError as error:  # no torch for this version of Python
         print(f"  state_dict: {error}")
         return
@@ -236,7 +234,7 @@ def read_with_torch(packages: str, folder: str, model: str) -> None:
     with open(f"{folder}/pytorch_model.bin", "wb") as file:
         pickle.dump({"weight": Payload(str(trace))}, file)
     try:
-        weights.open_weights(folder)
+        loading.open_weights(folder)
         print("  one that runs code: OPENED")
     except InputError as error:
         print(f"  one that runs code: {error.received.replace(folder, '...')}")

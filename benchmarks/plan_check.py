@@ -19,10 +19,9 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 from bert_tf.planning import tables
 from bert_tf.planning.compilers import compile_program
-from bert_tf.planning.devices import DEVICES, Accelerator
 from bert_tf.planning.memory import largest_batch
 from bert_tf.planning.programs import Programs
-from bert_tf.planning.workload import Workload
+from bert_tf.planning.workload import DEVICES, Accelerator, Workload
 
 LENGTHS = ((128, 20), (512, 77))  # tokens, predictions
 

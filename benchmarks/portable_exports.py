@@ -17,12 +17,11 @@ from bert_tf import runtime
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
-from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.serving import loading, portable
+from bert_tf.serving import portable, predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
-from bert_tf.tasks import metrics, registry
+from bert_tf.tasks import registry, results
 from bert_tf.tasks.features import Features, make_features
 
 KINDS = (
@@ -44,8 +43,8 @@ def main() -> None:
     parser.add_argument("--max_seq_length", type=int, default=128)
     options = parser.parse_args()
     source = weights.open_weights(options.init_checkpoint)
-    config = companions.config_of(source)
-    tokenizer = companions.tokenizer_of(source, config)
+    config = weights.config_of(source)
+    tokenizer = weights.tokenizer_of(source, config)
     task = registry.get_task(options.task_name)
     examples = task.read(options.data_dir, "dev")
     task = task.with_labels_of(examples)
@@ -64,7 +63,7 @@ def main() -> None:
             file, answer = open_file(pathlib.Path(path), name)
             found, seconds = answers(answer, rows, length if name == "litert" else None)
             first = found if first is None else first
-            scores = metrics.score_labels(task.metrics, task.labels, gold, found)
+            scores = results.score_labels(task.metrics, task.labels, gold, found)
             shown = ", ".join(f"{key[5:]} {100 * value:.2f}" for key, value in scores.items())
             print(
                 f"| {name} | {'int8' if int8 else 'float32'} | {size(file):.1f} | "
@@ -99,7 +98,7 @@ def as_arrays(row: Features, length: int | None) -> dict[str, np.ndarray]:
 def open_file(path: pathlib.Path, name: str) -> tuple[pathlib.Path, portable.Answer]:
     """Where the weights of an export are, and a function of features."""
     if name not in portable.FORMATS:
-        model = loading.open_export(str(path))
+        model = predictor.open_export(str(path))
         return path / "variables", lambda arrays: model.run(arrays, "ids")
     file = path / portable.FORMATS[name].file_name
     return file, portable.FORMATS[name].load(str(file), THREADS)

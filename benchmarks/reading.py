@@ -9,7 +9,7 @@ Records of 128 tokens and 20 predictions, sentences of 90 to 128 pieces, batches
 processors.
 
 rates   Records a second, and processor time a record, the contenders in turn in one run:
-        `LaneBatches`, shuffled and every feature checked; tf.data with a shuffle of 10,000 records,
+        `Batches`, shuffled and every feature checked; tf.data with a shuffle of 10,000 records,
         batch and parse_example, with and without parallel reads; and the original's
         pipeline, the functions of its `input_fn_builder`, a record parsed at a time.
 size    Seconds to the first batch without and with an index, and memory beyond that for ten
@@ -40,11 +40,10 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
 import tensorflow as tf
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.index import BLOCK_BYTES, index_path
-from bert_tf.data.lane_batches import LaneBatches
-from bert_tf.data.lanes import Lanes, number_of_lanes
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import Record, pretraining_record
+from bert_tf.data.shards import RecordFiles, read_index
+from bert_tf.data.sidecars import BLOCK_BYTES, index_path
 
 SIZES = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
@@ -136,11 +135,9 @@ def rates(folder: pathlib.Path, options: argparse.Namespace) -> None:
     """Contenders in turn -> a table."""
     pattern = write_many(folder, options.records)
     paths = sorted(map(str, folder.glob("*.tfrecord")))
-    files = BlockFiles(pattern, kind())
+    files = open_files(pattern)
     contenders: dict[str, Callable[[int], tf.data.Dataset]] = {
-        "ours, shuffled, checked": lambda seed: LaneBatches(
-            files, batch_size=BATCH, seed=seed
-        ).dataset(),
+        "ours, shuffled, checked": lambda seed: shuffled(files, seed).dataset(),
         "tf.data, parallel reads": lambda seed: plain(paths, seed),
         "tf.data, without": lambda seed: plain(paths, seed, reads=None),
         "the original's": lambda _: original(paths),
@@ -161,6 +158,17 @@ def rates(folder: pathlib.Path, options: argparse.Namespace) -> None:
         cpu = statistics.median(cpu for _, cpu in seconds[name][1:]) / (steps * BATCH)
         cells = "".join(f"{n:10,.0f}" for n in numbers)
         print(f"{name:28}{cells}{ratio:9.2f}x{cpu * 1e6:8.1f} us")
+
+
+def open_files(patterns: str | list[str]) -> RecordFiles:
+    """As pre-training opens them."""
+    return RecordFiles(patterns, kind(), keep_indexes=True)
+
+
+def shuffled(files: RecordFiles, seed: int = 1) -> Batches:
+    """The batches of pre-training."""
+    order = ShuffledSampler(files.block_records, batch_size=BATCH, seed=seed)
+    return Batches(files, order, batch_size=BATCH)
 
 
 def timed(dataset: tf.data.Dataset, steps: int) -> tuple[float, float]:
@@ -242,7 +250,7 @@ def child(options: argparse.Namespace) -> None:
     """Reads so many batches; prints seconds to the first one, memory and bytes as JSON."""
     host, hosts = map(int, options.host.split("/"))
     before, begin = bytes_read(), time.perf_counter()
-    batches = LaneBatches(BlockFiles(options.pattern, kind()), batch_size=BATCH, seed=1)
+    batches = shuffled(open_files(options.pattern))
     parts = batches.dataset(num_parts=hosts, first_part=host, parts_here=1)
     iterator = iter(parts)
     next(iterator)
@@ -285,19 +293,14 @@ def plan(folder: pathlib.Path, options: argparse.Namespace) -> None:
         pathlib.Path(index_path(str(path))).write_text(json.dumps(index))
     total, indexes = index["num_bytes"] * files, len(json.dumps(index)) * files
     print(f"{blocks * files * records_of_block:,} records, {total / GB:.0f} GB, {files} files")
-    from bert_tf.data.blocks import open_indexes
-
     begin = time.perf_counter()
-    found = open_indexes(sorted(map(str, folder.glob("*.tfrecord"))), lambda *_: None)
+    found = [read_index(path) for path in sorted(map(str, folder.glob("*.tfrecord")))]
     print(f"indexes, {indexes / MB:.1f} MB: read in {time.perf_counter() - begin:.2f} s")
     sizes = list(itertools.chain.from_iterable(one.block_records for one in found))
     begin = time.perf_counter()
-    num_lanes = number_of_lanes(BATCH, len(sizes))
-    lanes = Lanes(sizes, num_lanes=num_lanes, seed=1)
-    for lane in range(num_lanes):
-        next(lanes.windows(lane, 10**6))
-    seconds = time.perf_counter() - begin
-    print(f"{num_lanes} lanes placed at step {10**6 * num_lanes // BATCH:,}: {seconds:.2f} s")
+    order = ShuffledSampler(sizes, batch_size=BATCH, seed=1)
+    order.rows(10**6 * BATCH, (10**6 + 1) * BATCH)
+    print(f"rows of batch {10**6:,}: {time.perf_counter() - begin:.2f} s")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
     print(f"memory at its highest, TensorFlow's included: {memory:.0f} MB")
 
@@ -316,7 +319,7 @@ def mixing(folder: pathlib.Path, options: argparse.Namespace) -> None:
         documents = make(folder / order, options.records)
         paths = sorted(map(str, (folder / order).glob("*.tfrecord")))
         full = expected_share(documents)
-        batches = LaneBatches(BlockFiles(paths, kind()), batch_size=BATCH, seed=1)
+        batches = shuffled(open_files(paths))
         readings = {
             "ours": batches.dataset(),
             "the original's": original(paths),
@@ -357,8 +360,9 @@ def as_generated(folder: pathlib.Path, count: int) -> np.ndarray:
     flags |= {"do_lower_case": "true", "dupe_factor": 5, "random_seed": 1} | SIZES
     command = [sys.executable, str(script), *(f"--{n}={v}" for n, v in flags.items())]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    files = BlockFiles(f"{folder}/*.tfrecord", kind())
-    dataset = LaneBatches(files, batch_size=BATCH, seed=None, num_examples=len(files)).dataset()
+    files = open_files(f"{folder}/*.tfrecord")
+    order = SequentialSampler(len(files))
+    dataset = Batches(files, order, batch_size=BATCH, num_examples=len(files)).dataset()
     batches = [documents_of(batch) for batch in dataset]
     return np.concatenate(batches)[: len(files)]
 

@@ -2,15 +2,14 @@
 
     taskset -c 0,1 python benchmarks/reading_checked.py
 
-Writes random pre-training records and reads shuffled batches of them as pre-training does (by
-blocks) and as fine-tuning does (by rows). Prints records a second of the clock and of CPU time,
-over all threads, and the share of this that the checks take, as their own threads count it: rates
-with and without them, one after the other, differ by more from run to run.
+Writes random pre-training records and reads shuffled batches of them. Prints records a second of
+the clock and of CPU time, over all threads, and the share of this that the checks take, as their
+own threads count it: rates with and without them, one after the other, differ by more from run to
+run.
 """
 
 import argparse
 import contextlib
-import itertools
 import os
 import tempfile
 import time
@@ -22,34 +21,23 @@ from bert_tf import runtime
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
-from bert_tf.data.batches import Batches
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.lane_batches import LaneBatches
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches, ShuffledSampler
 from bert_tf.data.records import Record, pretraining_record
-from bert_tf.data.samplers import ShuffledSampler
 from bert_tf.data.shards import RecordFiles, write_records
 
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
 SIZES = {128: 20, 512: 80}  # S: P, as the original's README has them
 
 
-def by_blocks(path: str, record: Record, batch_size: int, seed: int) -> Batches:
-    """As pre-training reads."""
-    return LaneBatches(BlockFiles(path, record), batch_size=batch_size, seed=seed)
-
-
-def by_rows(path: str, record: Record, batch_size: int, seed: int) -> Batches:
-    """As fine-tuning reads."""
+def shuffled(path: str, record: Record, batch_size: int) -> Batches:
+    """As training reads."""
     files = RecordFiles(path, record)
-    return RecordBatches(files, ShuffledSampler(len(files), seed=seed), batch_size=batch_size)
-
-
-READERS = {"blocks": by_blocks, "rows": by_rows}
+    order = ShuffledSampler(files.block_records, batch_size=batch_size, seed=1)
+    return Batches(files, order, batch_size=batch_size)
 
 
 def main() -> None:
-    """Records -> batches, by blocks and by rows -> rates and shares."""
+    """Records -> batches -> rates and shares."""
     options = parse_options()
     print(f"{'by':8}{'S':>4}{'B':>5}{'records/s':>12}{'of CPU time':>13}{'checks':>9}")
     with tempfile.TemporaryDirectory() as folder:
@@ -59,10 +47,10 @@ def main() -> None:
             )
             path = os.path.join(folder, f"{length}.tfrecord")
             write_records(path, record, random_rows(record, options.records))
-            for reader, batch_size in itertools.product(READERS, options.batch_sizes):
-                batches = READERS[reader](path, record, batch_size, seed=1)
+            for batch_size in options.batch_sizes:
+                batches = shuffled(path, record, batch_size)
                 wall, cpu, share = measure(batches, options.passes)
-                title = f"{reader:8}{length:4}{batch_size:5}"
+                title = f"{'blocks':8}{length:4}{batch_size:5}"
                 print(f"{title}{wall:12,.0f}{cpu:13,.0f}{share:9.2%}", flush=True)
 
 
@@ -88,16 +76,16 @@ def random_rows(record: Record, count: int) -> Iterator[dict[str, np.ndarray]]:
 
 @contextlib.contextmanager
 def timed_checks() -> Iterator[list[float]]:
-    """Gives the seconds of CPU time of each call of `Record.check_values`."""
+    """Gives the seconds of CPU time of each call of `Record._check_values`."""
     seconds: list[float] = []
-    check = Record.check_values
+    check = Record._check_values
 
     def timed(*arguments, **options) -> None:
         begin = time.thread_time()
         check(*arguments, **options)
         seconds.append(time.thread_time() - begin)
 
-    with mock.patch.object(Record, "check_values", timed):
+    with mock.patch.object(Record, "_check_values", timed):
         yield seconds
 
 

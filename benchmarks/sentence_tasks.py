@@ -125,7 +125,7 @@ def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict,
 
 def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, float]:
     """The same with transformers; metrics of its logits by our library, not in its time."""
-    from bert_tf.tasks import metrics, registry
+    from bert_tf.tasks import registry, results
 
     where, epochs, names = TASKS[task]
     declared = registry.get_task(task)
@@ -149,7 +149,7 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
     seconds = time.perf_counter() - begin
     values = declared.labels.head.probabilities(np.load(folder / "logits.npy"))
     gold = [declared.labels.ids(example.label) for example in parts["dev"]]
-    found = metrics.score_labels(declared.metrics, declared.labels, gold, values)
+    found = results.score_labels(declared.metrics, declared.labels, gold, values)
     return {name: float(found[f"eval_{name}"]) for name in names}, seconds
 
 

@@ -15,13 +15,11 @@ from bert_tf import runtime
 
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
-from bert_tf.checkpoints import companions
 from bert_tf.checkpoints import loading as weights
-from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.data.record_batches import BatchingConfig
-from bert_tf.squad import evaluation, thresholds
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, rank_answers
+from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.data.by_length import BatchingConfig
+from bert_tf.squad import evaluation
+from bert_tf.squad.answers import AnswerSizes, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, read_squad
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
@@ -65,8 +63,8 @@ def answer_in_both_ways(
 ) -> dict[str, tuple[dict[str, str], float]]:
     """For each way the answers by id, and the seconds from logits to answers."""
     source = weights.open_weights(options.model)
-    config = companions.config_of(source)
-    tokenizer = companions.tokenizer_of(source, config)
+    config = weights.config_of(source)
+    tokenizer = weights.tokenizer_of(source, config)
     cuts = WindowSizes(options.max_seq_length, options.doc_stride, options.max_query_length)
     model = PretrainedModel(source, config, tokenizer)
     windows, logits = logits_of(model, cuts, file, options)
@@ -82,7 +80,7 @@ def answer_in_both_ways(
             version_2_with_negative=options.version_2_with_negative,
         )
         threshold = source.metadata.null_score_diff_threshold or 0.0
-        texts = thresholds.decided(predictions, null_score_diff_threshold=threshold)
+        texts = evaluation.decided(predictions, null_score_diff_threshold=threshold)
         found[way] = texts, time.perf_counter() - started
     return found
 
@@ -92,11 +90,11 @@ def logits_of(model: PretrainedModel, sizes, file: SquadFile, options: argparse.
     config = AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=False)
     with tempfile.TemporaryDirectory() as folder:
         run = SquadRun(
-            sizes,
-            config,
-            model,
-            distribution.make_strategy("auto"),
-            BatchingConfig(max_seq_length=options.max_seq_length),
+            sizes=sizes,
+            config=config,
+            model=model,
+            strategy=distribution.make_strategy("auto"),
+            batching=BatchingConfig(max_seq_length=options.max_seq_length),
             output_dir=folder,
         )
         run.restore()

@@ -5,28 +5,30 @@ Loads nothing but the module of the verb.
 
 import difflib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable, Sequence
 
-VERBS = {  # verb: its module, what it does
+VERBS = {  # verb: its module, or its function in one of several verbs; what it does
     "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
-    "beam-data": ("bert_tf.cli.beam_data", "the same on many machines, with Apache Beam"),
-    "vocab": ("bert_tf.cli.vocab", "text -> a WordPiece vocabulary"),
+    "beam-data": ("bert_tf.cli.data:beam_data", "the same on many machines, with Apache Beam"),
+    "vocab": ("bert_tf.cli.data:vocab", "text -> a WordPiece vocabulary"),
     "pretrain": ("run_pretraining", "pre-train: masked words and next sentences"),
     "classify": ("run_classifier", "fine-tune on GLUE, XNLI, SWAG, NER or your own files"),
     "squad": ("run_squad", "fine-tune on SQuAD v1.1 or v2.0, answer, score"),
-    "evaluate-squad": ("bert_tf.cli.evaluate_squad", "the official scores of a predictions.json"),
+    "evaluate-squad": (
+        "bert_tf.cli.results:evaluate_squad",
+        "the official scores of a predictions.json",
+    ),
     "features": ("extract_features", "text -> vectors"),
-    "fill-mask": ("bert_tf.cli.fill_mask", "what belongs in the place of [MASK]"),
-    "score": ("bert_tf.cli.score", "how likely a model finds each line of text"),
-    "predict": ("bert_tf.cli.predict", "lines of text -> answers of a model"),
+    "fill-mask": ("bert_tf.cli.ask:fill_mask", "what belongs in the place of [MASK]"),
+    "score": ("bert_tf.cli.ask:score", "how likely a model finds each line of text"),
+    "predict": ("bert_tf.cli.ask:predict", "lines of text -> answers of a model"),
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
     "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip, average"),
-    "plan": (
-        "bert_tf.cli.plan",
-        "memory, FLOPs and time of a training, by the compilers of devices",
-    ),
-    "plot": ("bert_tf.cli.plot", "the curves of a training as a picture"),
-    "playground": ("bert_tf.cli.playground", "a local page to try a model on"),
+    "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
+    "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
+    "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
     "demo": ("bert_tf.cli.demo", "all of it in minutes: text to a trained BERT"),
 }
 
@@ -45,7 +47,12 @@ def main() -> int:
         remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"
         print(f"bert-tf: unknown verb {verb!r}; {remedy}", file=sys.stderr)
         return 1
-    run_module(VERBS[verb][0], [f"bert-tf {verb}", *words])
+    module, _, function = VERBS[verb][0].partition(":")
+    argv = [f"bert-tf {verb}", *words]
+    if function:
+        run_function(getattr(importlib.import_module(module), function), argv)
+    else:
+        run_module(module, argv)
     return 0
 
 
@@ -54,6 +61,15 @@ def usage() -> str:
     lines = (f"  {verb:<16}{summary}" for verb, (_, summary) in VERBS.items())
     hint = "`bert-tf VERB --help` lists a verb's flags."
     return "\n".join(["usage: bert-tf VERB --flag=value ...", "", *lines, "", hint])
+
+
+def run_function(verb: Callable[[Sequence[str]], None], argv: list[str]) -> None:
+    """Runs one of the verbs of a module (`cli.flags.verb`) as the main program."""
+    from bert_tf.cli import main as cli
+
+    sys.argv = argv
+    cli.parse(verb.define_flags, verb.check_flags, about=inspect.getdoc(verb) or "")
+    cli.run(verb)
 
 
 def run_module(name: str, argv: list[str]) -> None:

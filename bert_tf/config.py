@@ -6,11 +6,12 @@ import functools
 import json
 import operator
 import pathlib
+import re
 import sys
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, read_json
@@ -18,11 +19,11 @@ from bert_tf.files import LONE_SURROGATE, read_json
 # ---------------------------------------------------------------------------- typed JSON
 
 Declared = TypeVar("Declared")
-_KINDS = {  # of an annotation: the values that it takes, and how messages call them
-    bool: (bool, "true or false"),
-    int: (int, "a whole number"),
-    float: (int | float, "a finite number"),
-    str: (str, "a text"),
+_KINDS = {  # of an annotation: the values that it takes, how messages call them, what must hold
+    bool: (bool, "true or false", lambda _: True),
+    int: (int, "a whole number", lambda _: True),
+    float: (int | float, "a finite number", lambda value: abs(value) <= sys.float_info.max),
+    str: (str, "a text", lambda value: not LONE_SURROGATE.search(value)),  # UTF-8 can hold it
 }
 _hints = functools.cache(typing.get_type_hints)
 _BOUNDS = {
@@ -30,6 +31,7 @@ _BOUNDS = {
     "low": (operator.ge, "at least {}"),
     "high": (operator.le, "at most {}"),
     "below": (operator.lt, "below {}"),
+    "filled": (lambda value, _: value != "", "not empty"),
 }
 
 
@@ -83,27 +85,6 @@ def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
     _taken(kind, value, name, bounds)
 
 
-def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
-    """An instance from an object; `prefix` stands before its keys in messages."""
-    if not isinstance(values, Mapping):
-        raise _refused(prefix.rstrip("."), values, "a JSON object")
-    kinds, fields = _hints(cls), {f.name: f for f in dataclasses.fields(cls)}
-    if issubclass(cls, OtherKeys):
-        values = {key: value for key, value in values.items() if key in fields}
-    if unknown := sorted(values.keys() - fields.keys(), key=str):
-        listed = ", ".join(prefix + _shown(key) for key in unknown[:9])
-        expected = f"only {', '.join(sorted(fields))}"
-        raise InputError(f"the unknown keys {listed}", expected, "correct or remove them")
-    needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
-    if missing := [prefix + key for key in needed if key not in values]:
-        raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
-    taken = {
-        key: _taken(kinds[key], value, prefix + key, fields[key].metadata)
-        for key, value in values.items()
-    }
-    return cls(**taken)
-
-
 def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
     """A JSON value as the annotation `kind` has it: lists as tuples, objects as dataclasses."""
     inner = typing.get_args(kind)
@@ -112,33 +93,47 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
             return None
         (kind,) = set(inner) - {types.NoneType}
         inner = typing.get_args(kind)
+    prefix, origin = name and f"{name}.", typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
-        return value if isinstance(value, kind) else _built(kind, value, name and f"{name}.")
-    if typing.get_origin(kind) is tuple:
+        return value if isinstance(value, kind) else _built(kind, value, prefix)
+    if origin is tuple:
         return _taken_list(inner[0], value, name, bounds)
-    if typing.get_origin(kind) is dict:
-        if not isinstance(value, Mapping):
-            raise _refused(name, value, "a JSON object")
-        for key in value:
-            _check_value(str, key, f"{name} with the key" if name else "the key", {})
+    if origin is dict:
+        _check_object(value, name)
         return {
-            key: _taken(inner[1], v, f"{name}.{_shown(key)}".lstrip("."), bounds)
-            for key, v in value.items()
+            key: _taken(inner[1], v, f"{prefix}{key!s:.80}", bounds) for key, v in value.items()
         }
     if kind is not Any:
         _check_value(kind, value, name, bounds)
     return value
 
 
+def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
+    """An instance from an object; `prefix` stands before its keys in messages."""
+    _check_object(values, prefix.rstrip("."))
+    kinds, fields = _hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+    if issubclass(cls, OtherKeys):
+        values = {key: value for key, value in values.items() if key in fields}
+    if unknown := sorted(values.keys() - fields.keys(), key=str):
+        listed = ", ".join(f"{prefix}{key!s:.80}" for key in unknown[:9])
+        expected = f"only {', '.join(fields)}"
+        raise InputError(f"the unknown keys {listed}", expected, "correct or remove them")
+    needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
+    if missing := [prefix + key for key in needed if key not in values]:
+        raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
+    taken = {
+        key: _taken(kinds[key], values[key], prefix + key, fields[key].metadata) for key in values
+    }
+    return cls(**taken)
+
+
 def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> tuple:
-    if not isinstance(value, list | tuple):
-        raise _refused(name, value, "a list")
-    if bounds.get("filled") and not value:
-        raise _refused(name, value, "a list with something in it")
+    filled = bounds.get("filled", False)
+    if not isinstance(value, list | tuple) or (filled and not value):
+        raise _refused(name, value, "a list" + ", not empty" * filled)
     items, places = list(value), range(len(value))
-    if kind is int and items:  # maybe millions: what is no number, or else the extremes
-        others = [place for place in places if type(items[place]) is not int]
-        places = others or [items.index(extreme) for extreme in (min(items), max(items))]
+    if kind is int and {*map(type, items)} == {int}:  # maybe millions: the extremes will do
+        places = [items.index(min(items)), items.index(max(items))]
     for place in places:
         items[place] = _taken(kind, items[place], f"{name}[{place}]", bounds)
     if bounds.get("distinct") and len(set(items)) < len(items):
@@ -147,17 +142,15 @@ def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> 
     return tuple(items)
 
 
+def _check_object(value: Any, name: str) -> None:
+    if not isinstance(value, Mapping):
+        raise _refused(name, value, "a JSON object")
+
+
 def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:
     """Raises `InputError` unless it is of the kind bool, int, float or str, and within bounds."""
-    kinds, expected = _KINDS[kind]
-    fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool)
-    if kind is float:  # greater ones, infinity and NaN are not finite
-        fits = fits and abs(value) <= sys.float_info.max
-    elif kind is str:
-        fits = fits and not LONE_SURROGATE.search(value)
-        if bounds.get("filled"):
-            expected += ", not empty"
-            fits = fits and value != ""
+    kinds, expected, holds = _KINDS[kind]
+    fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool) and holds(value)
     for bound, (holds, text) in _BOUNDS.items():
         if bound in bounds:
             expected += ", " + text.format(bounds[bound])
@@ -169,10 +162,6 @@ def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -
         raise _refused(name, value, expected)
 
 
-def _shown(key: Any) -> str:
-    return f"{key:.80}" if isinstance(key, str) and key.isprintable() else f"{key!r:.80}"
-
-
 def _refused(name: str, value: Any, expected: str) -> InputError:
     name = name or "the outermost value"
     return InputError(f"{name} {value!r:.80}", expected, f"correct {name}")
@@ -180,40 +169,32 @@ def _refused(name: str, value: Any, expected: str) -> InputError:
 
 # ---------------------------------------------------------------------------- the sizes of a BERT
 
-# Written into released configurations, read by nothing: the pooler they describe is the one
-# that every BERT has.
-UNUSED_KEYS = frozenset(
-    {
-        "directionality",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
-        "pooler_size_per_head",
-        "pooler_type",
-    }
-)
+# Keys of released configurations that nothing reads: every BERT has the pooler they describe.
+_UNUSED = re.compile("directionality|pooler_")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
-# Of Hugging Face's config.json: their names of these,
+# Hugging Face's names of these.
 HUGGING_FACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
     "gelu": "gelu_erf",
     "gelu_pytorch_tanh": "gelu",
     "gelu_new": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
+    **{same: same for same in ("relu", "tanh", "linear")},
 }
-# what transformers takes where it differs from ours, for files that leave it out,
+# What transformers takes where it differs from ours, for files that leave it out.
 _HUGGING_FACE_DEFAULTS = {"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"}
-# keys that change what is computed, with the one value that BERT has,
-_HUGGING_FACE_ONLY = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
-# and keys by which it is told from a bert_config.json, whose "gelu" is another function.
+# The keys by which its file is told from a bert_config.json, whose "gelu" is another function.
 _HUGGING_FACE_KEYS = {"model_type", "architectures", "transformers_version"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _HuggingFace(OtherKeys):
+    """The keys of Hugging Face's config.json that change what is computed, as BERT has them."""
+
+    hidden_act: str = declared(choices=tuple(HUGGING_FACE_ACTIVATIONS))
+    model_type: str | None = declared(None, choices=("bert",))
+    position_embedding_type: str | None = declared(None, choices=("absolute",))
+    is_decoder: bool | None = declared(None, choices=(False,))
+    add_cross_attention: bool | None = declared(None, choices=(False,))
 
 
 def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
@@ -246,53 +227,39 @@ class BertConfig:
     def __post_init__(self):
         check_fields(self)
         if self.hidden_size % self.num_attention_heads:
-            raise InputError(
-                f"hidden_size {self.hidden_size} with num_attention_heads "
-                f"{self.num_attention_heads}",
-                "a hidden size that is a multiple of the number of heads",
-                "change one of the two",
-            )
+            heads = f"num_attention_heads {self.num_attention_heads}"
+            received = f"hidden_size {self.hidden_size}, which is no multiple of {heads}"
+            raise InputError(received, "a whole size for each head", "change one of the two")
 
     @classmethod
-    def from_dict(
-        cls, values: Mapping[str, Any], *, source: str = "the given dict"
-    ) -> "BertConfig":
+    def from_dict(cls, values: Mapping[str, Any], *, source: str = "the given dict") -> Self:
         """Builds a configuration; `source` names it in messages.
 
         Raises:
           InputError: a key is unknown, vocab_size is missing, or a value is wrong.
         """
         if isinstance(values, Mapping):
-            values = {key: value for key, value in values.items() if key not in UNUSED_KEYS}
+            values = {key: value for key, value in values.items() if not _UNUSED.match(str(key))}
             act = values.get("hidden_act", "gelu")  # null, "" and capitals: as in the original
-            values["hidden_act"] = (
-                "linear" if act in (None, "") else act.lower() if isinstance(act, str) else act
-            )
+            act = "linear" if act in (None, "") else act
+            values["hidden_act"] = act.lower() if isinstance(act, str) else act
         return typed(cls, values, source=source)
 
     @classmethod
-    def from_hugging_face(cls, values: Mapping[str, Any], *, source: str) -> "BertConfig":
+    def from_hugging_face(cls, values: Mapping[str, Any], *, source: str) -> Self:
         """Builds a configuration from the values of Hugging Face's config.json.
 
         Raises:
           InputError: it is of another architecture, or has what BERT does not have.
         """
         values = _HUGGING_FACE_DEFAULTS | typed(dict[str, Any], values, source=source)
-        choices = {key: (only, None) for key, only in _HUGGING_FACE_ONLY.items()}
-        choices["hidden_act"] = tuple(HUGGING_FACE_ACTIVATIONS)
-        for key, known in choices.items():
-            if values.get(key) not in known:
-                raise InputError(
-                    f"{source} with {key} {values[key]!r:.80}",
-                    f"{key} {' or '.join(repr(k) for k in known if k is not None)}",
-                    "give a BERT; others compute something else",
-                )
+        theirs = typed(_HuggingFace, values, source=source)
         sizes = {key: values[key] for key in values if key in _hints(cls)}
-        sizes["hidden_act"] = HUGGING_FACE_ACTIVATIONS[values["hidden_act"]]
+        sizes["hidden_act"] = HUGGING_FACE_ACTIVATIONS[theirs.hidden_act]
         return cls.from_dict(sizes, source=source)
 
     @classmethod
-    def from_json_file(cls, path: str | pathlib.Path) -> "BertConfig":
+    def from_json_file(cls, path: str | pathlib.Path) -> Self:
         """Reads a released `bert_config.json`, or Hugging Face's config.json; also remote ones."""
         values = read_json(
             str(path),
@@ -302,15 +269,6 @@ class BertConfig:
         if isinstance(values, Mapping) and _HUGGING_FACE_KEYS & values.keys():
             return cls.from_hugging_face(values, source=str(path))
         return cls.from_dict(values, source=str(path))
-
-    @property
-    def num_parameters(self) -> int:
-        """Of the encoder with its pooler."""
-        hidden, wide = self.hidden_size, self.intermediate_size
-        rows = self.vocab_size + self.type_vocab_size + self.max_position_embeddings
-        dense, norm = hidden * (hidden + 1), 2 * hidden
-        block = 4 * dense + 2 * norm + wide * (hidden + 1) + hidden * (wide + 1)
-        return rows * hidden + norm + self.num_hidden_layers * block + dense
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict of JSON values."""
@@ -324,18 +282,13 @@ class BertConfig:
         """Raises `InputError` if sequences of that length have no position embeddings."""
         longest = self.max_position_embeddings
         if not 0 < max_seq_length <= longest:
-            raise InputError(
-                f"max_seq_length {max_seq_length}",
-                f"1 to {longest}, the max_position_embeddings of the model",
-                f"use --max_seq_length={longest} or less, with data made for it",
-            )
+            expected = f"1 to {longest}, the max_position_embeddings of the model"
+            remedy = f"use --max_seq_length={longest} or less, with data made for it"
+            raise InputError(f"max_seq_length {max_seq_length}", expected, remedy)
 
     def check_vocabulary_size(self, num_pieces: int, *, vocab_file: str) -> None:
         """Raises `InputError` if the vocabulary is longer than the word-embedding table."""
         if num_pieces > self.vocab_size:
-            raise InputError(
-                f"{vocab_file} with {num_pieces} word pieces",
-                f"at most {self.vocab_size}, the vocab_size of the model",
-                "give the vocabulary that belongs to the model, or set vocab_size in the "
-                "configuration",
-            )
+            received = f"{vocab_file} with {num_pieces} word pieces"
+            expected = f"at most {self.vocab_size}, the vocab_size of the model"
+            raise InputError(received, expected, "give the vocabulary of the model")

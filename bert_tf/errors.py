@@ -44,18 +44,13 @@ _REMEDIES = {  # of system errors: what is expected, what to do
     errno.EDQUOT: ("room within the quota of the disk", f"make room, {_AGAIN}"),
     errno.EFBIG: ("files of any size", f"raise the limit, ulimit -f unlimited, {_AGAIN}"),
     errno.EMFILE: ("more open files", f"raise the limit, ulimit -n 4096, {_AGAIN}"),
-    errno.ENFILE: ("more open files", f"close other programs, {_AGAIN}"),
     errno.EIO: ("a disk or network that works", f"check it (dmesg names the device), {_AGAIN}"),
-    errno.EISDIR: ("a file, not a folder", "correct the path"),
-    errno.EEXIST: ("a folder, or a path that does not exist yet", "correct the path"),
-    errno.ENOTDIR: ("a path in which only the last name is a file", "correct the path"),
     errno.EBADF: ("open standard streams", "close none; to silence one, use /dev/null"),
 }
 _MEMORY_REMEDY = (
     "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
-    "for memory: smaller batches (in training --gradient_accumulation_steps=2 gives the same "
-    "result), --recompute, --precision=bfloat16, a smaller --max_seq_length; on a disk: make "
-    f"room, {_AGAIN}",
+    "smaller batches (in training --gradient_accumulation_steps=2 gives the same result), "
+    "--recompute, --precision=bfloat16, a smaller --max_seq_length; or make room on the disk",
 )
 _OTHER_REMEDY = (
     "a local path, or a remote one, that this process may use",

@@ -1,4 +1,4 @@
-"""The process: settings made before TensorFlow loads, optional packages, SIGTERM.
+"""The process: its settings, TensorFlow, optional packages, SIGTERM, other processes of a run.
 
 Commands make the settings; a program that uses the library may call `prepare_process`.
 """
@@ -6,11 +6,10 @@ Commands make the settings; a program that uses the library may call `prepare_pr
 import contextlib
 import ctypes
 import functools
-import importlib.metadata
-import importlib.util
+import importlib
 import os
+import pathlib
 import re
-import resource
 import shlex
 import signal
 import sys
@@ -26,6 +25,20 @@ from absl import logging
 from bert_tf.errors import InputError, first_line
 from bert_tf.terminal import WATCHDOG, Progress
 
+# ---------------------------------------------------------------------------- settings
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
+
+
+def prepare_process() -> None:
+    """Makes settings that speed up models on CPUs, for the whole process.
+
+    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds the
+    width of vectors to `XLA_FLAGS` unless it is there, and lets glibc's malloc keep freed memory.
+    """
+    choose_cpu_kernels()
+    keep_freed_memory()
+
 
 def choose_cpu_kernels() -> None:
     """Chooses between TensorFlow's two sets of CPU kernels, and the width of XLA's vectors.
@@ -34,21 +47,48 @@ def choose_cpu_kernels() -> None:
     oneDNN is up to 1.8 times slower than TensorFlow's own kernels. Measured with
     benchmarks/train_step.py.
     """
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="ignore") as file:
-            wide = " avx512f" in file.read()
-    except OSError:  # not Linux
-        wide = False
+    cpus = pathlib.Path("/proc/cpuinfo")  # of Linux
+    wide = cpus.exists() and b" avx512f" in cpus.read_bytes()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
-    flag = "--xla_cpu_prefer_vector_width"
-    if wide and flag not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}=512".strip()
+    flag, flags = "--xla_cpu_prefer_vector_width", os.environ.get("XLA_FLAGS", "")
+    if wide and flag not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}=512".strip()
 
+
+def keep_freed_memory() -> None:
+    """Tells glibc's malloc to keep freed memory: a training step takes and frees the same blocks.
+
+    Without it every large tensor is mapped, zeroed and unmapped by the kernel in each step.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TOP_PAD, 256 << 20)
+
+
+_of_command: list[bool] = []  # whether `prepare_command` was called
+
+
+def prepare_command() -> None:
+    """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone."""
+    _of_command[:] = [True]
+    prepare_process()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+
+def command_line() -> str:
+    """The command that runs in this process, as it can be typed again."""
+    program = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
+    return " ".join([program, *map(shlex.quote, sys.argv[1:])])
+
+
+# ---------------------------------------------------------------------------- packages
 
 _NOTICES = re.compile(
-    r"All log messages before absl::InitializeLog|oneDNN custom operations are on"
-    r"|Could not find cuda drivers|failed call to cuInit|optimized to use available CPU instr"
-    r"|To enable the following instructions"
+    "All log messages before absl::InitializeLog|oneDNN custom operations are on|failed call to cuI"
+    "|Could not find cuda drivers|optimized to use available CPU instr|To enable the following inst"
 )
 
 
@@ -71,20 +111,28 @@ def without_notices() -> Iterator[None]:
             sys.stderr.write("".join(line for line in file if not _NOTICES.search(line)))
 
 
-def command_line() -> str:
-    """The command that runs in this process, as it can be typed again."""
-    program = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
-    return " ".join([program, *map(shlex.quote, sys.argv[1:])])
+def load_tensorflow() -> ModuleType:
+    """Imports TensorFlow; in the process of a command without its start-up notices.
+
+    There sklearn and matplotlib are hidden from Keras: importing them takes a third of the time,
+    and commands do not use what Keras does with them.
+    """
+    if "tensorflow" in sys.modules or not _of_command:
+        return importlib.import_module("tensorflow")
+    hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
+    try:
+        with Progress("load TensorFlow"), without_notices():
+            tensorflow = importlib.import_module("tensorflow")
+            tensorflow.config.list_physical_devices()
+            return tensorflow
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def import_extra(
-    module: str,
-    *,
-    package: str,
-    extra: str,
-    needed_by: str,
-    otherwise: str = "",
-    loads: bool = True,
+    module: str, *, package: str, extra: str, needed_by: str, otherwise: str = ""
 ) -> Any:
     """The module of a package that need not be installed.
 
@@ -94,28 +142,19 @@ def import_extra(
       extra: of bert-tf, the one that brings the package.
       needed_by: what the user asked for, with which the message begins.
       otherwise: what the user can do in place of installing it.
-      loads: False only looks whether the package is there, and returns None.
 
     Raises:
       InputError: it is not there, or cannot be imported.
     """
     try:
-        if loads:
-            return importlib.import_module(module)
-        if importlib.util.find_spec(top := module.partition(".")[0]) is None:
-            raise ModuleNotFoundError(f"No module named {top!r}")
+        return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(
-            received=f"{needed_by}, but {package} is not installed ({error})",
-            expected=f"the extra `{extra}`",
-            remedy=f"pip install 'bert-tf[{extra}]'" + (otherwise and f", or {otherwise}"),
-        ) from error
+        received = f"{needed_by}, but {package} is not installed ({error})"
+        remedy = f"pip install 'bert-tf[{extra}]'" + (otherwise and f", or {otherwise}")
+        raise InputError(received, f"the extra `{extra}`", remedy) from error
 
 
-FITTING_TEXT = {"2.21": "2.21.1", "2.20": "2.20.1"}  # TensorFlow: its tensorflow-text
-
-
-def import_tensorflow_text() -> Any:
+def import_tensorflow_text() -> ModuleType:
     """The module tensorflow_text, which must be built for the TensorFlow that is installed.
 
     Raises:
@@ -126,138 +165,14 @@ def import_tensorflow_text() -> Any:
     except Exception as error:  # of another version: NotFoundError, ImportError, AttributeError
         if isinstance(error, (OSError, MemoryError)) or "Too many open files" in str(error):
             raise
-        raise _text_error(first_line(error)) from error
-
-
-def _text_error(reason: str) -> InputError:
-    """The error that names the installed versions and those that fit."""
-    tensorflow = importlib.import_module("tensorflow").__version__
-    try:
-        text = importlib.metadata.version("tensorflow-text")
-    except importlib.metadata.PackageNotFoundError:
-        text = "(not installed)"
-    fitting = FITTING_TEXT.get(tensorflow.rpartition(".")[0])
-    return InputError(
-        f"TensorFlow {tensorflow} with tensorflow-text {text}, which cannot be imported ({reason})",
-        "tensorflow-text of the same version: "
-        + ", ".join(f"{text} with TensorFlow {minor}" for minor, text in FITTING_TEXT.items()),
-        # Without its dependencies: they would bring `tensorflow` beside a build of another name.
-        f"pip install --force-reinstall --no-deps tensorflow-text=={fitting}"
-        if fitting
-        else "pip install 'tensorflow==2.21.*' tensorflow-text==2.21.1",
-    )
-
-
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
-
-
-def keep_freed_memory() -> None:
-    """Tells glibc's malloc to keep freed memory: a training step takes and frees the same blocks.
-
-    Without it every large tensor is mapped, zeroed and unmapped by the kernel in each step.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return
-    mallopt(M_MMAP_THRESHOLD, 1 << 30)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-    mallopt(M_TOP_PAD, 256 << 20)
-
-
-_CONTROL_GROUP_LIMITS = (  # of a container
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
-
-
-def memory_bytes() -> int | None:
-    """The memory of this machine, or of its container if that has less.
-
-    None where the system does not tell.
-    """
-    try:
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (AttributeError, ValueError, OSError):
-        return None
-    for path in _CONTROL_GROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
-            found.append(int(file.read()))  # "max" is no number
-    return min(found)
-
-
-def check_model_memory(num_parameters: int, *, moments: int = 0) -> None:
-    """Raises `InputError` if a model is larger than the memory, before it is built.
-
-    Args:
-      num_parameters: of the model.
-      moments: how many numbers an optimizer keeps for each.
-    """
-    memory, needed = memory_bytes(), 4 * num_parameters * (1 + moments)  # float32
-    if memory is not None and needed > memory:
+        version = importlib.import_module("tensorflow").__version__
         raise InputError(
-            f"a model of {num_parameters:,} parameters, which need {needed / 1e9:,.1f} GB"
-            + " with the optimizer's moments" * bool(moments),
-            f"at most {memory / 1e9:,.1f} GB, the memory that this process may use",
-            "check the sizes in the configuration, or use a machine with more memory",
-        )
-
-
-def prepare_process() -> None:
-    """Makes settings that speed up models on CPUs, for the whole process.
-
-    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds the
-    width of vectors to `XLA_FLAGS` unless it is there, and lets glibc's malloc keep freed memory.
-    """
-    choose_cpu_kernels()
-    keep_freed_memory()
-
-
-_of_command: list[bool] = []  # whether `prepare_command` was called
-
-
-def prepare_command() -> None:
-    """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone."""
-    _of_command[:] = [True]
-    prepare_process()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-
-
-LEAST_MEMORY = 4 << 30  # bytes of address space for TensorFlow
-
-
-def load_tensorflow() -> ModuleType:
-    """Imports TensorFlow and returns it; in the process of a command without its start-up notices.
-
-    There sklearn and matplotlib are hidden from Keras: importing them takes a third of the time,
-    and commands do not use what Keras does with them.
-
-    Raises:
-      InputError: a limit leaves it too little memory; it would abort.
-    """
-    if "tensorflow" in sys.modules:
-        return sys.modules["tensorflow"]
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if 0 <= limit < LEAST_MEMORY:
-        raise InputError(
-            f"a limit of {limit >> 20} MiB on the memory of this process (ulimit -v)",
-            f"at least {LEAST_MEMORY >> 20} MiB for TensorFlow, and the model's memory on top",
-            "raise the limit: ulimit -v unlimited",
-        )
-    if not _of_command:
-        return importlib.import_module("tensorflow")
-    hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
-    try:
-        with Progress("load TensorFlow"), without_notices():
-            importlib.import_module("tensorflow").config.list_physical_devices()
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-    return sys.modules["tensorflow"]
+            f"TensorFlow {version}, and a tensorflow-text that fails ({first_line(error)})",
+            "tensorflow-text of the same version",
+            # Without its dependencies: they would bring `tensorflow` beside a build of another name
+            "pip install --force-reinstall --no-deps "
+            f"'tensorflow-text=={version.rpartition('.')[0]}.*'",
+        ) from error
 
 
 # ---------------------------------------------------------------------------- signals
@@ -283,12 +198,8 @@ def sigterm_came() -> bool:
 def noticing_sigterm() -> Iterator[Callable[[], bool]]:
     """Defers SIGTERM: within this context it does not end the process. Gives `sigterm_came`.
 
-    The signal stays recorded after the context, unless that ends with `Interrupted`. In a thread
-    other than the main one the handling of signals cannot be changed, and the function is False.
+    The signal stays recorded after the context, unless that ends with `Interrupted`.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
     before = signal.signal(signal.SIGTERM, lambda *_: _sigterm.set())
     try:
         yield sigterm_came
@@ -301,18 +212,16 @@ def noticing_sigterm() -> Iterator[Callable[[], bool]]:
 
 # ---------------------------------------------------------------------------- several processes
 
+# The processes of a run on several hosts: which one writes, where all wait, what must be the same.
+# A process alone is its own chief and waits for nobody. Several processes run the same program,
+# each on its part of every batch, so they must make the same calls here in the same order.
+
 RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has restarted
-# What TensorFlow raises in the others when a process is gone.
-_OF_LOSS = {
-    "UnavailableError",
-    "AbortedError",
-    "CancelledError",
-    "DeadlineExceededError",
-    "FailedPreconditionError",
-    "InternalError",
-    "UnknownError",
-}
 FAILURE = "bert_tf: a process has failed"  # the text of the error that `tell_peers` causes
+# What TensorFlow raises in the others when a process is gone.
+_OF_LOSS = re.compile(
+    "(Unavailable|Aborted|Cancelled|DeadlineExceeded|FailedPrecondition|Internal|Unknown)Error"
+)
 _strategies: list[Any] = []  # the tf.distribute.Strategy shared with other processes, if any
 _expects_peers = threading.Event()
 
@@ -320,6 +229,11 @@ _expects_peers = threading.Event()
 def expect_peers() -> None:
     """Records that other processes will join; from now on errors may come from losing one."""
     _expects_peers.set()
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether an error may come from another process of the run that is gone or has failed."""
+    return _expects_peers.is_set() and bool(_OF_LOSS.fullmatch(type(error).__name__))
 
 
 def join(strategy: Any) -> None:
@@ -372,21 +286,15 @@ def check_same(numbers: Mapping[str, int]) -> None:
     for name, number in numbers.items():
         if len(set(all_gather(number))) > 1:
             leave()
-            raise InputError(
-                f"other {name} in this process than in another one of the run",
-                "the same in all: each takes its part of the same batches",
-                "give all of them the same command and the same files",
-            )
+            received = f"other {name} in this process than in another one of the run"
+            remedy = "give all of them the same command and the same files"
+            raise InputError(received, "the same in all processes", remedy)
 
 
 def leave() -> None:
     """Waits until all other processes are done, then leaves the run."""
-    try:
+    with contextlib.suppress(load_tensorflow().errors.OpError):  # they have passed it, and ended
         barrier()
-    except Exception as error:
-        if not is_lost_peer(error):
-            raise
-        return  # the others passed the barrier and have ended
     let_peers_read()
 
 
@@ -412,11 +320,6 @@ def tell_peers() -> None:
     let_peers_read()
 
 
-def is_lost_peer(error: BaseException) -> bool:
-    """Whether an error may come from another process of the run that is gone or has failed."""
-    return _expects_peers.is_set() and type(error).__name__ in _OF_LOSS
-
-
 def restart(reason: str, *, at_most: int) -> None:
     """Restarts this process after another one was lost; returns if it has done so too often.
 
@@ -430,8 +333,7 @@ def restart(reason: str, *, at_most: int) -> None:
     number = int(os.environ.get(RESTARTS, "0")) + 1
     if number > at_most:
         return
-    again = "to resume from the last checkpoint"
-    logging.warning("Restart %d of at most %d, %s: %s", number, at_most, again, reason)
+    logging.warning("Restart %d of at most %d: %s", number, at_most, reason)
     logging.flush()
     sys.stdout.flush()
     time.sleep(2)  # so that the others notice as well

@@ -48,19 +48,15 @@ def format_log_lines() -> None:
 
 
 def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
-    """Logs the last line of a command: where its results are, and the command to type next."""
-    logging.info("%s. Next: %s", results, command(verb, *words, **flags))
+    """Logs the last line of a command: where its results are, and the command to type next.
 
-
-def command(verb: str, *words: str, **flags: object) -> str:
-    """The words of a command, quoted for a shell; flags of None or False are left out.
-
-    >>> command("export", init_checkpoint="my model", do_train=True, labels=None)
-    "bert-tf export --init_checkpoint='my model' --do_train"
+    `verb="export", init_checkpoint="my model", do_train=True, labels=None` is the command
+    `bert-tf export --init_checkpoint='my model' --do_train`.
     """
     given = [(name, value) for name, value in flags.items() if value not in (None, False)]
     listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
-    return " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+    command = " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+    logging.info("%s. Next: %s", results, command)
 
 
 def rounded(number: float) -> str:
@@ -91,40 +87,19 @@ def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
 
 
 def scores_table(scores: Mapping[str, float]) -> list[str]:
-    """Names and values in columns, points below each other; losses and counts last.
+    """Names and values in columns; losses after scores, the step last.
 
     >>> print(*scores_table({"global_step": 343, "loss": 0.44121, "eval_loss": 0.44121,
-    ...                      "eval_accuracy": 0.86764, "eval_f1": 0.9}), sep="\\n")
-      eval_accuracy    0.8676
-      eval_f1          0.9000
-      eval_loss        0.4412
+    ...                      "eval_accuracy": 0.86764, "exact_match": 9.0909}), sep="\\n")
+      eval_accuracy  0.8676
+      exact_match    9.0909
+      eval_loss      0.4412
       global_step    343
     """
-    if scores.get("loss") == scores.get("eval_loss"):  # the original has both names
-        scores = {name: value for name, value in scores.items() if name != "loss"}
-    names = sorted(scores, key=_place)
-    in_percent = any(scores[name] >= 10 for name in names if not _place(name))
-    parts = {}  # of each number: what stands before its point, the point, what follows
-    for name in names:
-        is_points = in_percent and not _place(name) and "thresh" not in name
-        parts[name] = _number(scores[name], 2 if is_points else 4).partition(".")
-    width = max(map(len, names), default=0)
-    before = max((len(whole) for whole, *_ in parts.values()), default=0)
-    return [
-        f"  {name:<{width}}  {whole:>{before}}{point}{rest}"
-        for name, (whole, point, rest) in parts.items()
-    ]
-
-
-def _place(name: str) -> int:
-    """Sorts scores before losses before counts; within each they keep their order."""
-    return 2 if name == "global_step" else 1 if name.endswith("loss") or "loss_" in name else 0
-
-
-def _number(value: float, decimals: int) -> str:
-    """A count as it is, all else with so many decimals."""
-    is_count = isinstance(value, int) or (float(value).is_integer() and abs(value) >= 10)
-    return f"{int(value)}" if is_count else f"{value:.{decimals}f}"
+    # The original has both names for the loss.
+    names = [n for n in scores if n != "loss" or scores[n] != scores.get("eval_loss")]
+    names.sort(key=lambda name: (name == "global_step", "loss" in name))
+    return [f"  {line}" for line in aligned([[n, f"{round(scores[n], 4):.10g}"] for n in names])]
 
 
 # ---------------------------------------------------------------------------- progress
@@ -162,9 +137,7 @@ class Progress:
         """
         self._label, self._total, self._unit = label, total, unit
         self._done, self._note = done, ""
-        self._updated: float | None = None
-        # For the rate. The first item does not count: something may be compiled for it.
-        self._seconds, self._items, self._counts = 0.0, 0.0, False
+        self._updates: list[tuple[float, float]] = []  # time and number of the first, of the last
 
     def __enter__(self) -> Self:
         self._start = self._last_line = time.monotonic()
@@ -174,22 +147,22 @@ class Progress:
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
-        seconds = time.monotonic() - self._start
+        seconds = self.seconds
         with SCREEN.line():
             SCREEN.shown.remove(self)
-        if SCREEN.shown and not self._unit:
-            SCREEN.shown[-1]._counts = False  # a compilation within it, for example
         if kind is None and seconds >= SECONDS_TO_REPORT:
             what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
             logging.info("%s: %s%s", self._label, what, duration(seconds))
 
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
     def update(self, done: float, note: str = "") -> None:
         """Call it as often as you like; `done` counts up to the total."""
         now = time.monotonic()
-        if self._counts:
-            self._seconds += now - self._updated
-            self._items += done - self._done
-        self._updated, self._counts = now, True
+        self._updates[1:] = [(now, done)]
         self._done, self._note = done, note
         least, most = SECONDS_BETWEEN_LINES
         pause = min(most, max(least, (self._last_line - self._start) / 2))
@@ -203,9 +176,11 @@ class Progress:
 
     def text(self) -> str:
         """The label, how much is done, how fast, and the note."""
-        if self._updated is None:
-            return f"{self._label}, {duration(time.monotonic() - self._start)}"
-        rate = self._items / max(self._seconds, 1e-9)  # 0 until an item counts
+        if not self._updates:
+            return f"{self._label}, {duration(self.seconds)}"
+        # The rate after the first item, for which something may be compiled.
+        (begun, first), (now, last) = self._updates[0], self._updates[-1]
+        rate = (last - first) / max(now - begun, 1e-9)
         if rate and self._total is not None:
             line = progress_line(self._label, self._done, self._total, self._unit, rate)
             return line + self._note
@@ -216,17 +191,12 @@ class Progress:
     def bar(self, width: int) -> str:
         """The share that is done as a picture, and the text; parts that do not fit are left out."""
         text = self.text()
-        if self._total and self._updated is not None and len(text) + BAR_WIDTH + 2 <= width:
+        if self._total and self._updates and len(text) + BAR_WIDTH + 2 <= width:
             full = int(BAR_WIDTH * min(1.0, self._done / self._total))
             return "━" * full + "─" * (BAR_WIDTH - full) + "  " + text
         while len(text) > width and ", " in text:
             text = text.rpartition(", ")[0]
         return text[:width]
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it has taken so long that there should be a bar."""
-        return time.monotonic() - self._start >= SECONDS_TO_BAR
 
 
 def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextManager:
@@ -247,24 +217,20 @@ class Screen:
 
     Attributes:
       shown: the `Progress` objects that were entered, the innermost last.
+      is_open: whether there are bars.
     """
 
     def __init__(self):
         self.shown: list[Progress] = []
-        self._terminal: int | None = None  # its file
+        self.is_open = False
         self._is_drawn = False
         self._lock = threading.RLock()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there are bars."""
-        return self._terminal is not None
-
-    def open(self, file: int = 2) -> None:
-        """Draws bars from now on, if this file is a terminal that can rewrite its line."""
-        if not self.is_open and os.isatty(file) and os.environ.get("TERM", "dumb") != "dumb":
+    def open(self) -> None:
+        """Draws bars from now on, if standard error is a terminal that can rewrite its line."""
+        if not self.is_open and os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb":
             # A copy: messages of TensorFlow's start are caught by redirecting the file.
-            self._terminal = os.dup(file)
+            self._terminal, self.is_open = os.dup(2), True
             threading.Thread(target=self._draw_forever, daemon=True).start()
 
     @contextlib.contextmanager
@@ -280,17 +246,11 @@ class Screen:
         while True:
             time.sleep(SECONDS_BETWEEN_BARS)
             with self._lock:
-                if self.shown and self.shown[-1].is_due:
-                    self._draw(self.shown[-1])
-
-    def _draw(self, progress: Progress) -> None:
-        try:
-            width = (os.get_terminal_size(self._terminal).columns or 80) - 1
-        except OSError:
-            width = 79
-        bar = progress.bar(width)
-        self._write(CLEAR + bar.encode(sys.stderr.encoding or "ascii", "replace"))
-        self._is_drawn = True
+                if self.shown and self.shown[-1].seconds >= SECONDS_TO_BAR:
+                    width = (os.get_terminal_size(self._terminal).columns or 80) - 1
+                    bar = self.shown[-1].bar(width)
+                    self._write(CLEAR + bar.encode(sys.stderr.encoding or "ascii", "replace"))
+                    self._is_drawn = True
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -298,8 +258,6 @@ class Screen:
 
 
 SCREEN = Screen()
-
-# ---------------------------------------------------------------------------- numbers
 
 
 def progress_line(label: str, done: float, total: float, unit: str, rate: float) -> str:
@@ -318,12 +276,11 @@ def duration(seconds: float) -> str:
     >>> duration(7.4), duration(200), duration(7500)
     ('7 s', '3 min 20 s', '2 h 5 min')
     """
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 # ---------------------------------------------------------------------------- hangs
@@ -335,18 +292,19 @@ def duration(seconds: float) -> str:
 #             watch.doing(f"evaluate, batch {number + 1} of 51")      this is progress
 #             ...
 #
-# The log then says what hangs, since when, in which process, and what to do; the stacks of all
+# The log then says what hangs, for how long, in which process, and what to do; the stacks of all
 # Python threads follow. Nothing is watched before `set_limit`.
 
 COMPILING = 3  # times the limit, for what compiles something first
 SLOWER = 5  # times the usual duration, where that is known, are no hang
 LONGEST_PAUSE = 10.0  # seconds between two looks
-_ADVICE = """\
-Usual causes: a device, a file system or another process of the run that hangs; or slow steps.
-To do: see below where it waits; check the devices (dmesg, nvidia-smi) and the file systems. Of
-several processes the one whose log is silent, or tells of another place, is the cause. End it, and
-give the same command again: it resumes from the last checkpoint. For slow steps raise
---hang_seconds."""
+_HANG = """\
+No progress for %s: %s, in process %d on %s.
+Usual causes: a device, a file system or another process of the run hangs; or steps are slow.
+To do: see below where it waits; of several processes the one whose log is silent, or tells of
+another place, is the cause. The same command resumes from the last checkpoint. For slow steps
+raise --hang_seconds.%s
+Where its threads are (the main one comes last):"""
 
 
 class Watch:
@@ -373,9 +331,8 @@ class Watchdog:
     """Watches this process; there is one, `WATCHDOG`."""
 
     def __init__(self):
-        self._limit, self._ends, self._process = 0.0, False, "this process"
+        self._limit, self._ends = 0.0, False
         self._watches: list[Watch] = []  # the innermost last
-        self._thread: threading.Thread | None = None
 
     def set_limit(self, seconds: float, *, ends: bool = False) -> None:
         """Sets what counts as a hang, and starts the thread that looks.
@@ -384,26 +341,21 @@ class Watchdog:
           seconds: without progress; 0 watches nothing.
           ends: whether the process ends then, with exit code 1.
         """
+        begins = seconds and not self._limit
         self._limit, self._ends = seconds, ends
-        if seconds and not (self._thread and self._thread.is_alive()):
-            self._thread = threading.Thread(target=self._look, name="watchdog", daemon=True)
-            self._thread.start()
-
-    def set_process(self, name: str) -> None:
-        """Tells which of several processes this is."""
-        self._process = name
+        if begins:
+            threading.Thread(target=self._look, daemon=True).start()
 
     @contextlib.contextmanager
-    def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[Watch]:
+    def watched(self, what: str, **options: Any) -> Iterator[Watch]:
         """Watches what is done within this context; of nested ones only the innermost.
 
         Args:
-          what: as for `Watch.doing`, here and below.
-          usual: see there.
-          compiles: see there.
+          what: as for `Watch.doing`.
+          **options: likewise.
         """
         watch = Watch(self._limit)
-        watch.doing(what, usual=usual, compiles=compiles)
+        watch.doing(what, **options)
         self._watches.append(watch)
         try:
             yield watch
@@ -421,14 +373,9 @@ class Watchdog:
         Args:
           what: what the process is doing, for the log.
         """
-        then = ""
+        logging.info("%s.", what)
         if self._limit:
-            end = ", and it ends" if self._ends else ""
-            then = f"; after {duration(self._limit)} the stacks of this process follow{end}"
-            faulthandler.dump_traceback_later(
-                self._limit, repeat=True, file=_error_stream(), exit=self._ends
-            )
-        logging.info("%s%s.", what, then)
+            faulthandler.dump_traceback_later(self._limit, repeat=True, file=2, exit=self._ends)
         try:
             yield
         finally:
@@ -441,33 +388,18 @@ class Watchdog:
                 watch.seconds += pause
                 if watch.seconds >= watch.report_after:
                     watch.report_after = 2 * watch.seconds
-                    self._report(watch.what, watch.seconds)
+                    self._report(watch.what, duration(watch.seconds))
 
-    def _report(self, what: str, seconds: float) -> None:
+    def _report(self, what: str, how_long: str) -> None:
         if self._ends:  # also where the log itself is what hangs
             threading.Timer(LONGEST_PAUSE, os._exit, [1]).start()
-        logging.warning(
-            "No progress for %s: %s, since %s, in %s (process %d on %s).\n%s\n"
-            "Where its threads are (the main one comes last):",
-            *(duration(seconds), what),
-            time.strftime("%m-%d %H:%M:%S", time.localtime(time.time() - seconds)),
-            *(self._process, os.getpid(), socket.gethostname(), _ADVICE),
-        )
+        end = "\nThe process ends, as --end_when_hung asks." * self._ends
+        logging.warning(_HANG, how_long, what, os.getpid(), socket.gethostname(), end)
         logging.flush()
         with SCREEN.line():
-            faulthandler.dump_traceback(_error_stream())
+            faulthandler.dump_traceback(file=2)
         if self._ends:
-            logging.error("This process ends, as --end_when_hung asks.")
-            logging.flush()
             os._exit(1)
-
-
-def _error_stream() -> int:
-    """The file descriptor of standard error."""
-    try:
-        return sys.stderr.fileno()
-    except (OSError, ValueError, AttributeError):  # a notebook's stream
-        return 2
 
 
 WATCHDOG = Watchdog()

@@ -1,24 +1,54 @@
-"""Text files -> documents of lines, streamed: memory does not grow with the input.
+"""Text files -> documents of lines -> sentences -> ids, streamed: memory does not grow with text.
 
     text             one sentence a line, a blank line between documents (the original's format)
     wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia; the
-                     paragraphs become sentences in `split_sentences`
+                     paragraphs become sentences in `sentence_splitter`
 
 The end of a file ends a document in both. (In the original a document runs on into the next file
 unless the first file ends in a blank line.)
+
+The random next segments of the next-sentence task come from anywhere in the corpus. It is therefore
+kept in three files, which a process maps:
+
+    tokens       int32   the ids of all sentences, one after the other; with --words_from_spaces
+                         a bit of each marks that it continues a word
+    sentences    int64   where each sentence begins in tokens, and where the last one ends
+    documents    int64   where each document begins in sentences, and where the last one ends
+
+With --words_from_spaces the text was cut into words by a segmenter such as jieba:
+
+    text        使用 GPT2 模型。很快
+    tokens      使 用 gp ##t ##2 模 型 。 很 快
+    continues   0  1  0  1   1   0  1  0  0  1
+
+The tokenizer makes each Chinese character and each punctuation mark a token of its own. Characters
+without white space between them form one word here, with the letters and digits beside them. A
+punctuation mark, or a piece that is never split, remains a word, and the next word begins after it:
+"don't" is three words, as it is without --words_from_spaces. Text without Chinese characters gives
+the same words with and without it.
 """
 
+import bisect
 import collections
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import html
 import importlib.metadata
+import itertools
+import pathlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
 
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, decoded, gfile, path_errors, read_lines
 from bert_tf.runtime import import_extra
+from bert_tf.tokenization import basic
+from bert_tf.tokenization.wordpiece import FullTokenizer, batches, utf8
 
 # A longer document is cut, so that a corpus without blank lines need not fit into memory.
 MAX_DOCUMENT_CHARACTERS = 4 << 20
@@ -98,8 +128,12 @@ class DocumentReader:
             before = self.bytes_read
             lines = self._parse(self._lines(path), path, self.counts)
             yield from _gather(lines, self.counts)
-            if size != self.bytes_read - before:
-                raise changed_text(path, f"{size} bytes, then {self.bytes_read - before}")
+            if size != (now := self.bytes_read - before):
+                raise InputError(
+                    f"{path}, which changed while it was read ({size} bytes, then {now})",
+                    "texts that stay as they are until all records are written",
+                    "wait until the file is complete, then run the command again",
+                )
 
     def _lines(self, path: str) -> Iterator[str]:
         """The lines of a file, without a byte-order mark; only the line feed ends a line."""
@@ -107,15 +141,6 @@ class DocumentReader:
             self.bytes_read += len(line)
             text = decoded(line, path, number)
             yield text.removeprefix("\ufeff") if number == 1 else text
-
-
-def changed_text(path: str, how: str) -> InputError:
-    """The error for a text that another program writes while it is read."""
-    return InputError(
-        f"{path}, which changed while it was read ({how})",
-        "texts that stay as they are until all records are written",
-        "wait for the program that writes the file, then run the command again",
-    )
 
 
 def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
@@ -143,10 +168,8 @@ def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str
         if line.startswith("<doc") and ARTICLE.match(line):
             raise InputError(
                 f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article",
-                "for --input_format=text: one sentence a line. Paragraphs on one line have no next "
-                "sentence, so most next segments would be random",
-                "use --input_format=wikiextractor; or, if each line is a sentence, empty such "
-                "lines: sed -E 's/^<.?doc\\b.*>$//' IN > OUT",
+                "for --input_format=text: one sentence a line",
+                "use --input_format=wikiextractor; or empty such lines, if others are sentences",
             )
         counts["blank_lines"] += not line
         yield line or None
@@ -221,36 +244,26 @@ def display_width(text: str) -> int:
 INPUT_FORMATS = {"text": _parse_text, "wikiextractor": _parse_wikiextractor}
 
 
-class Splitter:
-    """A line -> its sentences: a line of text is one, sentencex cuts paragraphs.
+def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:
+    """A function from a line to its sentences: a line of text is one, sentencex cuts paragraphs.
 
-    Attributes:
-      version: of sentencex where it is used, else "". Another one may cut elsewhere.
+    Args:
+      input_format: a key of `INPUT_FORMATS`.
+      language: the ISO 639 code of the text ("en"), for its abbreviations and punctuation.
+
+    Raises:
+      InputError: sentencex is needed and not installed.
     """
+    if input_format == "text":
+        return lambda line: [line]
+    names = {"package": "sentencex", "extra": "wiki", "needed_by": f"--input_format={input_format}"}
+    sentencex = import_extra("sentencex", **names)
+    return lambda line: join_fragments(sentencex.segment(language, line))
 
-    def __init__(self, input_format: str, language: str):
-        """Loads sentencex if it is needed.
 
-        Args:
-          input_format: a key of `INPUT_FORMATS`.
-          language: the ISO 639 code of the text ("en"), for its abbreviations and punctuation.
-
-        Raises:
-          InputError: sentencex is needed and not installed.
-        """
-        self._language, self._sentencex, self.version = language, None, ""
-        if input_format != "text":
-            needed_by = f"--input_format={input_format}"
-            self._sentencex = import_extra(
-                "sentencex", package="sentencex", extra="wiki", needed_by=needed_by
-            )
-            self.version = importlib.metadata.version("sentencex")
-
-    def __call__(self, line: str) -> list[str]:
-        """The sentences of a line."""
-        if self._sentencex is None:
-            return [line]
-        return join_fragments(self._sentencex.segment(self._language, line))
+def splitter_version(input_format: str) -> str:
+    """The version of sentencex where it is used, else "". Another one may cut elsewhere."""
+    return "" if input_format == "text" else importlib.metadata.version("sentencex")
 
 
 def join_fragments(pieces: Iterable[str]) -> list[str]:
@@ -266,13 +279,219 @@ def join_fragments(pieces: Iterable[str]) -> list[str]:
     """
     sentences: list[str] = []
     for piece in pieces:
-        if sentences and _is_fragment(sentences[-1], piece):
+        before = sentences[-1] if sentences else " "
+        cut_in_word = before[-1:].isascii() and not (before[-1:].isspace() or piece[:1].isspace())
+        if sentences and (cut_in_word or not any(map(str.isalnum, piece))):
             sentences[-1] += piece
         else:
             sentences.append(piece)
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
 
 
-def _is_fragment(before: str, piece: str) -> bool:
-    cut_in_word = before[-1:].isascii() and not (before[-1:].isspace() or piece[:1].isspace())
-    return cut_in_word or not any(map(str.isalnum, piece))
+# ------------------------------------------------------------------------- the corpus
+
+Sentence = list[int]  # the ids of one sentence, never empty
+TOKEN_TYPE, TOKEN_BYTES = np.int32, 4
+CONTINUES_WORD = 1 << 30  # set in a token that continues the word before it; ids are below 2^24
+ID_BITS = CONTINUES_WORD - 1
+
+
+class Corpus:
+    """Tokenized documents; sentences and tokens are numbered throughout.
+
+    Attributes:
+      arrays: tokens, sentences and documents, as above.
+      num_documents: how many.
+      token_bounds: where each sentence begins in tokens, and where the last one ends.
+    """
+
+    FILES = ("tokens", "sentences", "documents")
+
+    def __init__(self, tokens: np.ndarray, sentences: np.ndarray, documents: np.ndarray):
+        self.arrays = tokens, sentences, documents
+        self.num_documents = len(documents) - 1
+        self._tokens = memoryview(tokens.view(np.uint8))
+        self.token_bounds, self._sentence_bounds = memoryview(sentences), memoryview(documents)
+
+    def __reduce__(self) -> tuple:
+        return Corpus, self.arrays
+
+    @classmethod
+    def of(cls, documents: Sequence[Sequence[Sentence]]) -> "Corpus":
+        """From lists."""
+        sentences = list(itertools.chain.from_iterable(documents))
+        tokens = np.fromiter(itertools.chain.from_iterable(sentences), TOKEN_TYPE)
+        return cls(tokens, bounds_of(map(len, sentences)), bounds_of(map(len, documents)))
+
+    @classmethod
+    def open(cls, folder: pathlib.Path) -> "Corpus":
+        """The files that `write_corpus` has completed."""
+        paths, types = (folder / name for name in cls.FILES), (TOKEN_TYPE, np.int64, np.int64)
+        files = (np.memmap(path, dtype, "r") for path, dtype in zip(paths, types, strict=True))
+        return cls(*map(np.asarray, files))
+
+    def lists(self) -> list[list[Sentence]]:
+        """The documents as lists."""
+        tokens, sentences, documents = (array.tolist() for array in self.arrays)
+        cut = [tokens[begin:end] for begin, end in itertools.pairwise(sentences)]
+        return [cut[begin:end] for begin, end in itertools.pairwise(documents)]
+
+    def part(self, documents: range) -> "Corpus":
+        """Consecutive documents, in memory."""
+        tokens, sentences, bounds = self.arrays
+        bounds = bounds[documents.start : documents.stop + 1]
+        sentences = sentences[bounds[0] : bounds[-1] + 1]
+        tokens = tokens[sentences[0] : sentences[-1]].copy()
+        return Corpus(tokens, sentences - sentences[0], bounds - bounds[0])
+
+    def sentences(self, document: int) -> range:
+        """The numbers of a document's sentences."""
+        return range(self._sentence_bounds[document], self._sentence_bounds[document + 1])
+
+    def sentences_end(self, sentences: range, min_tokens: int) -> int:
+        """The end of the shortest run of `sentences` from the first on with `min_tokens`.
+
+        It has at least one sentence. Sentences of 4, 3, 5 and 2 tokens, from sentence 0 on: 7
+        tokens end at 2, 8 at 3, 99 at 4.
+        """
+        bounds, first = self.token_bounds, sentences.start
+        enough = bounds[first] + min_tokens
+        return bisect.bisect_left(bounds, enough, lo=first + 1, hi=sentences.stop)
+
+    def span(self, sentences: range, min_tokens: int) -> tuple[int, int]:
+        """The first token of that run of sentences, and how many tokens it has."""
+        first = self.token_bounds[sentences.start]
+        return first, self.token_bounds[self.sentences_end(sentences, min_tokens)] - first
+
+    def tokens(self, first: int, length: int) -> bytes:
+        """Tokens as int32."""
+        return bytes(self._tokens[TOKEN_BYTES * first : TOKEN_BYTES * (first + length)])
+
+
+def bounds_of(lengths: Iterable[int]) -> np.ndarray:
+    """Where each of some parts begins, and where the last one ends: 2 3 4 -> 0 2 5 9."""
+    return np.fromiter(itertools.accumulate(lengths, initial=0), np.int64)
+
+
+def write_corpus(folder: pathlib.Path, blocks: Iterable[Corpus]) -> Iterator[range]:
+    """Writes the files of a `Corpus`; yields the numbers of each block's documents in it."""
+    folder.mkdir(parents=True)
+    ends = [0, 0, 0]  # of tokens, sentences and documents
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((folder / name).open("wb")) for name in Corpus.FILES]
+        for file in files[1:]:
+            file.write(np.int64(0).tobytes())
+        for block in blocks:
+            tokens, sentences, documents = block.arrays
+            first = ends[2]
+            added = tokens, sentences[1:] + ends[0], documents[1:] + ends[1]
+            for number, (file, array) in enumerate(zip(files, added, strict=True)):
+                file.write(array.tobytes())
+                ends[number] += len(array)
+            yield range(first, ends[2])
+
+
+# ------------------------------------------------------------------------- text -> ids
+
+
+def tokenize_block(
+    block: Block,
+    tokenizer: FullTokenizer,
+    split_sentences: Callable[[str], list[str]],
+    *,
+    sample_every: int,
+    words_from_spaces: bool = False,
+) -> tuple[Corpus, Statistics]:
+    """Text -> ids, without sentences that have no token and documents that have no sentence.
+
+    Args:
+      block: its lines are split into sentences.
+      tokenizer: has [UNK].
+      split_sentences: see `sentence_splitter`.
+      sample_every: see `sample_sentences`.
+      words_from_spaces: whether to set CONTINUES_WORD in the tokens.
+    """
+    texts = [
+        [sentence for line in document for sentence in split_sentences(line)]
+        for document in block.documents
+    ]
+    sentences = list(itertools.chain.from_iterable(texts))
+    cut = functools.partial(iter_marked_batches, tokenizer)
+    tokenized = (cut if words_from_spaces else tokenizer.iter_batches)(sentences)
+    parts = [(np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)), *tokenized]
+    tokens = np.concatenate([ids for ids, _ in parts])
+    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
+    # How many sentences with a token stand before each document; a document without one repeats it.
+    before = bounds_of(lengths > 0)[bounds_of(map(len, texts))]
+    found = Corpus(tokens, bounds_of(lengths[lengths > 0]), np.unique(before))
+    num_sentences = len(found.token_bounds) - 1
+    counts = Counts(
+        documents=found.num_documents,
+        documents_without_tokens=len(texts) - found.num_documents,
+        documents_of_one_sentence=int(np.count_nonzero(np.diff(before) == 1)),
+        sentences=num_sentences,
+        sentences_without_tokens=len(sentences) - num_sentences,
+        tokens=len(tokens),
+        unknown_tokens=int(np.count_nonzero(tokens & ID_BITS == tokenizer.vocab["[UNK]"])),
+    )
+    if words_from_spaces:
+        counts["words"] = int(np.count_nonzero(tokens < CONTINUES_WORD))
+    return found, Statistics(counts, sample_sentences(sentences, sample_every))
+
+
+def sample_sentences(sentences: Sequence[str], sample_every: int) -> collections.Counter[int]:
+    """Counts the sentences whose hash is a multiple of `sample_every`, by hash.
+
+    All copies of a sentence have the same hash, so the sample has all of them or none.
+    """
+    hashes = (hashlib.blake2b(sentence.encode(), digest_size=8) for sentence in sentences)
+    numbers = (int.from_bytes(found.digest(), "little") for found in hashes)
+    return collections.Counter(number for number in numbers if number % sample_every == 0)
+
+
+def iter_marked_batches(
+    tokenizer: FullTokenizer, texts: Iterable[str]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What `FullTokenizer.iter_batches` gives, with CONTINUES_WORD set in the ids."""
+    kept_whole = [tokenizer.vocab[piece] for piece in tokenizer.never_split]
+    for batch in batches(map(utf8, texts)):
+        ids, starts, _ = tokenizer.tokenize_with_offsets(batch)
+        ends, values = ids.row_splits.numpy()[1:], ids.values.numpy()
+        characters = [text.decode() for text in batch]
+        separates = _separates(tokenizer.do_lower_case)
+        continues = continue_words(characters, starts.values.numpy(), ends, separates)
+        is_kept = np.isin(values, kept_whole)
+        continues[1:] &= ~is_kept[:-1]
+        continues &= ~is_kept
+        yield values | continues * np.int32(CONTINUES_WORD), ends
+
+
+def continue_words(
+    texts: Sequence[str], starts: np.ndarray, ends: np.ndarray, separates: np.ndarray
+) -> np.ndarray:
+    """Which tokens continue the word before them: bool [pieces].
+
+    Args:
+      texts: [N].
+      starts: [pieces], where in its text each piece begins.
+      ends: [N], where each text ends among the pieces.
+      separates: bool [code points], whether each is white space or a punctuation mark.
+    """
+    points = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")  # [characters]
+    separators = bounds_of(separates[points])  # how many before each character
+    num_pieces = np.diff(ends, prepend=0)  # [N]
+    place = starts + np.repeat(bounds_of(map(len, texts))[:-1], num_pieces)  # in all texts
+    continues = np.zeros(len(place), bool)
+    # From the first character of a token to that of the next, both included, nothing separates.
+    continues[1:] = separators[place[:-1]] == separators[place[1:] + 1]
+    continues[(ends - num_pieces)[num_pieces > 0]] = False  # the first of each text
+    return continues
+
+
+@functools.cache
+def _separates(do_lower_case: bool) -> np.ndarray:
+    """Whether a code point is white space or a punctuation mark: bool [code points]."""
+    table = basic.load_unicode_table(do_lower_case=do_lower_case)
+    flags = table.flags[table.rows[table.pages].ravel()]
+    is_ideograph = (flags & basic.BREAK_AFTER != 0) & basic.is_ideograph(np.arange(len(flags)))
+    return (flags & basic.BREAK_BEFORE != 0) & ~is_ideograph

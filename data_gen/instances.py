@@ -1,4 +1,4 @@
-"""Documents -> masked instances -> pre-training records.
+"""Documents -> pairs of segments -> masked instances -> pre-training records.
 
 pair        A = he went home        B = it was late                    next
 tokens      [CLS] he went home [SEP] it was late [SEP]
@@ -6,23 +6,127 @@ segments      0   0   0    0     0   1  1   1      1
 masked      [CLS] he went [MASK] [SEP] it was late [SEP]
 positions   3       labels   home
 
+Random numbers are drawn in the original's order, so one `random.Random` for a whole corpus gives
+the original's records byte for byte.
+
 Shapes: B instances, S max_seq_length, P max_predictions_per_seq.
 """
 
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.data.records import Record, pretraining_record
-from data_gen.corpus import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus
-from data_gen.documents import Counts
-from data_gen.masking import MASKED, UNCHANGED, Masked, mask
-from data_gen.pairs import Pair, document_pairs
+from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
+from data_gen.masking import MASKED, UNCHANGED, Masked, Pair, mask
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 
 TOKENS_AT_A_TIME = 1 << 18
+# How many draws it takes to give up looking for another document.
+DOCUMENT_DRAWS = 10
+
+
+class Source(NamedTuple):
+    """Where pairs come from."""
+
+    block: Corpus  # consecutive documents of the corpus
+    first_document: int  # the number of the first of them in the corpus
+    corpus: Corpus  # where random next segments are drawn from
+
+
+def document_pairs(
+    source: Source, document: int, settings: Settings, rng: random.Random
+) -> Iterator[Pair]:
+    """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
+
+    Sentences are collected until they fill a sequence, then divided at random into A and a rest.
+    In half of the pairs B is that rest; in the others B is drawn from another document, and the
+    rest goes into the next pair:
+
+        document  s0 s1 s2 s3 s4 s5      a sequence holds about three sentences
+        pair 1    A = s0      B = s1 s2             next
+        pair 2    A = s3      B = from elsewhere    random: s4 and s5 go back
+        pair 3    A = s4      B = s5                next
+
+    A chunk of one sentence has no rest, so its B is always from elsewhere: more than half of all
+    pairs are random.
+
+    With the probability `short_seq_prob` the whole document is cut into shorter sequences, of a
+    length drawn from 2 to max_seq_length - 3.
+
+    Args:
+      source: the documents.
+      document: the number of the one to cut, in the block.
+      settings: of the instances.
+      rng: the source of all random numbers.
+    """
+    block, corpus = source.block, source.corpus
+    max_num_tokens = target_length = settings.max_seq_length - NUM_SPECIAL_TOKENS
+    if rng.random() < settings.short_seq_prob:
+        target_length = rng.randint(2, max_num_tokens)
+    bounds, sentences = block.token_bounds, block.sentences(document)
+    begin = sentences.start
+    while begin < sentences.stop:
+        end = block.sentences_end(range(begin, sentences.stop), target_length)
+        a_end = begin + (rng.randint(1, end - begin - 1) if end - begin >= 2 else 1)
+        first_a, length_a = bounds[begin], bounds[a_end] - bounds[begin]
+        first_b, length_b = bounds[a_end], bounds[end] - bounds[a_end]
+        is_random_next = end - begin == 1 or rng.random() < 0.5
+        if is_random_next:
+            number = source.first_document + document
+            first_b, length_b = random_span(corpus, number, target_length - length_a, rng)
+        begin = a_end if is_random_next else end
+        cut_a, cut_b = truncate_at_random_ends(length_a, length_b, max_num_tokens, rng)
+        tokens_b = (corpus if is_random_next else block).tokens(first_b + cut_b.start, len(cut_b))
+        yield Pair(block.tokens(first_a + cut_a.start, len(cut_a)), tokens_b, is_random_next)
+
+
+def random_span(
+    corpus: Corpus, not_document: int, min_tokens: int, rng: random.Random
+) -> tuple[int, int]:
+    """Sentences from a random place of another document: their first token, and how many.
+
+    After ten draws of `not_document` it is used, as in the original: in a corpus of one document
+    the pair is labelled random although it is not.
+    """
+    for _ in range(DOCUMENT_DRAWS):
+        document = rng.randrange(corpus.num_documents)
+        if document != not_document:
+            break
+    sentences = corpus.sentences(document)
+    return corpus.span(sentences[rng.randrange(len(sentences)) :], min_tokens)
+
+
+def truncate_at_random_ends(
+    length_a: int, length_b: int, max_num_tokens: int, rng: random.Random
+) -> tuple[range, range]:
+    """Cuts single tokens off the longer segment until both fit (`truncate_seq_pair`).
+
+    Of two equally long segments B is cut. Each token is cut from the front or the back with equal
+    probability, so that segments do not always begin or end with a sentence. A = 1 2 3 4,
+    B = 5 6 7, at most 5 tokens, draws front, front:
+
+        1 2 3 4 | 5 6 7     A is longer: cut its front
+          2 3 4 | 5 6 7     a tie: cut B's front
+          2 3 4 |   6 7
+
+    Returns:
+      The tokens of A and of B that stay, numbered from 0 in each.
+    """
+    first_a = first_b = 0
+    for _ in range(length_a + length_b - max_num_tokens):
+        is_front = rng.random() < 0.5
+        if length_a > length_b:
+            length_a, first_a = length_a - 1, first_a + is_front
+        else:
+            length_b, first_b = length_b - 1, first_b + is_front
+    return range(first_a, first_a + length_a), range(first_b, first_b + length_b)
+
+
+# ------------------------------------------------------------------------- pairs -> rows
 
 
 class InstanceMaker:
@@ -41,16 +145,13 @@ class InstanceMaker:
         """
         self._settings = settings
         size, num_predictions = settings.max_seq_length, settings.max_predictions_per_seq
-        self._cls, self._sep = (
-            np.array(vocab[piece], TOKEN_TYPE).tobytes() for piece in ("[CLS]", "[SEP]")
-        )
+        self._cls, self._sep = (TOKEN_TYPE(vocab[p]).tobytes() for p in ("[CLS]", "[SEP]"))
         self._mask_id, self._vocab_ids = vocab["[MASK]"], np.array([*vocab.values()])
         most = max(vocab.values())
         self._continues_word = np.zeros(most + 1, bool)
         self._continues_word[[vocab[piece] for piece in vocab if piece.startswith("##")]] = True
-        self._record = pretraining_record(
-            max_seq_length=size, max_predictions_per_seq=num_predictions
-        )
+        sizes = {"max_seq_length": size, "max_predictions_per_seq": num_predictions}
+        self._record = pretraining_record(**sizes)
         self._rows_at_a_time = 1 + TOKENS_AT_A_TIME // size
         an_id, a_place = np.min_scalar_type(most), np.min_scalar_type(size)
         self.row_type = np.dtype(
@@ -65,21 +166,11 @@ class InstanceMaker:
             ]
         )
 
-    def rows(
-        self,
-        block: Corpus,
-        *,
-        first_document: int,
-        corpus: Corpus,
-        rng: random.Random,
-        counts: Counts,
-    ) -> Iterator[np.ndarray]:
+    def rows(self, source: Source, rng: random.Random, counts: Counts) -> Iterator[np.ndarray]:
         """`dupe_factor` passes over the documents, each with other cuts, pairs and masks.
 
         Args:
-          block: consecutive documents of `corpus`.
-          first_document: the number of the first of them in `corpus`.
-          corpus: where random next segments are drawn from.
+          source: the documents.
           rng: the source of all random numbers.
           counts: what the report needs is added to it.
 
@@ -90,16 +181,8 @@ class InstanceMaker:
         pairs = (
             pair
             for _ in range(settings.dupe_factor)
-            for document in range(block.num_documents)
-            for pair in document_pairs(
-                block,
-                document,
-                first_document=first_document,
-                corpus=corpus,
-                max_num_tokens=settings.max_seq_length - NUM_SPECIAL_TOKENS,
-                short_seq_prob=settings.short_seq_prob,
-                rng=rng,
-            )
+            for document in range(source.block.num_documents)
+            for pair in document_pairs(source, document, settings, rng)
         )
         drawn = ((p, mask(p, settings, self._continues_word, num_pieces, rng)) for p in pairs)
         while some := list(itertools.islice(drawn, self._rows_at_a_time)):
@@ -110,9 +193,8 @@ class InstanceMaker:
     def input_ids(self, pairs: Sequence[Pair]) -> np.ndarray:
         """[CLS] A [SEP] B [SEP] of each pair, padded with 0: int32 [B, S]."""
         size = TOKEN_BYTES * self._settings.max_seq_length
-        joined = (
-            (self._cls + a + self._sep + b + self._sep).ljust(size, b"\0") for a, b, _ in pairs
-        )
+        cls, sep = self._cls, self._sep
+        joined = ((cls + a + sep + b + sep).ljust(size, b"\0") for a, b, _ in pairs)
         return np.frombuffer(b"".join(joined), TOKEN_TYPE).reshape(len(pairs), -1) & ID_BITS
 
     def make_rows(self, pairs: Sequence[Pair], masked: Sequence[Masked]) -> np.ndarray:

@@ -13,12 +13,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_gen.corpus import CONTINUES_WORD, TOKEN_TYPE
-from data_gen.pairs import Pair
+from data_gen.documents import CONTINUES_WORD, TOKEN_BYTES, TOKEN_TYPE
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 
 MASK_PROBABILITY = 0.8  # of a masked token to become [MASK]; half of the rest stay as they are
 MASKED, UNCHANGED = -1, -2  # choices; others are the number of a random piece
+
+
+class Pair(NamedTuple):
+    """Two segments, together at most S - 3 tokens."""
+
+    tokens_a: bytes  # int32
+    tokens_b: bytes  # int32
+    is_random_next: bool
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The numbers of tokens."""
+        return len(self.tokens_a) // TOKEN_BYTES, len(self.tokens_b) // TOKEN_BYTES
 
 
 class Masked(NamedTuple):
@@ -52,10 +64,8 @@ def mask(
         positions = positions[:number]
         return Masked(positions, [choose(num_pieces, rng) for _ in positions])
     tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
-    if settings.words_from_spaces:
-        groups = words(positions, tokens & CONTINUES_WORD != 0)
-    else:
-        groups = words(positions, continues_word[tokens])
+    marked = tokens & CONTINUES_WORD != 0
+    groups = words(positions, marked if settings.words_from_spaces else continues_word[tokens])
     shuffle(groups, rng)
     chosen = choose_words(groups, number)
     positions = [*itertools.chain.from_iterable(chosen)]

@@ -1,9 +1,12 @@
-"""The files of a run: records, a description and an index beside each; the working folder."""
+"""A run's files: records, a description and an index beside each, a working folder, a report.
+
+The report has counts, shares, and warnings of what would spoil a training.
+"""
 
 import collections
 import contextlib
-import dataclasses
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -13,10 +16,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
+from bert_tf import files
 from bert_tf.config import typed
-from bert_tf.data.index import IndexBuilder, index_path
-from bert_tf.data.records import DataDescription, description_path
+from bert_tf.data.sidecars import (
+    FRAME_BYTES,
+    DataDescription,
+    IndexBuilder,
+    description_path,
+    index_path,
+)
 from bert_tf.errors import InputError
 from bert_tf.files import (
     IN_FOLDER,
@@ -25,14 +35,16 @@ from bert_tf.files import (
     is_file,
     is_remote,
     locked,
-    path_errors,
     read_json,
-    refuse_link,
     remove,
-    whole_file,
 )
+from bert_tf.terminal import number_of
+from data_gen.documents import Statistics
 
-MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
+# What runs keep in a working folder. The corpus' file says that the folders are complete.
+CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
+OF_BEAM = ("text", "blocks", "statistics", "counts", "shards", "machine")
+OWN_NAMES = {IN_FOLDER, CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER, *OF_BEAM}
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -53,11 +65,9 @@ def output_paths(output_file: str, num_shards: int) -> list[str]:
     if not num_shards:
         return output_file.split(",")
     if "," in output_file or not os.path.basename(output_file):
-        raise InputError(
-            f"--output_file={output_file} with --num_shards={num_shards}",
-            "one name, which the names of all files begin with",
-            "give one such name, or leave out --num_shards",
-        )
+        received = f"--output_file={output_file} with --num_shards={num_shards}"
+        expected = "one name, which the names of all files begin with"
+        raise InputError(received, expected, "give one such name, or leave out --num_shards")
     return [shard_path(output_file, shard, num_shards) for shard in range(num_shards)]
 
 
@@ -67,22 +77,21 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
     Raises:
       InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
     """
-    inputs, outputs = set(map(_real_path, input_files)), list(map(_real_path, output_files))
-    counts = collections.Counter(outputs)
-    for path, real_path in zip(output_files, outputs, strict=True):
-        if not path or counts[real_path] > 1 or real_path in inputs:
+
+    def real(paths: Iterable[str]) -> list[str]:
+        return [path if is_remote(path) else os.path.realpath(path) for path in paths]
+
+    counts = collections.Counter([*set(real(input_files)), *real(output_files)])
+    for path, real_path in zip(output_files, real(output_files), strict=True):
+        if not path or counts[real_path] > 1:
             raise InputError(
                 f"--output_file with {path!r}",
                 "names of files, separated by commas, each once, none of them an input",
                 f"correct {path!r}",
             )
     for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
-        with path_errors(folder, "written"):
+        with files.path_errors(folder, "written"):
             gfile().makedirs(folder)
-
-
-def _real_path(path: str) -> str:
-    return path if is_remote(path) else os.path.realpath(path)
 
 
 def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
@@ -104,50 +113,46 @@ class RecordFile(contextlib.ExitStack):
 
     def __init__(self, path: str):
         super().__init__()
-        self.path, self.num_records = path, 0
-        self._builder = IndexBuilder()
+        self.path, self.num_records, self._index = path, 0, IndexBuilder()
+        names = path, description_path(path), index_path(path)
         with contextlib.ExitStack() as made:  # removed again if one cannot be made
-            self._name, self._description, self._index = (
-                made.enter_context(whole_file(name))
-                for name in (path, description_path(path), index_path(path))
-            )
-            self._writer = made.enter_context(tf.io.TFRecordWriter(self._name))
+            self._names = [made.enter_context(files.whole_file(name)) for name in names]
+            self._writer = made.enter_context(tf.io.TFRecordWriter(self._names[0]))
             self.push(made.pop_all())
 
     def write(self, record: bytes) -> None:
         """Adds a serialized record."""
         self._writer.write(record)
-        self._builder.add(len(record))
+        self._index.add(len(record))
         self.num_records += 1
 
     def finish(self, made_with: Mapping[str, Any], shard: int, num_shards: int) -> None:
         """Completes the files: shard number `shard`, from 1, of `num_shards`; see `describe`."""
         self._writer.close()
-        description = describe(
-            made_with,
-            shard=shard,
-            num_shards=num_shards,
-            num_records=self.num_records,
-            num_bytes=gfile().stat(self._name).length,
-        )
-        for name, made in ((self._description, description), (self._index, self._builder.finish())):
+        numbers = {"num_records": self.num_records, "num_bytes": _size(self._names[0])}
+        description = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
+        for name, made in zip(self._names[1:], (description, self._index.finish()), strict=True):
             with gfile().GFile(name, "w") as file:
                 file.write(made.to_json_string())
 
 
 def write_in_turn(
-    files: Sequence[RecordFile], records: Iterable[bytes], made_with: Mapping[str, Any]
+    opened: Sequence[RecordFile], records: Iterable[bytes], made_with: Mapping[str, Any]
 ) -> dict[str, int]:
     """Writes serialized records to open files in turn, as the original does; finishes the files.
 
     Returns:
       The number of records of each file.
     """
-    for record, file in zip(records, itertools.cycle(files), strict=False):
+    for record, file in zip(records, itertools.cycle(opened), strict=False):
         file.write(record)
-    for shard, file in enumerate(files, start=1):
-        file.finish(made_with, shard, len(files))
-    return {file.path: file.num_records for file in files}
+    for shard, file in enumerate(opened, start=1):
+        file.finish(made_with, shard, len(opened))
+    return {file.path: file.num_records for file in opened}
+
+
+def _size(path: str) -> int:
+    return gfile().stat(path).length
 
 
 # ------------------------------------------------------------------------- earlier runs
@@ -170,18 +175,12 @@ def finished_shards(
         description, or none; or it is a single file of that name; or another process writes it.
     """
     finished, paths = {}, output_paths(output_file, num_shards)
-    remedy = (
-        "give the command that the others were made with; or remove all of them, or give another "
-        "--output_file"
-    )
+    remedy = "give the command that the others were made with, or another --output_file"
     there = shards_there(output_file)
-    others = there - {*map(os.path.basename, paths)}
-    if is_file(output_file):
-        others.add(os.path.basename(output_file))
-    if others:
-        raise InputError(
-            f"--num_shards={num_shards}, where {min(others)} is there", "shards of one run", remedy
-        )
+    single = {os.path.basename(output_file)} if is_file(output_file) else set()
+    if others := single | there - {*map(os.path.basename, paths)}:
+        received = f"--num_shards={num_shards}, where {min(others)} is there"
+        raise InputError(received, "shards of one run", remedy)
     for shard, path in enumerate(paths, start=1):
         if os.path.basename(path) not in there:
             continue
@@ -189,16 +188,12 @@ def finished_shards(
             pass
         source = description_path(path)
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
-        numbers = {"num_records": made.num_records, "num_bytes": gfile().stat(path).length}
+        numbers = {"num_records": made.num_records, "num_bytes": _size(path)}
         ours = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
-        for field in dataclasses.fields(DataDescription):
-            theirs, expected = getattr(made, field.name), getattr(ours, field.name)
-            if theirs != expected:
-                raise InputError(
-                    f"{path}, a shard with the {field.name} {theirs}",
-                    f"{expected}, as of this command",
-                    remedy,
-                )
+        for name, expected in vars(ours).items():
+            if (theirs := getattr(made, name)) != expected:
+                received = f"{path}, a shard with the {name} {theirs}"
+                raise InputError(received, f"{expected}, as of this command", remedy)
         finished[path] = made.num_records
     return finished
 
@@ -223,44 +218,198 @@ def working_folder(
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
-
-    def is_kept() -> bool:
-        return bool(kept_with) and (folder / kept_with).exists()
-
-    refuse_link(str(folder))
     with locked(output_file, parents=True), locked(str(folder), folder=True):
-        check_mark(folder, {path.name for path in folder.iterdir()} - {IN_FOLDER})
-        (folder / MARK).touch()
-        if not is_kept():
+        check_made_by_run(folder, os.listdir(folder))
+        if not (kept_with and (folder / kept_with).exists()):
             clear(folder)
-        keeps = False
+        is_done = False
         try:
             yield folder
-        except BaseException:
-            keeps = is_kept()
-            raise
+            is_done = True
         finally:
-            if not keeps:
+            if is_done or not (kept_with and (folder / kept_with).exists()):
                 with contextlib.suppress(OSError):  # the next run removes the rest
                     clear(folder)
                     shutil.rmtree(folder)
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Empties a working folder, but for its lock and its mark.
+    """Empties a working folder, but for its lock.
 
     Its files go first: they say that what is in its folders is complete.
     """
     for path in sorted(folder.iterdir(), key=pathlib.Path.is_dir):
-        if path.name not in (IN_FOLDER, MARK):
+        if path.name != IN_FOLDER:
             remove(path)
 
 
-def check_mark(folder: str | os.PathLike, names: Iterable[str]) -> None:
-    """Raises `InputError` if a folder, with files of these names, is not one that a run made."""
-    if {*names} - {MARK} and MARK not in names:
+def check_made_by_run(folder: str | os.PathLike, names: Iterable[str]) -> None:
+    """Raises `InputError` if a folder has files, of these names, that no run makes."""
+    if not OWN_NAMES.issuperset(name.rstrip("/") for name in names):
         raise InputError(
             f"{folder}, a folder that no run has made, in the place of the working folder",
             "no folder there, or one that an earlier run left",
             "rename it, or choose another --output_file or --temp_dir",
         )
+
+
+# ------------------------------------------------------------------------- the report
+
+# Above these shares something is wrong with the data, or with the vocabulary for them.
+MOST_UNKNOWN = 0.1
+MOST_REPEATED = 0.1
+MOST_OF_ONE_SENTENCE = 0.5
+MOST_SENTENCES_PER_DOCUMENT = 1000
+MOST_TOKENS_PER_WORD = 3  # of words between spaces
+EXAMPLES_SHOWN = 3
+
+COPIED = ("files", "documents", "sentences", "tokens", "documents_of_one_sentence",
+          "documents_cut", "instances")  # fmt: skip
+DROPPED = ("blank_lines", "title_lines", "markup_lines", "markup_characters", "short_lines",
+           "short_characters", "lines_outside_documents", "sentences_without_tokens",
+           "documents_without_tokens")  # fmt: skip
+SHARES = {  # in the report: two counts
+    "unknown_share": ("unknown_tokens", "tokens"),
+    "mean_length": ("instance_tokens", "instances"),
+    "full_length_share": ("full_instances", "instances"),
+    "random_next_share": ("random_next", "instances"),
+    "mean_predictions": ("masked", "instances"),
+    "masked_share": ("masked", "instance_tokens"),
+    "mask_share": ("masked_as_mask", "masked"),
+    "unchanged_share": ("masked_as_itself", "masked"),
+}
+SENTENCES = """\
+%(documents)d documents, %(sentences)d sentences, %(tokens)d tokens \
+(%(unknown_share).2f %% [UNK]) in %(files)d files
+%(instances)d instances: %(mean_length).1f tokens on average, \
+%(full_length_share).1f %% of full length, %(random_next_share).1f %% random next
+%(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
+%(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
+
+
+def report_path(output_file: str) -> str:
+    """Where the report is written, given the first output file.
+
+    >>> report_path("data/train.tfrecord")
+    'data/report_train.tfrecord.json'
+    """
+    folder, name = os.path.split(output_file)
+    return os.path.join(folder, f"report_{name}.json")
+
+
+def write_report(
+    path: str,
+    statistics: Statistics,
+    made_with: Mapping[str, Any],
+    output_files: Mapping[str, int],
+    pieces: Sequence[str],
+) -> dict[str, Any]:
+    """Writes the report as JSON and logs it, with the first records as text; returns it.
+
+    Args:
+      path: see `report_path`.
+      statistics: of the whole corpus.
+      made_with: what the descriptions of the files have in common.
+      output_files: the number of records of each.
+      pieces: the vocabulary of the records.
+    """
+    report = make_report(statistics, made_with, output_files)
+    files.write_text(path, json.dumps(report, indent=2) + "\n")
+    filled = next((path for path, number in output_files.items() if number), None)
+    for record in itertools.islice(_records_of(filled), EXAMPLES_SHOWN) if filled else ():
+        logging.info("example: %s", in_a_line(record, pieces))
+    log_report(report)
+    logging.info("wrote %s of records and %s", number_of(len(output_files), "files"), path)
+    return report
+
+
+def read_report(
+    path: str, made_with: Mapping[str, Any], numbers: Sequence[int | None]
+) -> dict[str, Any] | None:
+    """The report of an earlier run on these very files; None if there is none.
+
+    Args:
+      path: see `report_path`.
+      made_with: as for `write_report`.
+      numbers: of records of each file; None for a file that is not there.
+    """
+    report = read_json(path) if is_file(path) else {}
+    is_same = report.get("settings") == made_with
+    return report if is_same and [*report["output_files"].values()] == [*numbers] else None
+
+
+def make_report(
+    statistics: Statistics, made_with: Mapping[str, Any], output_files: Mapping[str, int]
+) -> dict[str, Any]:
+    """The report, with no times in it: same data, same report."""
+    counts, sampled = statistics.counts, statistics.sampled
+    report = {name: counts[name] for name in COPIED}
+    report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
+    report |= {
+        "random_share": 1 - report["mask_share"] - report["unchanged_share"],
+        "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
+        "dropped": {name: counts[name] for name in DROPPED if counts[name]},
+        "settings": dict(made_with),
+        "output_files": dict(output_files),
+    }
+    if counts["words"]:  # with --words_from_spaces
+        report["tokens_per_word"] = counts["tokens"] / counts["words"]
+    return report | {"warnings": [*find_warnings(report)]}
+
+
+def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yields warnings: about the text, and about meaningless next-sentence labels."""
+    documents, sentences = report["documents"], report["sentences"]
+    blank_line = "Is there a blank line between any two documents?"
+    if (share := report["unknown_share"]) > MOST_UNKNOWN:
+        yield f"{share:.0%} of the tokens are [UNK]: do vocabulary and --do_lower_case fit?"
+    if (share := report["repeated_sentence_share"]) > MOST_REPEATED:
+        yield f"About {share:.0%} of the sentences repeat another one: remove the copies."
+    if (number := report.get("tokens_per_word", 0)) > MOST_TOKENS_PER_WORD:
+        yield f"Words have {number:.1f} tokens on average: --words_from_spaces needs cut text."
+    if documents == 1:
+        yield f"The single document gives 'random' next segments of its own. {blank_line}"
+    elif sentences > MOST_SENTENCES_PER_DOCUMENT * documents:
+        yield f"Documents have {sentences / documents:.0f} sentences on average. {blank_line}"
+    if times := report["documents_cut"]:
+        yield f"Documents that were too long were cut, {times} times. {blank_line}"
+    if (alone := report["documents_of_one_sentence"]) > MOST_OF_ONE_SENTENCE * documents:
+        yield (
+            f"{alone} of {documents} documents are one sentence, so all their pairs are random. "
+            "Put the sentences of a document on consecutive lines."
+        )
+
+
+def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
+    """The features of a file's records, read without starting TensorFlow's runtime."""
+    with gfile().GFile(path, "rb") as file:
+        while header := file.read(FRAME_BYTES - 4):  # a length and its checksum
+            record = file.read(int.from_bytes(header[:8], "little") + 4)[
+                :-4
+            ]  # without its checksum
+            features = tf.train.Example.FromString(record).features.feature
+            yield {name: list(feature.int64_list.value) for name, feature in features.items()}
+
+
+def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str:
+    """A record in a line: each masked position shows its token and, in braces, its label.
+
+    (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
+    """
+    tokens = [pieces[number] for number in values["input_ids"][: sum(values["input_mask"])]]
+    for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
+        if position:  # padding is 0, the position of [CLS], which is never masked
+            tokens[position] += f"{{{pieces[label]}}}"
+    kind = "random" if values["next_sentence_labels"][0] else "next"
+    return f"({kind}) {' '.join(tokens)}"
+
+
+def log_report(report: Mapping[str, Any]) -> None:
+    """Logs the report as sentences."""
+    percent = {name: 100 * report[name] for name in report if name.endswith("_share")}
+    for line in SENTENCES.splitlines():
+        logging.info(line, {**report, **percent})
+    dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
+    logging.info("dropped: %s", ", ".join(dropped) or "nothing")
+    for warning in report["warnings"]:
+        logging.warning(warning)

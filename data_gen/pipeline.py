@@ -1,13 +1,10 @@
 """From text files to TFRecord files: the steps in order.
 
-    documents    text files -> documents of lines, in blocks of about a megabyte
-    corpus       the text of a block -> ids, kept in memory or on disk
-    pairs        document -> pairs of segments, next or random
+    documents    text files -> documents of lines, in blocks of about a megabyte -> ids, on disk
+    instances    document -> pairs of segments, next or random -> rows -> records
     masking      pair -> masked positions, and their replacements
-    instances    pairs + masks -> rows, and rows -> records
-    shuffling    all rows -> one random order
-    outputs      records -> files that appear when they are complete
-    report       counts, shares, warnings
+    pipeline     all rows -> one random order
+    outputs      records -> files that appear when they are complete, and a report
 
     settings     what to make
     workers      processes
@@ -17,6 +14,10 @@ a single block gets exactly the original's records.
 
 With --num_shards a run that was killed continues: the tokenized corpus, the rows of each block and
 the shards are kept in files that are complete or not there.
+
+The shuffle is external. Every row gets a random 64-bit key, drawn from the seed of its block, and
+the shuffled order is that of the keys, for any number of workers. The rows of a block are a file:
+the places of its buckets, int64, and then the rows, sorted by key. A bucket is a part of all keys.
 """
 
 import contextlib
@@ -27,32 +28,39 @@ import json
 import os
 import pathlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
 from bert_tf import __version__
-from bert_tf.data.patterns import expand_patterns
+from bert_tf.data.sidecars import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, is_file, path_errors, read_json, synced, write_text
 from bert_tf.terminal import Progress, number_of
-from bert_tf.tokenization.case import choose_case
-from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
-from data_gen import outputs, shuffling
-from data_gen.corpus import Corpus, CorpusWriter, changed_files, tokenize_block
-from data_gen.documents import Block, Counts, DocumentReader, Splitter, Statistics
-from data_gen.instances import InstanceMaker
-from data_gen.report import read_report, report_path, write_report
+from bert_tf.tokenization import wordpiece
+from data_gen import documents, outputs
+from data_gen.documents import (
+    Block,
+    Corpus,
+    Counts,
+    DocumentReader,
+    Statistics,
+)
+from data_gen.instances import InstanceMaker, Source
+from data_gen.outputs import CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER
 from data_gen.settings import NUM_SPECIAL_TOKENS, Job, Settings
 from data_gen.workers import Workers, choose_num_workers
 
-# In the working folder: the tokenized text, what is known of it once it is complete, and all rows.
-CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
 # About how many sentences are sampled to estimate how many repeat another one.
 SAMPLED_SENTENCES = 1 << 16
 BYTES_PER_SENTENCE = 100
+KEY_BITS = 64
+PLACE_BYTES = 8
+# About what the records of one bucket take; the largest part of the memory that the shuffle needs.
+BUCKET_BYTES = 16 << 20
+MAX_BUCKETS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Plan:
     pieces: Sequence[str] = dataclasses.field(compare=False)  # the vocabulary, read once
     # What the descriptions of all files have in common.
     made_with: Mapping[str, Any] = dataclasses.field(compare=False)
-    sample_every: int  # see corpus.sample_sentences
+    sample_every: int  # see documents.sample_sentences
     working_folder: pathlib.Path = pathlib.Path()
 
 
@@ -74,10 +82,10 @@ def create(job: Job) -> dict[str, Any]:
       InputError: the input cannot be used, or the output not be written. Then no file is replaced.
     """
     plan, reader = prepare(job)
-    output_files = outputs.output_paths(job.output_file, job.num_shards)
-    outputs.check_paths(reader.paths, output_files)
+    paths = outputs.output_paths(job.output_file, job.num_shards)
+    outputs.check_paths(reader.paths, paths)
     first = job.output_file.split(",")[0]
-    kept_with = CORPUS_FILE if job.num_shards else ""
+    report_path, kept_with = outputs.report_path(first), CORPUS_FILE if job.num_shards else ""
     with (
         path_errors(job.output_file, "made"),
         outputs.working_folder(first, job.temp_dir, kept_with=kept_with) as folder,
@@ -86,13 +94,13 @@ def create(job: Job) -> dict[str, Any]:
         if job.num_shards:
             plan.made_with["text_digest"] = text_digest(job, reader.paths)
             finished = outputs.finished_shards(job.output_file, job.num_shards, plan.made_with)
-            numbers = [finished.get(path) for path in output_files]
-            if report := read_report(report_path(first), plan.made_with, numbers):
+            numbers = [finished.get(path) for path in paths]
+            if report := outputs.read_report(report_path, plan.made_with, numbers):
                 logging.info("all %d files are there already", job.num_shards)
                 return report
-        statistics, written = make_files(plan, reader, finished)
-        written = {path: written[path] for path in output_files}
-        return write_report(report_path(first), statistics, plan.made_with, written, plan.pieces)
+        statistics, written = make_files(plan, reader, paths, finished)
+        written = {path: written[path] for path in paths}
+        return outputs.write_report(report_path, statistics, plan.made_with, written, plan.pieces)
 
 
 def prepare(job: Job) -> tuple[Plan, DocumentReader]:
@@ -102,14 +110,14 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
       InputError: the vocabulary cannot be read, or it and the case do not fit each other; or a
         text is not there.
     """
-    pieces = read_vocabulary(job.vocab_file)
-    lower = choose_case(job.vocab_file, pieces, job.do_lower_case)
+    pieces = wordpiece.read_vocabulary(job.vocab_file)
+    lower = wordpiece.choose_case(job.vocab_file, pieces, job.do_lower_case)
     made_with = {
         "bert_tf_version": __version__,
         "do_lower_case": lower,
         **({"never_split": list(job.never_split)} if job.never_split else {}),
         "vocab_file": os.path.basename(job.vocab_file),
-        "vocab_sha256": vocabulary_sha256(pieces),
+        "vocab_sha256": wordpiece.vocabulary_sha256(pieces),
         "vocab_size": len(pieces),
         **dataclasses.asdict(job.settings),
     }
@@ -121,45 +129,38 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
 
 def text_digest(job: Job, input_files: Sequence[str]) -> str:
     """A hash of the text and of how it is read: of what the tokenized corpus depends on."""
-    version = Splitter(job.input_format, job.language).version
+    version = documents.splitter_version(job.input_format)
     read_as = [job.input_format, job.language, version, str(job.block_characters)]
     parts = [*read_as, *map(digest_of, input_files)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def make_files(
-    plan: Plan, reader: DocumentReader, finished: Mapping[str, int]
+    plan: Plan, reader: DocumentReader, paths: Sequence[str], finished: Mapping[str, int]
 ) -> tuple[Statistics, dict[str, int]]:
     """Text -> files: all of them, or the shards that are not finished.
 
     Returns:
       What is counted, and the number of records of each file.
     """
-    job = plan.job
-    most = 1 + reader.total_bytes // job.block_characters
-    num_workers = choose_num_workers(job.num_workers, most=most)
-    size = reader.total_bytes / 1e6
-    logging.info("%.1f MB of text, %s", size, number_of(num_workers, "workers"))
-    in_turn = [] if job.num_shards else outputs.output_paths(job.output_file, 0)
+    job, size = plan.job, reader.total_bytes
+    num_workers = choose_num_workers(job.num_workers, most=1 + size // job.block_characters)
+    logging.info("%.1f MB of text, %s", size / 1e6, number_of(num_workers, "workers"))
     with contextlib.ExitStack() as stack:  # files get their names when all are finished, or none
+        in_turn = [] if job.num_shards else paths
         files = [stack.enter_context(outputs.RecordFile(path)) for path in in_turn]
         workers = stack.enter_context(Workers(num_workers, BlockWorker, plan))
-        statistics, block_documents = read_text(plan) or write_corpus(workers, plan, reader)
+        statistics, block_documents = read_text(plan) or tokenize_text(workers, plan, reader)
         counts = statistics.counts
         size = expected_bytes(counts["tokens"], job.settings)
-        num_buckets = shuffling.number_of_buckets(size, num_parts=max(1, job.num_shards))
+        num_buckets = number_of_buckets(size, num_parts=max(1, job.num_shards))
         write_rows(workers, plan, block_documents, num_buckets, counts)
         if job.num_shards:
-            written = write_shards(workers, plan, num_buckets, finished)
+            written = write_shards(workers, paths, num_buckets, finished)
         else:
             records = all_records(workers, num_buckets, counts["instances"])
             written = outputs.write_in_turn(files, records, plan.made_with)
     return statistics, written
-
-
-def text_settings(plan: Plan) -> dict[str, Any]:
-    """What the files in the working folder depend on."""
-    return {**plan.made_with, "num_shards": plan.job.num_shards}
 
 
 def read_text(plan: Plan) -> tuple[Statistics, list[range]] | None:
@@ -169,36 +170,37 @@ def read_text(plan: Plan) -> tuple[Statistics, list[range]] | None:
     """
     path = str(plan.working_folder / CORPUS_FILE)
     kept = read_json(path) if is_file(path) else {}
-    if kept.get("made_with") != text_settings(plan):
+    if kept.get("made_with") != {**plan.made_with, "num_shards": plan.job.num_shards}:
         outputs.clear(plan.working_folder)
         return None
     logging.info("continuing an earlier run in %s", plan.working_folder)
     statistics = Statistics(Counts(kept["counts"]), Counts(kept["sampled"]))
-    return statistics, [range(*documents) for documents in kept["block_documents"]]
+    return statistics, [range(*numbers) for numbers in kept["block_documents"]]
 
 
-def write_corpus(
+def tokenize_text(
     workers: Workers, plan: Plan, reader: DocumentReader
 ) -> tuple[Statistics, list[range]]:
-    """Tokenizes all text; returns what `read_text` does."""
-    statistics, block_documents, folder = Statistics(), [], plan.working_folder
-    blocks = reader.blocks(plan.job.block_characters)
-    with (
-        CorpusWriter(folder / CORPUS_FOLDER) as corpus,
-        Progress("tokenize", reader.total_bytes / 1e6, "MB") as progress,
-    ):
-        for tokenized, block_statistics in workers.map(BlockWorker.tokenize, blocks):
-            statistics.update(block_statistics)
-            block_documents.append(corpus.append(tokenized))
-            progress.update(reader.bytes_read / 1e6)
-    statistics.counts.update(reader.counts)
+    """Writes the corpus; returns what `read_text` does."""
+    statistics, folder = Statistics(reader.counts), plan.working_folder
+    with Progress("tokenize", reader.total_bytes / 1e6, "MB") as progress:
+
+        def tokenized() -> Iterator[Corpus]:
+            blocks = reader.blocks(plan.job.block_characters)
+            for block, block_statistics in workers.map(BlockWorker.tokenize, blocks):
+                statistics.update(block_statistics)
+                progress.update(reader.bytes_read / 1e6)
+                yield block
+
+        block_documents = [*documents.write_corpus(folder / CORPUS_FOLDER, tokenized())]
     require_text(statistics.counts)
     if plan.job.num_shards:
         for name in (*Corpus.FILES, ""):  # the folder itself is last
             synced(str(folder / CORPUS_FOLDER / name))
-        documents = [(numbers.start, numbers.stop) for numbers in block_documents]
-        kept = {"made_with": text_settings(plan), "block_documents": documents}
-        write_text(str(folder / CORPUS_FILE), json.dumps(kept | vars(statistics)))
+        made_with = {**plan.made_with, "num_shards": plan.job.num_shards}
+        numbers = [(of_block.start, of_block.stop) for of_block in block_documents]
+        kept = {"made_with": made_with, "block_documents": numbers, **vars(statistics)}
+        write_text(str(folder / CORPUS_FILE), json.dumps(kept))
     return statistics, block_documents
 
 
@@ -210,29 +212,31 @@ def write_rows(
     Raises:
       InputError: the files of rows are not as they were written.
     """
-    folder = plan.working_folder / ROWS_FOLDER
+    folder, tasks = plan.working_folder / ROWS_FOLDER, []
     folder.mkdir(exist_ok=True)
-    tasks = []
-    for index, documents in enumerate(block_documents):
+    for index, numbers in enumerate(block_documents):
         path = str(folder / f"{index:06d}")
         if is_file(f"{path}.json"):
             counts.update(read_json(f"{path}.json"))
         else:
-            tasks.append((index, documents, len(block_documents), num_buckets, path))
+            tasks.append((index, numbers, len(block_documents), num_buckets, path))
     done = len(block_documents) - len(tasks)
     with Progress("make instances", len(block_documents), "blocks", done=done) as progress:
-        for block_counts in workers.map(BlockWorker.write_rows, tasks):
-            done += 1
+        made = workers.map(BlockWorker.write_rows, tasks)
+        for number, block_counts in enumerate(made, start=done + 1):
             counts.update(block_counts)
-            progress.update(done, note=f"; {counts['instances']} instances")
-    if sum(path.stat().st_size for path in shuffling.find_runs(folder)) != counts["bytes_of_rows"]:
-        raise changed_files(folder)
+            progress.update(number, note=f"; {counts['instances']} instances")
+    if sum(path.stat().st_size for path in find_rows(folder)) != counts["bytes_of_rows"]:
+        raise InputError(
+            f"{folder}, in which files are missing or have changed",
+            "temporary files that only this command writes and removes",
+            f"remove {folder.parent}, then give the same command again",
+        )
 
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
     """All records in their final order."""
-    tasks = ((bucket, num_buckets) for bucket in range(num_buckets))
-    done = 0
+    tasks, done = ((bucket, num_buckets) for bucket in range(num_buckets)), 0
     with Progress("write the files", num_records, "instances") as progress:
         for records in workers.map(BlockWorker.records, tasks):
             yield from records
@@ -241,10 +245,9 @@ def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterato
 
 
 def write_shards(
-    workers: Workers, plan: Plan, num_buckets: int, finished: Mapping[str, int]
+    workers: Workers, paths: Sequence[str], num_buckets: int, finished: Mapping[str, int]
 ) -> dict[str, int]:
     """Writes the shards that are missing; returns the number of records of each shard."""
-    paths = outputs.output_paths(plan.job.output_file, plan.job.num_shards)
     written = dict(finished)
     missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
     tasks = ((shard, path, num_buckets) for shard, path in missing)
@@ -266,11 +269,56 @@ def expected_bytes(num_tokens: int, settings: Settings) -> int:
 def require_text(counts: Counts) -> None:
     """Raises `InputError` if there is nothing to make instances of."""
     if not counts["documents"]:
-        raise InputError(
-            "--input_file: files without a sentence that has a token",
-            "text: a sentence a line, a blank line between documents",
-            "check the files and --input_format",
-        )
+        received = "--input_file: files without a sentence that has a token"
+        expected = "text: a sentence a line, a blank line between documents"
+        raise InputError(received, expected, "check the files and --input_format")
+
+
+# ------------------------------------------------------------------------- the shuffle
+
+
+def number_of_buckets(expected_bytes: int, *, num_parts: int = 1) -> int:
+    """Enough buckets for so many bytes, as many in each of `num_parts` parts of the order.
+
+    The order of the rows does not depend on it.
+    """
+    return num_parts * max(1, min(MAX_BUCKETS, 1 + expected_bytes // BUCKET_BYTES) // num_parts)
+
+
+def in_order(rows: np.ndarray) -> np.ndarray:
+    """Rows sorted by key; equal keys by content, so that where rows come from has no effect."""
+    order = np.argsort(rows["key"])
+    keys = rows["key"][order]
+    if (keys[1:] == keys[:-1]).any():
+        order = sorted(range(len(rows)), key=lambda row: (rows["key"][row], rows[row].tobytes()))
+    return rows[order]
+
+
+def split(rows: np.ndarray, num_buckets: int) -> np.ndarray:
+    """Where each bucket begins in sorted rows, and where the last one ends: [num_buckets + 1].
+
+    Bucket b has the keys for which key * num_buckets >> KEY_BITS is b.
+    """
+    smallest = [-(-(bucket << KEY_BITS) // num_buckets) for bucket in range(1, num_buckets)]
+    inner = np.searchsorted(rows["key"], np.array(smallest, np.uint64))
+    return np.array([0, *inner, len(rows)], np.int64)
+
+
+def find_rows(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files with the rows of all blocks."""
+    return sorted(folder.glob("[0-9]*.rows"))
+
+
+def read_bucket(
+    paths: Iterable[pathlib.Path], bucket: int, num_buckets: int, row_type: np.dtype
+) -> np.ndarray:
+    """The rows of a bucket in the order of their keys, from all files."""
+    parts = [np.empty(0, row_type)]
+    for path in paths:
+        begin, end = np.fromfile(path, np.int64, 2, offset=bucket * PLACE_BYTES).tolist()
+        at = (num_buckets + 1) * PLACE_BYTES + begin * row_type.itemsize
+        parts.append(np.fromfile(path, row_type, end - begin, offset=at))
+    return in_order(np.concatenate(parts))
 
 
 # ------------------------------------------------------------------------- in one process
@@ -286,11 +334,11 @@ class BlockWorker:
     def __init__(self, plan: Plan):
         job = plan.job
         self._plan, self._seed = plan, job.settings.random_seed
-        self._tokenizer = FullTokenizer(
+        self._tokenizer = wordpiece.FullTokenizer(
             job.vocab_file, job.do_lower_case, pieces=plan.pieces, never_split=job.never_split
         )
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
-        self._split_sentences = Splitter(job.input_format, job.language)
+        self._split_sentences = documents.sentence_splitter(job.input_format, job.language)
         self.maker = InstanceMaker(job.settings, self._tokenizer.vocab)
 
     @functools.cached_property
@@ -299,13 +347,13 @@ class BlockWorker:
         return Corpus.open(self._plan.working_folder / CORPUS_FOLDER)
 
     @functools.cached_property
-    def _runs(self) -> list[pathlib.Path]:
+    def _rows(self) -> list[pathlib.Path]:
         """The files of all rows, once they are complete."""
-        return shuffling.find_runs(self._plan.working_folder / ROWS_FOLDER)
+        return find_rows(self._plan.working_folder / ROWS_FOLDER)
 
     def tokenize(self, block: Block) -> tuple[Corpus, Statistics]:
         """Text -> ids; see `tokenize_block`."""
-        return tokenize_block(
+        return documents.tokenize_block(
             block,
             self._tokenizer,
             self._split_sentences,
@@ -314,39 +362,37 @@ class BlockWorker:
         )
 
     def write_rows(self, task: tuple[int, range, int, int, str]) -> Counts:
-        """Writes the rows of a block to runs.
+        """Writes the rows of a block to a file.
 
         Args:
           task: the number of the block, its documents in the corpus, the number of blocks, that of
-            buckets, and what the names of the runs begin with.
+            buckets, and what the name of the file begins with.
         """
-        index, documents, num_blocks, num_buckets, path = task
-        counts, block = Counts(), self.corpus.part(documents)
-        if num_blocks == 1:
-            rows = iter([self.original_rows(block, counts)])
-        else:
-            rows = self.keyed_rows(index, block, documents.start, counts)
-        runs = shuffling.write_runs(rows, path, num_buckets)
-        counts["bytes_of_rows"] = sum(map(os.path.getsize, runs))
+        index, numbers, num_blocks, num_buckets, path = task
+        block, counts = self.corpus.part(numbers), Counts()
+        rows = self.sorted_rows(index, block, numbers.start, num_blocks, counts)
+        with open(f"{path}.rows", "wb") as file:
+            file.write(split(rows, num_buckets).tobytes())
+            rows.tofile(file)
+            counts["bytes_of_rows"] = file.tell()
         if self._plan.job.num_shards:
-            for run in runs:
-                synced(run)
+            synced(f"{path}.rows")
             write_text(f"{path}.json", json.dumps(counts))
         return counts
 
-    def keyed_rows(
-        self, index: int, block: Corpus, first_document: int, counts: Counts
-    ) -> Iterator[np.ndarray]:
-        """The rows of block `index` of the corpus, each with its key in the shuffle."""
+    def sorted_rows(
+        self, index: int, block: Corpus, first_document: int, num_blocks: int, counts: Counts
+    ) -> np.ndarray:
+        """The rows of block `index` of the corpus in the order of their keys in the shuffle."""
+        if num_blocks == 1:
+            return self.original_rows(block, counts)
         key_rng = random.Random(f"{self._seed}/{index}/order")
         rng = random.Random(f"{self._seed}/{index}/instances")
-        for rows in self.maker.rows(
-            block, first_document=first_document, corpus=self.corpus, rng=rng, counts=counts
-        ):
-            rows["key"] = np.frombuffer(
-                key_rng.randbytes(shuffling.KEY_BITS // 8 * len(rows)), "<u8"
-            )
-            yield rows
+        parts = [np.empty(0, self.maker.row_type)]
+        parts += self.maker.rows(Source(block, first_document, self.corpus), rng, counts)
+        for rows in parts:
+            rows["key"] = np.frombuffer(key_rng.randbytes(KEY_BITS // 8 * len(rows)), "<u8")
+        return in_order(np.concatenate(parts))
 
     def original_rows(self, block: Corpus, counts: Counts) -> np.ndarray:
         """All rows of a corpus of one block, with keys that give the original's order.
@@ -354,21 +400,20 @@ class BlockWorker:
         Every random number is drawn when the original draws it: same corpus, same seed, same
         records.
         """
-        rng, documents = random.Random(self._seed), block.lists()
-        rng.shuffle(documents)
-        corpus = Corpus.of(documents)
-        parts = self.maker.rows(corpus, first_document=0, corpus=corpus, rng=rng, counts=counts)
-        rows = np.concatenate([*parts])
+        rng, lists = random.Random(self._seed), block.lists()
+        rng.shuffle(lists)
+        corpus = Corpus.of(lists)
+        parts = self.maker.rows(Source(corpus, 0, corpus), rng, counts)
+        rows = np.concatenate([np.empty(0, self.maker.row_type), *parts])
         order = list(range(len(rows)))
         rng.shuffle(order)
         rows = rows[order]
-        rows["key"] = [(number << shuffling.KEY_BITS) // len(rows) for number in range(len(rows))]
+        rows["key"] = [(number << KEY_BITS) // len(rows) for number in range(len(rows))]
         return rows
 
     def records(self, task: tuple[int, int]) -> list[bytes]:
         """The records of a bucket in their order; `task` is its number, and that of all buckets."""
-        rows = shuffling.read_bucket(self._runs, *task, self.maker.row_type)
-        return [*self.maker.records(rows)]
+        return [*self.maker.records(read_bucket(self._rows, *task, self.maker.row_type))]
 
     def write_shard(self, task: tuple[int, str, int]) -> tuple[str, int]:
         """Writes a shard; returns its path and the number of its records.

@@ -18,17 +18,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.data.patterns import expand_patterns
+from bert_tf.data.sidecars import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
-from bert_tf.tokenization.basic import PLAIN_TEXT, plain_words, split_words
-from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
+from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen.documents import Block, DocumentReader
-from data_gen.outputs import check_paths
-from data_gen.report import MOST_UNKNOWN
+from data_gen.outputs import MOST_UNKNOWN, check_paths
 from data_gen.settings import BLOCK_CHARACTERS
 from data_gen.workers import Workers, choose_num_workers
 
@@ -86,16 +84,16 @@ class WordCounter:
     """Counts words as the tokenizer splits and normalizes them."""
 
     def __init__(self, do_lower_case: bool):
-        table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
+        table = basic.load_unicode_table(do_lower_case=do_lower_case)
+        table = basic.UnicodeTable(*map(tf.constant, table))
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
         def count(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            is_plain = tf.strings.regex_full_match(texts, PLAIN_TEXT)
+            is_plain = tf.strings.regex_full_match(texts, basic.PLAIN_TEXT)
             plain, others = tf.boolean_mask(texts, is_plain), tf.boolean_mask(texts, ~is_plain)
-            plain = plain_words(plain, do_lower_case=do_lower_case).values
-            words = tf.concat([plain, split_words(others, table).strings], 0)
-            words, _, counts = tf.unique_with_counts(words)
-            return words, counts
+            plain = basic.plain_words(plain, do_lower_case=do_lower_case).values
+            words = tf.concat([plain, basic.split_words(others, table).strings], 0)
+            return tf.unique_with_counts(words)[::2]
 
         self._count = count
 
@@ -158,15 +156,12 @@ def learn_vocabulary(
     }
     first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]
     if len(first_pieces) > vocab_size:
-        raise InputError(
-            f"--vocab_size={vocab_size} for text with {len(alphabet)} characters",
-            f"at least {len(first_pieces)}: special pieces, and each character at the beginning "
-            "of a word and within one",
-            "use a larger --vocab_size or a lower --character_coverage",
-        )
-    tokenizers = import_extra(
-        "tokenizers", package="tokenizers", extra="vocab", needed_by="bert-tf vocab"
-    )
+        received = f"--vocab_size={vocab_size} for text with {len(alphabet)} characters"
+        expected = f"at least {len(first_pieces)}, for special pieces and all characters"
+        remedy = "use a larger --vocab_size or a lower --character_coverage"
+        raise InputError(received, expected, remedy)
+    names = {"package": "tokenizers", "extra": "vocab", "needed_by": "bert-tf vocab"}
+    tokenizers = import_extra("tokenizers", **names)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.WordPieceTrainer(

@@ -2,11 +2,14 @@
 
 import collections
 import concurrent.futures
+import contextlib
+import functools
 import gc
 import glob
 import importlib
 import multiprocessing
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -16,12 +19,13 @@ from multiprocessing import forkserver
 from typing import Any
 
 from bert_tf.errors import InputError
-from bert_tf.runtime import memory_bytes, without_notices
+from bert_tf.runtime import without_notices
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
 # Memory of a process with TensorFlow and a block of text.
 WORKER_BYTES = 1 << 30
+CONTROL_GROUP = "/sys/fs/cgroup"  # of a container
 
 
 def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
@@ -33,11 +37,10 @@ def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
       least_bytes: of local texts for which there are several workers.
     """
     found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    is_large = sum(map(os.path.getsize, filter(os.path.isfile, found))) > least_bytes
+    is_large = sum(map(os.path.getsize, found)) > least_bytes
     if is_large and choose_num_workers(num_workers, most=2) > 1:
         _keep_off_gpus()
-        context = _process_context()
-        if context.get_start_method() == "forkserver":
+        if _process_context().get_start_method() == "forkserver":
             forkserver.ensure_running()
 
 
@@ -55,8 +58,16 @@ def _keep_off_gpus() -> None:
 
     NumPy starts no threads in the workers: a process with threads must not be forked.
     """
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def memory_bytes() -> int:
+    """The memory of this machine, or of its container if that has less."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(pathlib.Path(CONTROL_GROUP, name).read_text(encoding="ascii")))
+    return min(found)
 
 
 def choose_num_workers(num_workers: int, *, most: int) -> int:
@@ -64,8 +75,7 @@ def choose_num_workers(num_workers: int, *, most: int) -> int:
     if not num_workers:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        memory = memory_bytes()
-        num_workers = max(1, min(cores, memory // WORKER_BYTES)) if memory else cores
+        num_workers = max(1, min(cores, memory_bytes() // WORKER_BYTES))
     return min(num_workers, most)
 
 
@@ -85,17 +95,12 @@ class Workers:
             its function.
           *arguments: can be pickled.
         """
-        self.num_workers = num_workers
-        self._executor, self._others = None, {*multiprocessing.active_children()}
+        self.num_workers, self._executor = num_workers, None
         if num_workers == 1:
             self._state = prepare(*arguments)
-            return
-        self._executor = concurrent.futures.ProcessPoolExecutor(
-            num_workers,
-            mp_context=_process_context(),
-            initializer=_start,
-            initargs=(prepare, *arguments),
-        )
+        else:
+            context, begin = _process_context(), functools.partial(_start, prepare, *arguments)
+            self._executor = concurrent.futures.ProcessPoolExecutor(num_workers, context, begin)
 
     def __enter__(self) -> "Workers":
         return self
@@ -104,7 +109,7 @@ class Workers:
         if self._executor is None:
             return
         if exception_type is not None and not issubclass(exception_type, Exception):
-            for process in {*multiprocessing.active_children()} - self._others:
+            for process in multiprocessing.active_children():
                 process.kill()  # on SIGTERM or Ctrl-C the workers stop at once
         # After an error they finish their tasks: a worker that ended while it sends a result would
         # leave half a message, and the executor would wait for the rest for ever.
@@ -117,8 +122,7 @@ class Workers:
           InputError: a process was killed, most likely because memory ran out.
         """
         if self._executor is None:
-            for task in tasks:
-                yield function(self._state, task)
+            yield from (function(self._state, task) for task in tasks)
             return
         under_way: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
@@ -129,11 +133,9 @@ class Workers:
             while under_way:
                 yield under_way.popleft().result()
         except BrokenProcessPool:
-            raise InputError(
-                f"one of {self.num_workers} worker processes was killed",
-                "workers that live until the work is done",
-                "free memory, or use fewer workers: --num_workers",
-            ) from None
+            received = f"one of {self.num_workers} worker processes was killed"
+            remedy = "free memory, or use fewer workers: --num_workers"
+            raise InputError(received, "workers that live until the end", remedy) from None
 
 
 def _process_context() -> multiprocessing.context.BaseContext:

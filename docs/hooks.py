@@ -92,9 +92,10 @@ def names_of(node: ast.AST) -> list[str]:
 
 def public_names() -> dict[str, str]:
     """The names of `bert_tf`, each with its module."""
-    body = ast.parse((ROOT / "bert_tf/__init__.py").read_text(encoding="utf-8")).body
-    (homes,) = (node for node in body if "_HOMES" in names_of(node))
-    return ast.literal_eval(homes.value)
+    body = ast.parse((ROOT / "bert_tf/__init__.pyi").read_text(encoding="utf-8")).body
+    froms = (node for node in body if isinstance(node, ast.ImportFrom))
+    found = {alias.name: node.module for node in froms for alias in node.names}
+    return {name: home for name, home in found.items() if name not in ("heads", "layers")}
 
 
 def page_part_of_names() -> str:

@@ -1,6 +1,5 @@
 """Documents: their commands, flags and files exist, and their links lead somewhere."""
 
-import json
 import re
 import unittest.mock
 
@@ -12,7 +11,6 @@ from walking import in_process
 from bert_tf.__main__ import VERBS
 
 PASSES_ON = {"benchmarks/beam_data.py": "beam-data"}  # flags of another command
-BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
 
 
 def written_down() -> dict[str, set[str]]:
@@ -79,17 +77,8 @@ def test_commands_in_blocks_are_accepted(command):
 
 def test_every_verb_that_is_mentioned_exists():
     """In documents, docstrings, messages, configurations; not in tests, which misspell some."""
-    kinds = (
-        "*.md",
-        "*.py",
-        "benchmarks/*.py",
-        "docs/*.md",
-        "examples/*.py",
-        "examples/*/*.ipynb",
-        "serve/*",
-        "Makefile",
-    )
-    paths = [path for kind in kinds for path in ROOT.glob(kind)]
+    kinds = "*.md *.py benchmarks/*.py docs/*.md examples/*.py examples/*/*.ipynb serve/* Makefile"
+    paths = [path for kind in kinds.split() for path in ROOT.glob(kind)]
     paths += [path for top in ("bert_tf", "data_gen") for path in (ROOT / top).rglob("*.py")]
     mentioned = {
         verb: path
@@ -98,18 +87,6 @@ def test_every_verb_that_is_mentioned_exists():
     }
     assert {"convert", "export", "demo"} <= mentioned.keys()
     assert not {verb: path for verb, path in mentioned.items() if verb not in VERBS}
-
-
-def test_the_changelog_has_the_new_name_of_every_command_of_the_first_version():
-    section = read("CHANGELOG.md").partition("\n### Commands\n")[2].partition("\n### ")[0]
-    rows = re.findall(r"^\| `(?:python -m )?([\w./]+)` \| `([^`]+)`", section, re.M)
-    new_names = dict(rows)
-    assert new_names.keys() == {name for name in BEFORE if not name.startswith("benchmarks/")}
-    for before, now in new_names.items():
-        command, rest = command_of(["python", now] if now.endswith(".py") else now.split())
-        assert not rest
-        expected = BEFORE[before].keys() - {"usage"}
-        assert expected <= known_flags(command), before
 
 
 def anchors(text: str) -> set[str]:
@@ -137,7 +114,7 @@ def test_files_that_are_named_exist():
     named -= {"bert_tf/planning/server.py"}  # the one row of two folders
     named |= {f"bert_tf/{name}.py" for name in re.findall(r"`(\w+/\w+)`", readme)}
     named |= set(re.findall(r"`(tests/[\w/]+\.py)`", read("docs/results.md")))
-    assert {"data_gen/masking.py", "bert_tf/data/samplers.py", "bert_tf/training/step.py"} <= named
+    assert {"data_gen/masking.py", "bert_tf/data/batches.py", "bert_tf/training/step.py"} <= named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
 

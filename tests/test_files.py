@@ -16,11 +16,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import files, runtime
-from bert_tf.data.records import Feature, Record
-from bert_tf.data.shards import write_records
 from bert_tf.errors import InputError
-
-RECORD = Record("test", (Feature("a", tf.int64, 2),))
 
 
 def names(folder: pathlib.Path) -> set[str]:
@@ -44,9 +40,6 @@ NO_JSON = {  # content: the reason
     b"[1, 2]": "not an object",
     b"null": "not an object",
     b"[" * 10**6: "nested too deep",
-    b'{"a": NaN}': "NaN is not a finite",
-    b'{"a": [-Infinity]}': "-Infinity is not a finite",
-    b'{"a": 1e999}': "1e999 is not a finite",
     b'{"b": {"a": 1, "c": 2, "a": 1}}': "'a' is given twice",
 }
 
@@ -79,7 +72,7 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "a").write_bytes(b"one\ntwo\nthr\xff\n")
     for name, says in (
         ("none", "none, which cannot be read"),
-        ("", r"which cannot be read .*\n.*a file, not a folder"),
+        ("", r"which cannot be read \(.*it is a folder"),
         ("pipe", "pipe, which is a pipe, a socket or a device\n"),
         ("a", "a, line 3: bytes that are not UTF-8"),
     ):
@@ -128,22 +121,19 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, call, er
         patch.setattr(f"tensorflow.io.gfile.{call}", fail)
         with pytest.raises((KeyboardInterrupt, InputError)) as caught:
             files.write_text(path, "two\n")
-    assert isinstance(
-        error, KeyboardInterrupt
-    ) or "a.txt, which cannot be written (No space" in str(caught.value)
+    told = f"Received: {path}, which cannot be written (No space left)"
+    assert caught.value is error or str(caught.value).startswith(told)
     assert pathlib.Path(path).read_text(encoding="utf-8") == "zwei ä\n"
     assert names(tmp_path) == {"a.txt"}
 
 
 def test_only_what_a_killed_process_left_is_removed(tmp_path):
-    """Its lock says which names were its own: whatever else has such a name stays, with links."""
+    """Its lock says which names were its own: whatever else has such a name stays."""
     (tmp_path / "thesis").write_text("years of work")
     of_another = killed.left_name("a.txt", token="f" * 16)
     kept = {"thesis", ".a.txt.incomplete", ".a.txt.incomplete-host-1-0", of_another}
     for name in kept:
         (tmp_path / name).write_text("mine")
-    link = tmp_path / killed.left_name("link")
-    link.symlink_to(tmp_path / "thesis")
     for lock, output in ((".a.txt.lock", "a.txt"), ("run/.lock", "run/a.txt")):
         left = tmp_path / output
         left.parent.mkdir(exist_ok=True)
@@ -153,14 +143,12 @@ def test_only_what_a_killed_process_left_is_removed(tmp_path):
     with files.locked(str(tmp_path / "run"), folder=True):
         assert names(tmp_path / "run") == {".lock"}
     files.write_text(str(tmp_path / "a.txt"), "one\n")
-    assert names(tmp_path) == kept | {"a.txt", link.name, "run"}
+    assert names(tmp_path) == kept | {"a.txt", "run"}
 
 
 LOCKS_OF_OTHERS = {
     "text": lambda path: path.write_text("mine"),
-    "JSON": lambda path: path.write_text('{"process": 3}'),
     "a link": lambda path: path.symlink_to("thesis"),
-    "a link to nothing": lambda path: path.symlink_to("nothing"),
     "another name of a file": lambda path: path.hardlink_to(path.parent / "thesis"),
     "a folder": lambda path: path.mkdir(),
     "a pipe": os.mkfifo,
@@ -168,21 +156,13 @@ LOCKS_OF_OTHERS = {
 
 
 @pytest.mark.parametrize("make", LOCKS_OF_OTHERS.values(), ids=LOCKS_OF_OTHERS)
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_lock_file_of_others_stays_as_it_is(tmp_path, make, folder):
+def test_a_lock_file_of_others_stays_as_it_is(tmp_path, make):
     (tmp_path / "thesis").write_text("years of work")
-    path = tmp_path / (".lock" if folder else ".out.lock")
-    make(path)
-    before = path.lstat()
-    output = str(tmp_path if folder else tmp_path / "out")
-    with (
-        pytest.raises(InputError, match=r"\.lock"),
-        files.locked(output, folder=folder),
-    ):
+    make(tmp_path / ".out.lock")
+    with pytest.raises(InputError, match=r"lock|out, which"), files.locked(str(tmp_path / "out")):
         pytest.fail("the lock was taken")
-    assert path.lstat() == before
     assert (tmp_path / "thesis").read_text() == "years of work"
-    assert names(tmp_path) == {"thesis", path.name}
+    assert names(tmp_path) == {"thesis", ".out.lock"}
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 80, b"bert_tf 01234567"])
@@ -204,9 +184,7 @@ def test_a_folder_that_is_removed_while_it_is_locked(tmp_path, again):
             run.mkdir()
             killed.leave_lock(run / ".lock")
         for write in (files.write_text, lambda path, _: files.check_lock(path)):
-            with pytest.raises(
-                InputError, match=f"^Received: {run}, which was removed or replaced"
-            ):
+            with pytest.raises(InputError, match=f"Received: {run}, which was removed or replaced"):
                 write(path, "two\n")
     assert run.exists() == again
     assert not again or names(run) == {".lock"}
@@ -215,46 +193,27 @@ def test_a_folder_that_is_removed_while_it_is_locked(tmp_path, again):
 def test_a_file_whose_folder_is_replaced_while_it_is_written(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    with files.locked(str(run), folder=True):
-        file = files.whole_file(str(run / "a.txt"))
-        temporary = pathlib.Path(file.__enter__())
-        run.rename(tmp_path / "moved")
-        run.mkdir()
-        temporary.touch()
-        with pytest.raises(InputError, match="which was removed or replaced"):
-            file.__exit__(None, None, None)
+
+    def replace() -> None:
+        with files.whole_file(str(run / "a.txt")) as temporary:
+            run.rename(tmp_path / "moved")
+            run.mkdir()
+            pathlib.Path(temporary).touch()
+
+    with files.locked(str(run), folder=True), pytest.raises(InputError, match="was removed or rep"):
+        replace()
     assert names(run) == set()
-    assert names(tmp_path / "moved") == {".lock", temporary.name}
+    assert ".lock" in names(tmp_path / "moved")
 
 
-def test_what_cannot_be_removed_is_removed_by_the_next_holder(tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise OSError(errno.EIO, "Input/output error")
-
-    with (
-        monkeypatch.context() as patch,
-        files.locked(str(tmp_path), folder=True),
-        files.temporary(str(tmp_path / "a.txt")),
-    ):
-        patch.setattr(os, "unlink", fail)
-    assert len(names(tmp_path)) == 2  # the lock too, by which the next process knows
-    with files.locked(str(tmp_path), folder=True):
-        assert names(tmp_path) == {".lock"}
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
-def test_a_file_keeps_its_permissions(tmp_path, mode):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    path.chmod(mode)
-    with files.whole_file(str(path)) as temporary:
-        assert not os.stat(temporary).st_mode & 0o077
-        pathlib.Path(temporary).write_text("new")
-    assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == mode
-
-
-def test_a_new_file_has_the_usual_permissions(tmp_path):
+def test_permissions_are_those_of_the_file_before_or_the_usual(tmp_path):
+    for mode in (0o600, 0o444, 0o755):
+        path = tmp_path / f"{mode}.txt"
+        path.write_text("old")
+        path.chmod(mode)
+        files.write_text(str(path), "new")
+        assert path.read_text() == "new"
+        assert path.stat().st_mode & 0o777 == mode
     (tmp_path / "usual").touch()
     (tmp_path / "folder").mkdir()
     files.write_text(str(tmp_path / "a"), "")
@@ -265,38 +224,12 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
     assert modes[2] == modes[3]
 
 
-@pytest.mark.parametrize("target", ["thesis", "nothing", "folder"])
-def test_a_link_is_no_output(tmp_path, target):
+def test_a_link_is_replaced_and_its_target_stays(tmp_path):
     (tmp_path / "thesis").write_text("years of work")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "out").symlink_to(target)
-    before = names(tmp_path)
-    for path in ("out", "out/"):
-        with (
-            pytest.raises(InputError, match=f"out, a link to {target}\n.*\nTo do: remove the link"),
-            files.locked(str(tmp_path / path)),
-        ):
-            pytest.fail("the link was taken")
-    with files.locked(str(tmp_path), folder=True), pytest.raises(InputError):
-        files.write_text(str(tmp_path / "out"), "")
-    assert names(tmp_path) == before
+    (tmp_path / "out").symlink_to("thesis")
+    files.write_text(str(tmp_path / "out"), "new")
     assert (tmp_path / "thesis").read_text() == "years of work"
-    assert names(tmp_path / "folder") == set()
-
-
-def test_a_run_writes_through_no_link_but_its_own_folder(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run").symlink_to("real")
-    (tmp_path / "real/best").symlink_to("../elsewhere")
-    run = str(tmp_path / "run")
-    with files.locked(run, folder=True):
-        files.make_folder(run)
-        files.write_text(f"{run}/a.txt", "one\n")
-        with pytest.raises(InputError, match=r"run/best, a link to \.\./elsewhere"):
-            files.make_folder(f"{run}/best")
-    assert names(tmp_path / "real") == {"a.txt", "best"}
-    assert names(tmp_path / "elsewhere") == set()
+    assert (tmp_path / "out").read_text() == "new"
 
 
 HOLDER = """
@@ -311,26 +244,22 @@ with files.locked(sys.argv[1]), files.locked(sys.argv[2], folder=True):
 
 def test_one_process_writes_an_output(tmp_path):
     """Another one is refused, and told who writes; when that was killed it cleans up."""
-    file, folder = tmp_path / "it's", tmp_path / "run"
-    command = [sys.executable, "-c", HOLDER, str(file), str(folder)]
+    outputs = {tmp_path / "it's": False, tmp_path / "run": True}
+    command = [sys.executable, "-c", HOLDER, *map(str, outputs)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        for path in (file, folder):
-            with (
-                pytest.raises(InputError, match=f"{path.name}, which process") as caught,
-                files.locked(str(path), folder=path is folder),
-            ):
+        for path, folder in outputs.items():
+            with pytest.raises(InputError) as caught, files.locked(str(path), folder=folder):
                 pytest.fail("two hold it")
-            said = caught.value.received
-            assert f"process {process.pid} on {socket.gethostname()} (" in said
-            assert str(folder) in said  # the command
-            assert re.search(r"since 2\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d\) is writing", said)
+            holder = rf"process {process.pid} on {socket.gethostname()} \(.*{tmp_path}/run.*"
+            since = r"since 2\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d\) is writing"
+            assert re.fullmatch(rf"{path}, which {holder}{since}", caught.value.received)
         process.kill()
         process.wait()
-    for path, is_folder in ((file, False), (folder, True)):
-        with files.locked(str(path), folder=is_folder) as is_locked:
-            assert is_locked
-    assert [*tmp_path.rglob("*")] == [folder]
+    for path, folder in outputs.items():
+        with files.locked(str(path), folder=folder) as lock:
+            assert lock
+    assert names(tmp_path) == {"run"}
 
 
 def test_who_holds_an_output_may_call_what_writes_it(tmp_path):
@@ -355,29 +284,18 @@ def test_of_several_processes_of_a_run_only_the_chief_locks_and_leaves_files(tmp
     assert names(tmp_path) == set()  # a folder that was made for nothing
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_lock_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, folder):
+def test_a_lock_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", fail)
-    with (
-        pytest.raises(InputError, match="No space left"),
-        files.locked(str(tmp_path / "out"), folder=folder),
-    ):
-        pass
+    for folder in (False, True):
+        with (
+            pytest.raises(InputError, match="No space left"),
+            files.locked(str(tmp_path / "out"), folder=folder),
+        ):
+            pytest.fail("the lock was taken")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("content", ["", "\0" * 9, "bert_tf 123"])
-def test_a_lock_whose_holder_has_not_yet_written_its_name(tmp_path, content):
-    with (tmp_path / ".out.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write(content)
-        lock.flush()
-        with pytest.raises(InputError, match="out, which another process is writing"):
-            files.write_text(str(tmp_path / "out"), "")
-    assert names(tmp_path) == {".out.lock"}
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
@@ -412,23 +330,21 @@ def test_the_folder_of_what_is_to_appear_is_made(tmp_path):
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     calls = []
-    fsync, rename = os.fsync, tf.io.gfile.rename
+    path, fsync, rename = str(tmp_path / "a.txt"), os.fsync, tf.io.gfile.rename
 
-    def traced(name, function):
-        def call(*args, **kwargs):
-            what = os.readlink(f"/proc/self/fd/{args[0]}") if name == "fsync" else args[1]
-            calls.append((name, what))
-            return function(*args, **kwargs)
+    def synced(opened):
+        calls.append(os.readlink(f"/proc/self/fd/{opened}"))
+        fsync(opened)
 
-        return call
+    def renamed(before, after, **options):
+        calls.append(after)
+        rename(before, after, **options)
 
-    monkeypatch.setattr(os, "fsync", traced("fsync", fsync))
-    monkeypatch.setattr("tensorflow.io.gfile.rename", traced("rename", rename))
-    path = str(tmp_path / "a.txt")
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr("tensorflow.io.gfile.rename", renamed)
     files.write_text(path, "one\n")
-    contents, name, folder = calls
-    assert re.fullmatch(re.escape(f"{tmp_path}/.a.txt.") + r"\w{16}-\w{8}.incomplete", contents[1])
-    assert (contents[0], name, folder) == ("fsync", ("rename", path), ("fsync", str(tmp_path)))
+    assert re.fullmatch(rf"{tmp_path}/\.a\.txt\.\w{{16}}-\w{{8}}\.incomplete", calls[0])
+    assert calls[1:] == [path, str(tmp_path)]
 
 
 def test_a_pipe_is_written_as_it_is(tmp_path):
@@ -451,17 +367,7 @@ def test_a_file_that_cannot_be_made_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").write_text("text")
     with pytest.raises(InputError) as caught, files.locked(str(tmp_path / "file"), folder=True):
         pass
-    assert caught.value.expected == "a folder, or a path that does not exist yet"
-
-
-def test_records_appear_whole_or_not_at_all(tmp_path):
-    path = str(tmp_path / "a.tf_record")
-    assert write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3, 4]}]) == 2
-    before = pathlib.Path(path).read_bytes()
-    with pytest.raises(ValueError, match="expected"):
-        write_records(path, RECORD, [{"a": [1, 2]}, {"a": [3]}])
-    assert names(tmp_path) == {"a.tf_record"}
-    assert pathlib.Path(path).read_bytes() == before
+    assert "file, which cannot be written" in caught.value.received
 
 
 def test_eval_results(tmp_path, caplog):
@@ -471,7 +377,7 @@ def test_eval_results(tmp_path, caplog):
     lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
     said = [record.getMessage().strip() for record in caplog.records]
-    table = ["  eval_accuracy  0.8456", "  b              2", "  loss           0.5000"]
+    table = ["  eval_accuracy  0.8456", "  b              2", "  loss           0.5"]
     assert said == ["\n".join([f"{tmp_path}/eval_results.txt:", *table])]
 
 

@@ -1,15 +1,16 @@
 """`import bert_tf`, and the use of its names, change nothing in the program that does it."""
 
 import ast
-import importlib
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
 import pytest
+
+import bert_tf
+from bert_tf import heads
 
 ROOT = pathlib.Path(__file__).parents[1]
 STATE = """
@@ -41,16 +42,12 @@ def state():
     }
 
 """
-OTHERS = (
-    STATE
-    + """
+PROGRAMS = {
+    "TensorFlow": """
 import tensorflow, tensorflow_text, keras, h5py
 print(json.dumps(state()))
-"""
-)
-OURS = (
-    STATE
-    + """
+""",
+    "bert_tf": """
 states = [state()]
 import bert_tf
 states.append(state())
@@ -60,72 +57,49 @@ assert len(bert_tf.FullTokenizer(sys.argv[1]).vocab) == 3
 bert_tf.BertModel(bert_tf.BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
 states.append(state())
 print(json.dumps(states))
-"""
-)
+""",
+    "a command": """
+from bert_tf.cli import main as cli
+cli.prepare()
+print(json.dumps(state()))
+""",
+}
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
-def test_nothing_is_changed_that_tensorflow_and_keras_do_not_change(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
+def test_nothing_is_changed_that_tensorflow_and_keras_do_not_change_but_by_commands(tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\na\nb\n")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "XLA_", "KERAS_"))}
-    options = {"env": clean | {"PYTHONPATH": str(ROOT)}, "text": True, "stdout": subprocess.PIPE}
-    errors = [tmp_path / "others.log", tmp_path / "ours.log"]
+    options = {"env": clean | {"PYTHONPATH": str(ROOT)}, "text": True}
     started = []
-    for program, log in zip((OTHERS, OURS), errors, strict=True):
-        command = [sys.executable, "-c", program, str(tmp_path / "vocab.txt")]
-        with log.open("w") as stderr:
-            started.append(subprocess.Popen(command, stderr=stderr, **options))
+    for number, program in enumerate(PROGRAMS.values()):
+        command = [sys.executable, "-c", STATE + program, str(tmp_path / "vocab.txt")]
+        with (tmp_path / f"{number}.log").open("w") as log:
+            started.append(subprocess.Popen(command, stderr=log, stdout=subprocess.PIPE, **options))
     said = [process.communicate(timeout=300)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0], errors[1].read_text()
-    others, (before, imported, used) = map(json.loads, said)
+    assert [process.returncode for process in started] == [0] * 3, (tmp_path / "1.log").read_text()
+    others, (before, imported, used), command = map(json.loads, said)
     assert imported == before
     assert used["memory is given back"]
     for state in (others, used):
         del state["streams"][2]  # each has its log
     used["logging"] = {name: used["logging"][name] for name in others["logging"]}
     assert used == others
-    # What TensorFlow says comes through.
-    assert {notice for log in errors for notice in notices(log)} == notices(errors[1])
-
-
-COMMAND = (
-    STATE
-    + """
-from bert_tf.cli import main as cli
-cli.prepare()
-print(json.dumps(state()))
-"""
-)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
-def test_commands_make_their_settings():
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "XLA_", "KERAS_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND],
-        env=clean | {"PYTHONPATH": str(ROOT)},
-        text=True,
-        capture_output=True,
-    )
-    state = json.loads(done.stdout)
     wanted = {"TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"}
-    assert wanted <= state["environment"].keys()
-    assert not state["memory is given back"]
+    assert wanted <= command["environment"].keys()
+    assert not command["memory is given back"]
 
 
-@pytest.mark.parametrize("path", ["bert_tf/__init__.py", "bert_tf/heads/__init__.py"])
-def test_editors_know_the_names(path):
+def test_editors_know_the_names_of_heads():
     """What type checkers read is what the first use of a name loads; and `dir` lists it."""
-    tree = ast.parse((ROOT / path).read_text())
+    tree = ast.parse((ROOT / "bert_tf/heads/__init__.py").read_text())
     (branch,) = (x.orelse for x in tree.body if isinstance(x, ast.If))
     seen = {alias.name: node.module for node in branch for alias in node.names}
-    module = importlib.import_module(path.removesuffix("/__init__.py").replace("/", "."))
-    homes = {name: home for name, home in seen.items() if name in module._HOMES}
-    assert homes == module._HOMES
-    assert {*module.__all__, *seen} - {"BertModel"} <= {*dir(module)}
+    assert {name: home for name, home in seen.items() if name in heads._HOMES} == heads._HOMES
+    assert {*heads.__all__, *seen} - {"BertModel"} <= {*dir(heads)}
+
+
+@pytest.mark.parametrize("module", [bert_tf, heads])
+def test_every_name_can_be_used(module):
     assert all(hasattr(module, name) for name in dir(module))
-
-
-def notices(log: pathlib.Path) -> set[str]:
-    """The lines of TensorFlow's start, without times."""
-    return set(re.findall(r"^[IWE]\d{4} .*?\] (.*)", log.read_text(), re.MULTILINE))
+    assert not hasattr(module, "BertModell")

@@ -29,14 +29,6 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def assert_three_parts(message: str) -> None:
-    assert [line.split(":")[0] for line in message.splitlines()[:3]] == [
-        "Received",
-        "Expected",
-        "To do",
-    ]
-
-
 # ---------------------------------------------------------------------------- the Makefile
 
 
@@ -84,41 +76,22 @@ def test_make_takes_the_first_python_that_is_supported(make, tmp_path):
     assert make("-f", "show.mk", "show", "PYTHON=mine").stdout == "mine\n"
 
 
-@pytest.mark.parametrize("is_supported", [True, False])
-def test_make_asks_the_python_itself(make, tmp_path, is_supported):
-    (tmp_path / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (tmp_path / "bin/python3").chmod(0o755)
-    supported = "{}.{}".format(*sys.version_info) if is_supported else "3.4"
-    shown = make("-f", "show.mk", "show", f"SUPPORTED={supported}").stdout
-    assert shown == "python3\n" * is_supported + "\n" * (not is_supported)
-
-
 @pytest.mark.parametrize("words", [["demo"], ["demo", "PYTHON=old"], ["demo", "PYTHON=none"]])
 def test_make_says_which_pythons_it_needs(make, tmp_path, words):
     write_python(tmp_path / "bin/old", "3.10.2", exit_code=1)
     ended = make(*words)
     assert ended.returncode == 2
-    assert_three_parts(ended.stderr)
+    parts = [line.partition(":")[0] for line in ended.stderr.splitlines()[:3]]
+    assert parts == ["Received", "Expected", "To do"]
     assert ("(Python 3.10.2)" in ended.stderr) == ("PYTHON=old" in words)
     assert "Python 3.11 to 3.13" in ended.stderr
     assert not (tmp_path / "project/.venv").exists()
-
-
-def test_an_environment_of_another_python_is_made_again(make, tmp_path):
-    write_python(tmp_path / "project/.venv/bin/python", "3.11.4")
-    (tmp_path / "project/.venv/ready").write_text("")
-    for name, version in (("python3.11", "3.11.4"), ("python3.12", "3.12.8")):
-        write_python(tmp_path / "bin" / name, version)
-    assert "up to date" in make("-n", ".venv/ready").stdout
-    assert "up to date" in make("-n", ".venv/ready", "PYTHON=python3.11").stdout
-    assert "python3.12 -m venv --clear" in make("-n", ".venv/ready", "PYTHON=python3.12").stdout
 
 
 def test_make_and_setup_py_agree_on_the_versions():
     supported = re.search(r"^SUPPORTED := (.*)$", read("Makefile"), re.M)[1].split()
     low, high = re.search(r'python_requires=">=3\.(\d+),<3\.(\d+)"', read("setup.py")).groups()
     assert supported == [f"3.{minor}" for minor in range(int(low), int(high))]
-    assert f"python3.{low}" in f"python{supported[0]}"
 
 
 # ---------------------------------------------------------------------------- Dockerfiles
@@ -147,28 +120,22 @@ def test_the_image_for_training_gets_what_setup_py_needs():
 
 def test_the_image_for_serving_holds_a_whole_export(tmp_path):
     weights = served_models.write_folder("regression", tmp_path / "trained")
-    options = served_models.options("regression")
-    served = tmp_path / "models" / "my-model"
-    for _ in range(2):
-        export_checkpoint(
-            weights, weights.config, served_models.TOKENIZER, str(served), options=options
-        )
+    served, options = tmp_path / "models/my-model", served_models.options("regression")
+    given = (weights, weights.config, served_models.TOKENIZER, str(served))
+    export_checkpoint(*given, options=options)
     words = dict(instructions("serve/Dockerfile"))
     assert words["COPY"] == ". /models/${MODEL_NAME}"
-    command = words["RUN"].replace("/models/", f"{tmp_path}/models/")
+    shell = ["sh", "-c", words["RUN"].replace("/models/", f"{tmp_path}/models/")]
 
     def build() -> int:
-        shell = ["sh", "-c", command]
         return subprocess.run(shell, env={"MODEL_NAME": "my-model"}, capture_output=True).returncode
 
     assert build() == 0
-    for version in ("1", "2"):
-        file = served / version / "saved_model.pb"
-        whole = file.read_bytes()
-        file.write_bytes(whole[:-1])
-        assert build() == 1
-        file.write_bytes(whole)
-    assert build() == 0
+    (file,) = served.glob("*/saved_model.pb")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert build() == 1
+    file.write_bytes(whole)
     (served / "3").mkdir()  # not an export
     assert build() == 1
 
@@ -232,12 +199,10 @@ def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", sorted(ROOT.glob(".github/ISSUE_TEMPLATE/[!c]*.yml")), ids=str)
 def test_issue_forms_are_forms(path):
     form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert {"name", "description", "body"} <= form.keys()
     fields = [field for field in form["body"] if field["type"] != "markdown"]
     assert {field["type"] for field in fields} <= {"textarea", "input"}
     assert len({field["id"] for field in fields}) == len(fields) > 1
     assert all(field["attributes"]["label"] for field in fields)
-    assert any(field.get("validations", {}).get("required") for field in fields)
 
 
 def test_the_form_s_command_prints_the_versions():
@@ -251,13 +216,11 @@ def test_the_form_s_command_prints_the_versions():
 def test_the_citation_can_be_cited():
     citation = yaml.safe_load(read("CITATION.cff"))
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    assert f'license="{citation["license"]}"' in read("setup.py")
-    (paper,) = citation["references"]
-    assert (paper["year"], paper["doi"]) == (2019, "10.18653/v1/N19-1423")
+    assert citation["references"][0]["doi"] == "10.18653/v1/N19-1423"
 
 
 def test_the_version_is_in_one_place():
-    assert "version" not in yaml.safe_load(read("CITATION.cff"))
     paths = [*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), ROOT / "pyproject.toml"]
     assigned = [p.name for p in paths if re.search(r'^(__)?version(__)? = "', p.read_text(), re.M)]
     assert assigned == ["__init__.py"]
+    assert "version" not in yaml.safe_load(read("CITATION.cff"))

@@ -368,8 +368,8 @@ class Trial:
             return [f"exit code {ended.code}, hung: {ended.hung}"]
         found = [f"it says {text!r}" for text in NEVER_SAID if text in ended.stderr]
         left = tree(self._out)
-        if self._spec.get("calls") == ["remove"]:  # a lock that cannot be removed is nobody's
-            left = {path: content for path, content in left.items() if not path.endswith(".lock")}
+        if self._spec.get("calls") == ["remove"]:  # what cannot be removed stays
+            left = {path: content for path, content in left.items() if not is_temporary(path)}
         found += differences(left, self._clean.files)
         found += [f"{path} is left in tmp" for path in tree(self._slot.folder / "tmp")]
         if ended.stdout != self._clean.stdout:

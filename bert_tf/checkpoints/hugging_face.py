@@ -1,4 +1,4 @@
-"""Hugging Face's folders: config.json, model.safetensors or pytorch_model.bin, the tokenizer.
+"""Hugging Face's folders: config.json, the tokenizer, and tensors in safetensors or a pickle.
 
 What is named differently there:
 
@@ -8,56 +8,59 @@ What is named differently there:
     qa_outputs.weight [2, D]                              cls/squad/output_weights
     "hidden_act": "gelu"                                  "hidden_act": "gelu_erf"
     "hidden_act": "gelu_new"                              "hidden_act": "gelu"
+
+A pickle is opened by PyTorch's loader of tensors alone, which runs nothing that is in it.
 """
 
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.checkpoints.companions import tokenizer_of
 from bert_tf.checkpoints.hugging_face_tokenizer import (
     Tokenizer,
     read_object,
     read_tokenizer,
+    refused_model,
     write_tokenizer,
 )
+from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
+    METADATA_FILE,
+    OUTPUT_BIAS,
+    PARTS_INDEX,
     SAFETENSORS,
     WEIGHT_FILES,
     ModelMetadata,
     Weights,
-    head_of,
+    damage_errors,
+    heads_of,
     json_text,
-    refused_model,
 )
-from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig, OtherKeys, size, typed
 from bert_tf.errors import InputError
-from bert_tf.files import read_json
+from bert_tf.files import check_regular, is_remote, read_json
 from bert_tf.heads import head_named
+from bert_tf.runtime import import_extra
 
 CONFIG = "config.json"
 SENTENCE_CONFIG = "sentence_bert_config.json"  # of a folder of sentence-transformers
-NULL_THRESHOLD = "null_score_diff_threshold"
-# transformers keeps what it does not know, so metadata that it has no name for are in a config.json
-# under this key.
-OWN_KEY = "bert_tf"
-OWN_METADATA = ("task", "pairs", "num_choices", "max_seq_length", "doc_stride", "document_context",
-                "max_query_length", "version_2_with_negative")  # fmt: skip
-MODEL_KEY = "of"  # under it: the architecture and problem type that the metadata belong to
 # Heads for one label, a score and any number of labels have one class, and this beside it.
-PROBLEM_TYPE = "problem_type"
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "regression": "regression",
     "multi_label": "multi_label_classification",
 }
+
+_OTHER_FLOATS = ("float16", "bfloat16", "float64")  # what they hold is computed with in float32
+SAFE_TORCH = (2, 10)  # earlier: code with weights_only=True, CVE-2025-32434, CVE-2026-24747
 
 # ---------------------------------------------------------------------------- names
 
@@ -122,9 +125,8 @@ class Config(OtherKeys):
 
     architectures: tuple[str, ...] | None = None
     problem_type: str | None = None
-    id2label: Any = None
+    id2label: dict[str, Any] | None = None
     tokenizer_class: str | None = None
-    null_score_diff_threshold: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,12 +137,19 @@ class SentenceConfig(OtherKeys):
     do_lower_case: bool | None = None  # of a text before the tokenizer has it
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartsIndex(OtherKeys):
+    """A model.safetensors.index.json."""
+
+    weight_map: dict[str, str]
+
+
 def architecture_of(names: Iterable[str]) -> str:
     """The class that has just the heads among these original names."""
-    names = set(names)
-    if head_of(names) == "embeddings" and "cls/seq_relationship/output_weights" in names:
+    names = {*names}
+    if OUTPUT_BIAS not in names and "cls/seq_relationship/output_weights" in names:
         return "BertForNextSentencePrediction"
-    return head_named(head_of(names)).architecture
+    return head_named(heads_of(names)[0]).architecture
 
 
 def write_config(
@@ -148,32 +157,21 @@ def write_config(
 ) -> dict[str, Any]:
     """Our configuration as the values of a config.json; shapes of the weights by original name."""
     values = config.to_dict() | {
-        "architectures": [metadata.architecture or architecture_of(shapes)],
+        "architectures": [metadata.architecture],
         "model_type": "bert",
         "hidden_act": _ACTIVATIONS[config.hidden_act],
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
-    labels = metadata.labels
-    if "output_weights" in shapes:  # transformers counts the labels to make the head
-        num_classes = shapes["output_weights"][0]
-        if labels is None or len(labels) != num_classes:
-            labels = _nameless(num_classes)
-    if labels:
+    labels = metadata.labels or ()
+    # transformers counts the labels to make the head
+    num_classes = shapes.get("output_weights", (len(labels),))[0]
+    if labels := labels if len(labels) == num_classes else _nameless(num_classes):
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if metadata.null_score_diff_threshold is not None:
-        values[NULL_THRESHOLD] = metadata.null_score_diff_threshold
     if metadata.task in PROBLEM_TYPES:
-        values[PROBLEM_TYPE] = PROBLEM_TYPES[metadata.task]
-    if own := {n: value for n, value in metadata.known().items() if n in OWN_METADATA}:
-        values[OWN_KEY] = own | {MODEL_KEY: _model(values)}
+        values["problem_type"] = PROBLEM_TYPES[metadata.task]
     return values
-
-
-def _model(values: Mapping[str, Any]) -> list[str | None]:
-    """Architecture and problem type, which tell models apart in transformers."""
-    return [(values.get("architectures") or [None])[0], values.get(PROBLEM_TYPE)]
 
 
 def _nameless(num_labels: int) -> tuple[str, ...]:
@@ -182,52 +180,38 @@ def _nameless(num_labels: int) -> tuple[str, ...]:
 
 
 def _read_metadata(
-    values: Mapping[str, Any], config: Config, source: str, tokenizer: Tokenizer, positions: int
+    config: Config, source: str, tokenizer: Tokenizer, positions: int
 ) -> ModelMetadata:
-    path = os.path.join(os.path.dirname(source), SENTENCE_CONFIG)
+    """What their files say, and for the rest what ours does, if it is of the same architecture."""
+    folder = os.path.dirname(source)
+    path = os.path.join(folder, SENTENCE_CONFIG)
     sentence = read_object(SentenceConfig, path) or SentenceConfig()
     if sentence.do_lower_case and tokenizer.do_lower_case is False:
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
-    architecture, problem_type = _model(values)
-    longest = tokenizer.max_length or positions
+    (architecture, *_), longest = config.architectures or [None], tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
     is_classifier = architecture in (None, head_named("classification").architecture)
-    found = {
+    theirs = {
         "do_lower_case": tokenizer.do_lower_case,
         "never_split": tokenizer.never_split or None,
         "architecture": architecture,
-        "labels": _read_labels(config.id2label, source),
-        "task": tasks.get(problem_type) if is_classifier else None,
+        "labels": _read_labels(config.id2label or {}, source),
+        "task": tasks.get(config.problem_type) if is_classifier else None,
         "max_seq_length": sentence.max_seq_length or bound,
-        NULL_THRESHOLD: config.null_score_diff_threshold,
     }
-    return typed(ModelMetadata, found | _read_own_metadata(values, source), source=source)
+    ours = ModelMetadata.from_json_file(os.path.join(folder, METADATA_FILE)).known()
+    known = ours if ours.get("architecture") == architecture else {}
+    known |= {name: value for name, value in theirs.items() if value is not None}
+    return typed(ModelMetadata, known | {"labels": theirs["labels"]}, source=source)
 
 
-def _read_labels(by_id: Any, source: str) -> tuple[str, ...] | None:
-    by_id = {} if by_id is None else by_id
-    if (
-        not isinstance(by_id, dict)
-        or by_id.keys() != {str(i) for i in range(len(by_id))}
-        or not all(isinstance(label, str | int | float) for label in by_id.values())
-    ):
+def _read_labels(by_id: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
+    labels = tuple(str(by_id[i]) for i in map(str, range(len(by_id))) if i in by_id)
+    if len(labels) < len(by_id):
         received = f"{source} with id2label {by_id!r:.80}"
         raise InputError(received, "names for 0, 1, 2, ...", "correct id2label")
-    labels = tuple(str(by_id[str(i)]) for i in range(len(by_id)))
     return None if labels == _nameless(len(labels)) else labels
-
-
-def _read_own_metadata(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What `write_config` has stored for this model."""
-    own = values.get(OWN_KEY, {})
-    if not isinstance(own, dict) or not own.keys() <= {MODEL_KEY, *OWN_METADATA}:
-        received = f"{source} with {OWN_KEY} {own!r:.80}"
-        expected = f"an object with no other keys than {', '.join(OWN_METADATA)}"
-        raise InputError(received, expected, f"correct {OWN_KEY}, or take it out")
-    if own.get(MODEL_KEY) != _model(values):
-        return {}  # transformers has made another model of it since
-    return {name: value for name, value in own.items() if name != MODEL_KEY}
 
 
 # ---------------------------------------------------------------------------- reading
@@ -243,13 +227,8 @@ def open_hugging_face(path: str) -> Weights:
     if tf.io.gfile.isdir(path):
         files = (os.path.join(path, name) for name in WEIGHT_FILES)
         folder, weight_file = path, next(filter(tf.io.gfile.exists, files))
-    if not tf.io.gfile.exists(weight_file):
-        raise InputError(f"{weight_file}, which is not there", "weights", "check the path")
     config_file = os.path.join(folder, CONFIG)
-    if not tf.io.gfile.exists(config_file):
-        received = f"{weight_file} without a {CONFIG} beside it"
-        raise InputError(received, config_file, "copy the whole folder")
-    values = read_json(config_file)
+    values = read_json(config_file, remedy="copy the whole folder")
     config = BertConfig.from_hugging_face(values, source=config_file)
     shapes, read = open_tensors(weight_file)
     names, ignored = _names(shapes, read, weight_file)
@@ -258,8 +237,6 @@ def open_hugging_face(path: str) -> Weights:
 
     def read_original(name: str) -> np.ndarray:
         value = read(names[name])
-        if value.dtype != np.float32 and original_name(names[name]):
-            raise refused_model(weight_file, f"{names[name]} of {value.dtype.name}", "float32")
         return np.ascontiguousarray(value.T) if is_transposed(name) else value
 
     return Weights(
@@ -273,9 +250,7 @@ def open_hugging_face(path: str) -> Weights:
         config=config,
         pieces=tokenizer.pieces,
         vocab_file=tokenizer.vocab_file,
-        metadata=_read_metadata(
-            values, theirs, config_file, tokenizer, config.max_position_embeddings
-        ),
+        metadata=_read_metadata(theirs, config_file, tokenizer, config.max_position_embeddings),
         ignored=ignored,
     )
 
@@ -285,25 +260,18 @@ def _names(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Original name -> name in the file; and the names that are copies of another."""
     copies = [name for name in shapes if name in TIED or _POSITIONS.match(name)]
-    names: dict[str, str] = {}
-    for theirs in shapes:
-        if theirs in copies:
-            continue
-        ours = original_name(theirs) or theirs.replace(".", "/")
-        if ours in names:
-            received = f"{path} with both {names[ours]} and {theirs}"
-            expected = "one of them: both are names of the same weight"
-            raise InputError(received, expected, "take out the one that is not the model's")
-        names[ours] = theirs
+    names = {
+        original_name(theirs) or theirs.replace(".", "/"): theirs
+        for theirs in shapes
+        if theirs not in copies
+    }
     newer_bias = "cls.predictions.decoder.bias"
     if newer_bias in copies and TIED[newer_bias] not in names:
         names[TIED[newer_bias]] = newer_bias
         copies.remove(newer_bias)
     for copy, ours in TIED.items():
         if copy in copies and ours in names and not np.array_equal(read(copy), read(names[ours])):
-            received = f"{path}, whose {copy} differs from {names[ours]}"
-            expected = "one table for input and output, as BERT has"
-            raise InputError(received, expected, "give a model with tied embeddings")
+            raise refused_model(path, f"a {copy} that differs from {names[ours]}", "one for both")
     return names, tuple(copies)
 
 
@@ -316,8 +284,14 @@ def texts_of(weights: Weights) -> dict[str, str]:
     Raises:
       InputError: vocabulary and configuration do not fit, or the vocabulary is no text.
     """
-    config = weights.config
-    texts = {CONFIG: json_text(write_config(config, weights.metadata, weights.shapes))}
+    config, architecture = weights.config, weights.metadata.architecture
+    metadata = dataclasses.replace(
+        weights.metadata, architecture=architecture or architecture_of(weights.shapes)
+    )
+    texts = {
+        CONFIG: json_text(write_config(config, metadata, weights.shapes)),
+        METADATA_FILE: metadata.to_json_string(),
+    }
     if weights.pieces is not None:
         texts |= write_tokenizer(tokenizer_of(weights, config), config.max_position_embeddings)
     return texts
@@ -332,3 +306,92 @@ def write_tensors(folder: str, weights: Weights) -> None:
             tensors[theirs] = np.ascontiguousarray(value.T if is_transposed(name) else value)
     with tf.io.gfile.GFile(os.path.join(folder, SAFETENSORS), "wb") as file:
         file.write(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
+
+
+# ---------------------------------------------------------------------------- files of tensors
+
+Tensors = tuple[Mapping[str, tuple[int, ...]], Callable[[str], np.ndarray]]
+
+
+def open_tensors(path: str) -> Tensors:
+    """Shapes by name, and a function that reads a tensor; of one file or of several with an index.
+
+    Floating-point numbers of any width are read as float32.
+
+    Raises:
+      InputError: a file is missing or damaged, or is a pickle that holds more than tensors.
+    """
+    check_regular(path)
+    if path.endswith(PARTS_INDEX):
+        return _open_parts(path)
+    shapes, read = _open_safetensors(path) if path.endswith(".safetensors") else _open_pickle(path)
+
+    def as_float32(name: str) -> np.ndarray:
+        value = read(name)
+        return value.astype(np.float32) if value.dtype.name in _OTHER_FLOATS else value
+
+    return shapes, as_float32
+
+
+def _open_parts(path: str) -> Tensors:
+    files = typed(PartsIndex, read_json(path), source=path).weight_map
+    for name in files.values():
+        if not name.endswith((".safetensors", ".bin")) or os.path.basename(name) != name:
+            expected = "plain names of .safetensors or .bin files beside it"
+            raise InputError(f"{path} with the file {name!r:.80}", expected, "copy the file again")
+    folder = os.path.dirname(path)
+    parts = {name: open_tensors(os.path.join(folder, name)) for name in sorted({*files.values()})}
+    with damage_errors(path, "an index of tensors that are in the files that it names"):
+        shapes = {tensor: parts[name][0][tensor] for tensor, name in files.items()}
+    return shapes, lambda tensor: parts[files[tensor]][1](tensor)
+
+
+def _open_safetensors(path: str) -> Tensors:
+    expected = "a whole safetensors file"
+    with damage_errors(path, expected):
+        if is_remote(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                tensors = safetensors.numpy.load(file.read())
+            return {name: value.shape for name, value in tensors.items()}, tensors.__getitem__
+        file = safetensors.safe_open(path, framework="numpy")
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+    def read(name: str) -> np.ndarray:
+        with damage_errors(path, expected):
+            return file.get_tensor(name)
+
+    return shapes, read
+
+
+def _open_pickle(path: str) -> Tensors:
+    """A pytorch_model.bin, by torch's loader that takes tensors and nothing else."""
+    torch = import_extra(
+        "torch",
+        package="torch",
+        extra="torch",
+        needed_by=f"{path}, a pickle, which can run code unless PyTorch's loader opens it",
+        otherwise=f"convert it to {SAFETENSORS}",
+    )
+    if tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_TORCH:
+        received = f"{path}, a pickle, with PyTorch {torch.__version__}"
+        expected = f"PyTorch {'.'.join(map(str, SAFE_TORCH))} or later: a pickle could run code"
+        remedy = f"pip install 'bert-tf[torch]', or convert it to {SAFETENSORS}"
+        raise InputError(received, expected, remedy)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = io.BytesIO(file.read())
+        tensors = torch.load(content, map_location="cpu", weights_only=True)
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    except Exception as error:  # a damaged pickle can raise anything
+        # Its second sentence says how to load the file all the same.
+        says = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
+        received = f"{path}, which torch.load(weights_only=True) refuses ({says})"
+        expected = "the state_dict of a model: tensors by name, and nothing that runs code"
+        remedy = "do not load it elsewhere; get the model's safetensors file"
+        raise InputError(received, expected, remedy) from None
+
+    def read(name: str) -> np.ndarray:
+        tensor = tensors[name]
+        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+
+    return shapes, read

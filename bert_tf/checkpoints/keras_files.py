@@ -1,20 +1,109 @@
-"""Keras's own files, .keras and .weights.h5, of the models of this package."""
+"""Keras models: the weights of one in memory, and Keras's own files, .keras and .weights.h5."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 import h5py
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import weights_of
-from bert_tf.checkpoints.metadata import CONFIG_FILE, Weights, damage_errors, read_model_files
+from bert_tf.checkpoints.loading import config_of_model, layers_with_lora, refuse_quantized
+from bert_tf.checkpoints.metadata import (
+    CONFIG_FILE,
+    ModelMetadata,
+    Weights,
+    damage_errors,
+    read_model_files,
+)
+from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
-from bert_tf.heads import make_model
+from bert_tf.heads import NAMES, head_named, make_model
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+
+def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> Weights:
+    """The weights of a model, with the factors of LoRA merged into its kernels.
+
+    Args:
+      model: one of `bert_tf.modeling.models`, or any whose layers are named alike. What its
+        attributes `tokenizer`, `labels` and `metadata` say, if it has them, belongs to the weights.
+      path: the file it is from, for messages.
+      **found: what is beside that, as fields of `Weights`; what the model carries takes precedence.
+
+    Raises:
+      InputError: it is no model of this package, or is quantized.
+    """
+    path, config = path or model.name, config_of_model(model)
+    if config is None:
+        names = ", ".join(layer.name for layer in model.layers[:5])
+        received, expected = f"{path}, a model of the layers {names}", "a model of bert_tf"
+        remedy = "give a checkpoint of another format; other libraries' Keras files are not read"
+        raise InputError(received, expected, remedy)
+    refuse_quantized(model)
+    with_lora = layers_with_lora(model)
+    factors = {id(f) for x in with_lora for f in (x.lora_kernel_a, x.lora_kernel_b)}
+    merged = {id(layer._kernel): layer.merged_kernel for layer in with_lora}
+    variables = {checkpoint_name(v): v for v in model.weights if id(v) not in factors}
+
+    def read(name: str) -> Any:
+        variable = variables[name]
+        value = merged[id(variable)]() if id(variable) in merged else variable.value
+        return keras.ops.convert_to_numpy(value)
+
+    return Weights(
+        path=path,
+        format="keras",
+        shapes={name: tuple(variable.shape) for name, variable in variables.items()},
+        read=read,
+        config=config,
+        **_belongings(model, path, found, longest=config.max_position_embeddings),
+    )
+
+
+def _belongings(
+    model: keras.Model, path: str, found: Mapping[str, Any], *, longest: int
+) -> dict[str, Any]:
+    """Vocabulary and metadata: what a model carries itself, else what is found beside it."""
+    found = {name: value for name, value in found.items() if name != "config" and value is not None}
+    beside = found.get("metadata", ModelMetadata())
+    own = dict(getattr(model, "metadata", {}))
+    if labels := getattr(model, "labels", None):
+        own["labels"] = tuple(labels)
+    if model.name in NAMES:
+        own["architecture"] = head_named(model.name).architecture
+    if tokenizer := getattr(model, "tokenizer", None):
+        own["do_lower_case"] = tokenizer.do_lower_case
+        own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
+        beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
+        found |= {"pieces": tokenizer.pieces, "vocab_file": path}
+    own = {name: value for name, value in own.items() if value is not None}
+    return found | {"metadata": dataclasses.replace(beside, **own)}
+
+
+def refuse_other_tokenizer(
+    model: keras.Model, tokenizer: FullTokenizer, *, max_seq_length: int
+) -> None:
+    """Raises `InputError` if a model carries another tokenizer, or has too small a table for it."""
+    if config := config_of_model(model):
+        config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
+        config.check_sequence_length(max_seq_length)
+    own = getattr(model, "tokenizer", None) or tokenizer
+    if any(
+        getattr(own, n) != getattr(tokenizer, n) for n in ("pieces", "do_lower_case", "never_split")
+    ):
+        received = f"{tokenizer.vocab_file}, another tokenizer than that of {model.name}"
+        expected = f"the tokenizer of {own.vocab_file}, which the model carries"
+        raise InputError(received, expected, "give model.tokenizer")
+
+
+# ---------------------------------------------------------------------------- files
 
 
 def open_keras(path: str) -> Weights:
@@ -47,15 +136,13 @@ def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Mod
     """Builds the model that has the layers of a .weights.h5, and loads it."""
     remedy = f"put the {CONFIG_FILE} of this model there"
     if config is None:
-        beside = os.path.join(os.path.dirname(path), CONFIG_FILE)
         received = f"{path} without a {CONFIG_FILE} beside it"
-        raise InputError(received, f"the sizes of the model in {beside}", remedy)
+        raise InputError(received, "the sizes of the model", remedy)
     with h5py.File(local) as file:
         groups = file["layers"]
-        names = set(groups.keys())
-        num_classes = 0
-        for classifier in {"sequence_classifier", "token_classifier", "next_sentence_head"} & names:
-            num_classes = groups[f"{classifier}/vars/0"].shape[0]
+        names = {*groups}
+        heads = names & {"sequence_classifier", "token_classifier", "next_sentence_head"}
+        num_classes = max((groups[f"{head}/vars/0"].shape[0] for head in heads), default=0)
     # Keras does not report layers in the file that the model does not have.
     depth = sum(re.fullmatch(r"encoder_block(_\d+)?", name) is not None for name in names)
     if depth != config.num_hidden_layers:

@@ -1,15 +1,25 @@
-"""Weights in, from every format that a BERT comes in, and of Keras models.
+"""Weights in, from every format that a BERT comes in; and what belongs to them.
 
     open_weights(path)             names, shapes, configuration, vocabulary; tensors when read
-    weights_of(model)              the same of a model
     load_checkpoint(model, path)   into a model, with a report of every name
 
-Everything has the original's names and shapes in between (`metadata.Weights`). companions.py checks
-what else belongs to weights: configuration, vocabulary, labels.
+Everything has the original's names and shapes in between (`metadata.Weights`). What a caller gives
+is compared with what belongs to the weights here, and nowhere else:
+
+    config_of, tokenizer_of   configuration and tokenizer: the ones given, else their own
+    length_of                 the longest sequence
+    in_order_of, with_labels  the classes, in the order of the given labels
+    other_purpose             whether a head is used for another task than its own
+    match_model               all of it, with the model that the weights are loaded into
+    refuse_other_model        all of it, between a run and the checkpoints in its folder
+
+The same content is accepted from any file, and the same labels in any order; anything else is an
+`InputError` that names both sides.
 """
 
 import dataclasses
 import importlib
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -17,24 +27,51 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.companions import match_model
-from bert_tf.checkpoints.metadata import PARTS_INDEX, WEIGHT_FILES, ModelMetadata, Weights
+from bert_tf.checkpoints.metadata import (
+    CONFIG_FILE,
+    PARTS_INDEX,
+    VOCAB_FILE,
+    WEIGHT_FILES,
+    ModelMetadata,
+    Weights,
+    read_model_files,
+)
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.modeling.layers import Embeddings
 from bert_tf.terminal import counted
+from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
-_PARTS = {  # of a model, by the names of its weights
-    "BERT encoder": ENCODER,
-    "pooler": "bert/pooler/",
-    "masked-LM head": "cls/predictions/",
-    "next-sentence head": "cls/seq_relationship/",
-    "question-answering head": "cls/squad/",
-    "classifier": OUTPUT,
+# What no shape shows; with another value the same weights compute something else.
+_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+# What the weights depend on; dropout and the initializer affect training alone.
+_OF_WEIGHTS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size", *_SILENT),
+)
+_UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
+_MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
+# The released models by the case of their text, as the original knows them.
+_RELEASED = {
+    True: r"(?:wwm_)?uncased_L-\d+_H-\d+_A-\d+|(?:multilingual|chinese)_L-12_H-768_A-12",
+    False: r"(?:wwm_)?cased_L-\d+_H-\d+_A-\d+|multi_cased_L-12_H-768_A-12",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedModel:
+    """What fine-tuning and prediction begin with."""
+
+    source: Weights
+    config: BertConfig
+    tokenizer: FullTokenizer
+
+
 # ---------------------------------------------------------------------------- opening
 
 
@@ -78,94 +115,6 @@ def open_weights(path: str | os.PathLike) -> Weights:
             if is_format(path):
                 return getattr(importlib.import_module(module), function)(path)
         return tf1.open_tf1(path)
-
-
-# ---------------------------------------------------------------------------- of a model
-
-
-def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Every weight of a model, trainable or frozen, by its name in the original's checkpoints.
-
-    Raises:
-      InputError: layers are quantized or have LoRA: their variables are not the original's.
-    """
-    _refuse_quantized(model, "a model of floating-point numbers")
-    if _layers_with_lora(model):
-        expected = "a model without: its kernels are sums of several weights"
-        remedy = "load the weights first, then call add_lora"
-        raise InputError(f"{model.name}, which has LoRA", expected, remedy)
-    return {tf1.checkpoint_name(variable): variable for variable in model.weights}
-
-
-def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> Weights:
-    """The weights of a model, with the factors of LoRA merged into its kernels.
-
-    Args:
-      model: one of `bert_tf.modeling.models`, or any whose layers are named alike. What its
-        attributes `tokenizer`, `labels` and `metadata` say, if it has them, belongs to the weights.
-      path: the file it is from, for messages.
-      **found: what is beside that, as fields of `Weights`; what the model carries takes precedence.
-
-    Raises:
-      InputError: it is no model of this package, or is quantized.
-    """
-    path = path or model.name
-    encoder = [layer for layer in model._flatten_layers() if isinstance(layer, Embeddings)]
-    if not encoder:
-        names = ", ".join(layer.name for layer in model.layers[:5])
-        received, expected = f"{path}, a model of the layers {names}", "a model of bert_tf"
-        remedy = "give a checkpoint of another format; other libraries' Keras files are not read"
-        raise InputError(received, expected, remedy)
-    _refuse_quantized(model, "its weights as floating-point numbers, as they are trained")
-    with_lora, config = _layers_with_lora(model), encoder[0].config
-    factors = {id(f) for x in with_lora for f in (x.lora_kernel_a, x.lora_kernel_b)}
-    merged = {id(layer._kernel): layer.merged_kernel for layer in with_lora}
-    variables = {tf1.checkpoint_name(v): v for v in model.weights if id(v) not in factors}
-
-    def read(name: str) -> Any:
-        variable = variables[name]
-        value = merged[id(variable)]() if id(variable) in merged else variable.value
-        return keras.ops.convert_to_numpy(value)
-
-    return Weights(
-        path=path,
-        format="keras",
-        shapes={name: tuple(variable.shape) for name, variable in variables.items()},
-        read=read,
-        config=config,
-        **_belongings(model, path, found, longest=config.max_position_embeddings),
-    )
-
-
-def _belongings(
-    model: keras.Model, path: str, found: Mapping[str, Any], *, longest: int
-) -> dict[str, Any]:
-    """Vocabulary and metadata: what a model carries itself, else what is found beside it."""
-    found = {name: value for name, value in found.items() if name != "config" and value is not None}
-    beside = found.get("metadata", ModelMetadata())
-    labels, tokenizer = getattr(model, "labels", None), getattr(model, "tokenizer", None)
-    own = dict(getattr(model, "metadata", {}))
-    own["labels"] = labels and tuple(labels)
-    own["architecture"] = head_named(model.name).architecture if model.name in NAMES else None
-    if tokenizer is not None:
-        own["do_lower_case"] = tokenizer.do_lower_case
-        beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
-        own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
-        found |= {"pieces": tokenizer.pieces, "vocab_file": path}
-    own = {name: value for name, value in own.items() if value is not None}
-    return {**found, "metadata": dataclasses.replace(beside, **own)}
-
-
-def _layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:
-    return [x for x in model._flatten_layers() if getattr(x, "lora_enabled", False)]
-
-
-def _refuse_quantized(model: keras.Model, expected: str) -> None:
-    quantized = [x for x in model._flatten_layers() if x.quantization_mode is not None]
-    if quantized:
-        received = f"{model.name}, of which {len(quantized)} layers are quantized"
-        remedy = "use the model as it was before `quantize`, which `model.save` alone can write"
-        raise InputError(received, expected, remedy)
 
 
 # ---------------------------------------------------------------------------- loading
@@ -231,8 +180,7 @@ def load_checkpoint(
     for name, value in values.items():
         if not tf.as_dtype(value.dtype).is_floating:
             received = f"{weights.path}, whose {name} has values of the type {value.dtype.name}"
-            remedy = "give a checkpoint that is not quantized"
-            raise InputError(received, "floating-point numbers", remedy)
+            raise InputError(received, "floating-point numbers", "give one that is not quantized")
     for name, value in values.items():
         variables[name].assign(value)
     return report
@@ -244,20 +192,325 @@ def _check_report(
     shapes: Mapping[str, Sequence[int]],
     required: str,
 ) -> None:
-    lacking = {name for name in report.missing if re.match(required, name)}
-    for part, pattern in _PARTS.items():
-        needed = {name for name in variables if re.match(pattern, name)}
-        if needed and needed <= lacking:
-            unused = f"; it has {', '.join(report.unused[:3])}" if report.unused else ""
-            received = f"{report.path}, a model without a {part}{unused}"
-            raise InputError(received, f"a model with a {part}", "give such a checkpoint")
     remedy = "check that the checkpoint and --bert_config_file belong together"
+    lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
-        such = ", ".join(sorted(lacking or report.missing)[:3])
-        lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
-        raise InputError(f"{report.path}, which {lacks}", "the weights of this model", remedy)
+        such = ", ".join((lacking or report.missing)[:3])
+        received = f"{report.path}, which lacks {len(lacking) or 'all'} of the model's weights, "
+        received += f"such as {such}; it has {', '.join(report.unused[:3]) or 'nothing'} besides"
+        raise InputError(received, "the weights of this model", remedy)
     for name in report.matched:
         theirs, own = tuple(shapes[name]), tuple(variables[name].shape)
         if theirs != own:
             received = f"{report.path}, whose {name} has the shape {theirs}"
             raise InputError(received, f"{own}, as the configuration says", remedy)
+
+
+def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Every weight of a model, trainable or frozen, by its name in the original's checkpoints.
+
+    Raises:
+      InputError: layers are quantized or have LoRA: their variables are not the original's.
+    """
+    refuse_quantized(model)
+    if layers_with_lora(model):
+        expected, remedy = "a model without", "load the weights first, then call add_lora"
+        raise InputError(f"{model.name}, which has LoRA", expected, remedy)
+    return {tf1.checkpoint_name(variable): variable for variable in model.weights}
+
+
+def layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:
+    """The layers whose kernels have factors added to them."""
+    return [x for x in model._flatten_layers() if getattr(x, "lora_enabled", False)]
+
+
+def refuse_quantized(model: keras.Model) -> None:
+    """Raises `InputError` if layers of a model are quantized."""
+    if quantized := [x for x in model._flatten_layers() if x.quantization_mode is not None]:
+        received = f"{model.name}, of which {len(quantized)} layers are quantized"
+        remedy = "use the model as it was before `quantize`, which `model.save` alone can write"
+        raise InputError(received, "a model of floating-point numbers", remedy)
+
+
+# ---------------------------------------------------------------------------- configuration, length
+
+
+def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:
+    """The configuration of weights: the one given, else their own.
+
+    Raises:
+      InputError: there is none, or the two differ in more than dropout and initializer.
+    """
+    if bert_config_file is None:
+        if weights.config is None:
+            raise _not_beside(weights, CONFIG_FILE, "--bert_config_file")
+        return weights.config
+    given = BertConfig.from_json_file(bert_config_file)
+    _refuse_other_config(weights, given, bert_config_file, _OF_WEIGHTS)
+    return given
+
+
+def _not_beside(weights: Weights, file: str, flag: str) -> InputError:
+    received = f"{weights.path} without a {file} beside it"
+    return InputError(received, f"the {file} of the model", f"name it with {flag}")
+
+
+def _refuse_other_config(
+    weights: Weights, given: BertConfig, source: str, keys: Sequence[str]
+) -> None:
+    both = given, weights.config or given
+    if other := [key for key in keys if len({getattr(config, key) for config in both}) == 2]:
+        mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
+        remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
+        raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
+
+
+def config_of_model(model: keras.Model) -> BertConfig | None:
+    """The configuration of a model; None if its layers are not ours."""
+    layers = model._flatten_layers()
+    return next((layer.config for layer in layers if isinstance(layer, Embeddings)), None)
+
+
+def length_of(weights: Weights, config: BertConfig) -> int:
+    """The longest sequence: as the model's files say, else the number of its positions."""
+    longest = config.max_position_embeddings
+    return min(weights.metadata.max_seq_length or longest, longest)
+
+
+# ---------------------------------------------------------------------------- vocabulary and case
+
+
+def tokenizer_of(
+    weights: Weights,
+    config: BertConfig,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> FullTokenizer:
+    """The tokenizer of weights: with the vocabulary given, else their own.
+
+    Args:
+      weights: whose it is.
+      config: their configuration; its table must fit the vocabulary.
+      vocab_file: the vocabulary, or None for the one beside the weights.
+      do_lower_case: the case that the user chose; None for that of the model, else the one that
+        the vocabulary shows.
+
+    Raises:
+      InputError: there is no vocabulary, it is not the model's or not of the table's size, lacks a
+        piece that the model never splits; or the case is unknown, or not that of the model or
+        of the vocabulary.
+    """
+    if vocab_file is not None:
+        pieces = read_vocabulary(vocab_file)
+        refuse_other_pieces(weights, pieces, vocab_file)
+    elif weights.pieces is not None:
+        vocab_file, pieces = weights.vocab_file, weights.pieces
+    else:
+        raise _not_beside(weights, VOCAB_FILE, "--vocab_file")
+    config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
+    refuse_other_case(weights, do_lower_case)
+    lower, source = _known_case(weights)
+    if lower is None:
+        lower = choose_case(vocab_file, pieces, do_lower_case)
+    elif reason := refuted_case(vocab_file, pieces, lower):
+        says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
+        logging.warning(says, weights.path, source, lower, reason)
+    never_split = weights.metadata.never_split or ()
+    tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces, never_split=never_split)
+    check_spare_rows(tokenizer, config)
+    return tokenizer
+
+
+def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) -> None:
+    """Raises `InputError` if a vocabulary is not that of weights, as far as that is known.
+
+    The user's own words may replace the pieces [unusedN], as the original advises.
+    """
+    own, given = weights.pieces or tuple(pieces), tuple(pieces)
+    pairs = enumerate(itertools.zip_longest(own, given))
+    other = [number for number, (theirs, mine) in pairs if theirs != mine]
+    is_unused = len(own) == len(given) and all(
+        _UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
+    )
+    if other and is_unused:
+        replaced = "%s replaces %d pieces [unusedN] of %s by other words."
+        logging.info(replaced, source, len(other), weights.path)
+    elif other:
+        at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
+        theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
+                        for all_ in (own, given))  # fmt: skip
+        received = f"{source}, a vocabulary of {mine}"
+        remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
+        raise InputError(received, f"that of {weights.path}: {theirs}", remedy)
+
+
+def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
+    """Warns if the word table is longer than the vocabulary; `InputError` if it is far longer."""
+    file, num_pieces, rows = tokenizer.vocab_file, tokenizer.vocab_size, config.vocab_size
+    if rows - num_pieces > _MOST_SPARE_ROWS:
+        expected = f"{rows}, the rows of the model's table, or a few less"
+        remedy = f"give the model's vocabulary; to a new model give vocab_size {num_pieces}"
+        raise InputError(f"{file} with {num_pieces} word pieces", expected, remedy)
+    if rows > num_pieces:
+        says = "%s has %d word pieces, the model's table %d rows; the last %d are not used."
+        logging.warning(says, file, num_pieces, rows, rows - num_pieces)
+
+
+def _known_case(weights: Weights) -> tuple[bool | None, str]:
+    """The do_lower_case of a model, as recorded or by its folder's name, and which of the two."""
+    if weights.metadata.do_lower_case is not None:
+        return weights.metadata.do_lower_case, "whose model says"
+    folder = os.path.basename(os.path.dirname(weights.path))
+    named = next((case for case in _RELEASED if re.fullmatch(_RELEASED[case], folder)), None)
+    return named, "by its name a model with"
+
+
+def refuse_other_case(weights: Weights, given: bool | None) -> None:
+    """Raises `InputError` if a case is given that is known not to be the model's.
+
+    Original: `validate_case_matches_checkpoint`, which knows the folder's name only.
+    """
+    known, source = _known_case(weights)
+    if None not in (known, given) and known != given:
+        received = f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}"
+        remedy = f"use --{'' if known else 'no'}do_lower_case"
+        raise InputError(received, "text in the case that the model was trained with", remedy)
+
+
+def refuse_lost_pieces(weights: Weights, kept: Sequence[str]) -> None:
+    """Raises `InputError` if a piece that the model never splits is not among those of its data.
+
+    Data may keep more pieces whole than the model did before: those are learned.
+    """
+    own = weights.metadata.never_split or ()
+    if {*own} - {*kept}:
+        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
+        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
+        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
+        raise InputError(received, "data in which the model's pieces are whole", remedy)
+
+
+# ---------------------------------------------------------------------------- task and labels
+
+
+def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
+    """The trained purpose of a head and the wanted one, if they are known to differ, else None.
+
+    Only heads with the same weights are compared: no shape shows what those were trained for.
+    """
+    if head_named(head).weights != OUTPUT:
+        return None
+    alike = {other.architecture for other in map(head_named, NAMES) if other.weights == OUTPUT}
+    wanted = {"architecture": head_named(head).architecture, "task": head, "pairs": pairs}
+    for name, asked in wanted.items():
+        known = getattr(weights.metadata, name)
+        # Weights of another architecture, a pre-trained model say, may get any head.
+        is_of_head = name != "architecture" or known in alike
+        if is_of_head and None not in (known, asked) and known != asked:
+            return f"{name} = {known}", f"{name} = {asked}"
+    return None
+
+
+def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
+    """Raises `InputError` if a head would answer for another task than it was trained for."""
+    if purposes := other_purpose(weights, head, pairs):
+        received = f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}"
+        remedy = "leave out the option that asks for another task, or train a model for it"
+        raise InputError(received, "the task that the model was trained for", remedy)
+
+
+def in_order_of(
+    weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
+) -> Weights | None:
+    """The weights, their classes in the order of `labels`; None if their labels are others.
+
+    Args:
+      weights: of a head of several classes.
+      labels: the names of the classes; if the weights have no names, in the order of the classes.
+      own: the names of the weights' classes, if spelled differently than in the metadata.
+    """
+    own = tuple(own or weights.metadata.labels or labels)
+    is_each_once = len({*labels}) == len(labels) == weights.num_classes
+    if not is_each_once or sorted(own) != sorted(labels):
+        return None
+    order = [own.index(label) for label in labels]
+
+    def read(name: str) -> Any:
+        value = weights.read(name)
+        return value[order] if re.match(OUTPUT, name) else value
+
+    metadata = dataclasses.replace(weights.metadata, labels=tuple(labels))
+    return dataclasses.replace(weights, read=read, metadata=metadata)
+
+
+def with_labels(
+    weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
+) -> Weights:
+    """As `in_order_of`, but raises `InputError` if the labels are others."""
+    if "output_weights" not in weights.shapes:
+        return weights  # `load_checkpoint` says what is missing
+    found = in_order_of(weights, labels, own)
+    if found is None:
+        received = f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}"
+        expected = f"its {classes_of(weights)}, each once, in any order"
+        raise InputError(received, expected, "name them all, or none where the model names them")
+    return found
+
+
+def classes_of(weights: Weights) -> str:
+    """The classes of a head, for messages: their names, or their number."""
+    names = weights.metadata.labels
+    return f"labels {', '.join(names)}" if names else f"{weights.num_classes} classes"
+
+
+# ---------------------------------------------------------------------------- all of it
+
+
+def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Weights:
+    """The weights, their classes in the order of the labels of `model`; checks that both match.
+
+    Raises:
+      InputError: the model has another configuration, vocabulary or case or, if its classifier is
+        loaded too (`with_head`), another task or other labels.
+    """
+    if config := config_of_model(model):
+        _refuse_other_config(weights, config, model.name, _SILENT)
+    if tokenizer := getattr(model, "tokenizer", None):
+        refuse_other_pieces(weights, tokenizer.pieces, model.name)
+        refuse_other_case(weights, tokenizer.do_lower_case)
+    head = getattr(model, "metadata", {}).get("task") or model.name
+    if not with_head or head not in NAMES or head_named(head).weights != OUTPUT:
+        return weights
+    refuse_other_task(weights, head)
+    labels = getattr(model, "labels", None)
+    return with_labels(weights, labels) if labels else weights
+
+
+def refuse_other_model(
+    folder: tf1.CheckpointFolder, model: PretrainedModel, metadata: ModelMetadata
+) -> None:
+    """Raises `InputError` if the checkpoints of a folder are of another model or other labels.
+
+    Args:
+      folder: of the run; one without checkpoints is right for any. Nothing is written.
+      model: what training begins with.
+      metadata: of the model that it will write.
+    """
+    if folder.latest() is None:
+        return
+    saved = read_model_files(folder.path)
+
+    def known(config: BertConfig, pieces: Sequence[str], of: ModelMetadata) -> dict[str, Any]:
+        names = ("do_lower_case", "architecture", "labels", "task")
+        # Where the case is unknown, so is what else the tokenizer does.
+        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
+        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
+        return files | {name: getattr(of, name) for name in names}
+
+    old = known(saved["config"], saved["pieces"], saved["metadata"])
+    new = known(model.config, model.tokenizer.pieces, metadata)
+    other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
+    if other:
+        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
+        remedy = "choose another --output_dir, or remove the folder to start again"
+        raise InputError(received, "the folder of this run, or an empty one", remedy)

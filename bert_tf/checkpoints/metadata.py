@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
+POOLER, OUTPUT_BIAS = "bert/pooler/dense/kernel", "cls/predictions/output_bias"  # weights
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
@@ -32,7 +33,7 @@ class ModelMetadata:
     """What belongs to a model beside its sizes and weights; None: unknown.
 
     Raises:
-      InputError: a value is not of its kind, or cannot be with another.
+      InputError: a value is not of its kind.
     """
 
     do_lower_case: bool | None = None  # of the text before it is cut into word pieces
@@ -53,12 +54,6 @@ class ModelMetadata:
 
     def __post_init__(self):
         check_fields(self)
-        if None not in (self.max_query_length, self.max_seq_length) and (
-            self.max_query_length >= self.max_seq_length
-        ):
-            both = f"max_query_length {self.max_query_length} with max_seq_length "
-            expected = "questions that leave room for a text"
-            raise InputError(both + str(self.max_seq_length), expected, "correct one of the two")
 
     def known(self) -> dict[str, Any]:
         """What is known, by name."""
@@ -119,7 +114,7 @@ class Weights:
             return named[0]
         if not named and architecture and any(re.match(f"{OUTPUT}|cls/", n) for n in self.shapes):
             return None
-        found = "classification" if named else head_of(self.shapes)
+        found = "classification" if named else heads_of(self.shapes)[0]
         return "regression" if found == "classification" and self.num_classes == 1 else found
 
     @property
@@ -133,38 +128,46 @@ class Weights:
         return sorted(name for name in self.shapes if _SLOTS.search(name))
 
 
-def head_of(names: Container[str]) -> str:
-    """The name of the head among original names of weights; of any with classes: classification."""
+def heads_of(names: Container[str]) -> list[str]:
+    """The heads whose models have all of these original names between them, the finest first.
+
+    Of any with classes it is classification, or token labels, which have no pooler.
+    """
+    found = []
     if "output_weights" in names:
-        return "classification"
+        found.append("classification" if POOLER in names else "token_labels")
     if "cls/squad/output_weights" in names:
-        return "question_answering"
-    if "cls/predictions/output_bias" in names:
-        return "pretraining" if "cls/seq_relationship/output_weights" in names else "fill_mask"
-    return "embeddings"
+        found.append("question_answering")
+    next_sentence = "cls/seq_relationship/output_weights" in names
+    if OUTPUT_BIAS in names:
+        found.append("pretraining" if next_sentence else "fill_mask")
+    elif next_sentence:
+        found += ["embeddings", "pretraining"]
+    return found or ["embeddings"]
 
 
 def read_model_files(folder: str) -> dict[str, Any]:
     """Reads configuration, vocabulary and metadata of a folder, as arguments of `Weights`."""
     from bert_tf.tokenization.wordpiece import read_vocabulary  # not at the top: loads TensorFlow
 
-    config_file, vocab_file = os.path.join(folder, CONFIG_FILE), os.path.join(folder, VOCAB_FILE)
-    has_config, has_vocabulary = gfile().exists(config_file), gfile().exists(vocab_file)
+    config_file, vocab_file = (
+        path if gfile().exists(path) else None
+        for path in (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
+    )
     return {
-        "config": BertConfig.from_json_file(config_file) if has_config else None,
-        "pieces": tuple(read_vocabulary(vocab_file)) if has_vocabulary else None,
-        "vocab_file": vocab_file if has_vocabulary else None,
+        "config": config_file and BertConfig.from_json_file(config_file),
+        "pieces": vocab_file and tuple(read_vocabulary(vocab_file)),
+        "vocab_file": vocab_file,
         "metadata": ModelMetadata.from_json_file(os.path.join(folder, METADATA_FILE)),
     }
 
 
-def vocabulary_text(pieces: Iterable[str]) -> str:
+def vocabulary_text(pieces: Sequence[str]) -> str:
     """The text of a vocab.txt.
 
     Raises:
       InputError: a word piece cannot stand on a line of its own.
     """
-    pieces = list(pieces)
     for number, piece in enumerate(pieces):
         if piece != piece.strip() or "\n" in piece:
             received = f"a vocabulary whose piece {number} is {piece!r}"
@@ -190,14 +193,8 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
         raise InputError(received, expected, "copy it again, or give another one") from None
 
 
-def refused_model(source: str, received: str, expected: str) -> InputError:
-    """The error for a model that is no BERT; `source` names the file that says so."""
-    remedy = "give a BERT; others compute something else"
-    return InputError(f"{source} with {received}", expected, remedy)
-
-
 def model_texts(
-    config: BertConfig, pieces: Iterable[str] | None, metadata: ModelMetadata
+    config: BertConfig, pieces: Sequence[str] | None, metadata: ModelMetadata
 ) -> dict[str, str]:
     """The files beside a TF1 checkpoint, text by name.
 
@@ -211,13 +208,14 @@ def model_texts(
     if pieces is not None:
         texts[VOCAB_FILE] = vocabulary_text(pieces)
     if metadata != ModelMetadata():
-        texts[METADATA_FILE] = json_text(metadata.known())
+        texts[METADATA_FILE] = metadata.to_json_string()
     return texts
 
 
 def write_model_files(
-    folder: str, config: BertConfig, tokenizer: "FullTokenizer", metadata: ModelMetadata
+    folder: str, config: BertConfig, tokenizer: "FullTokenizer | None", metadata: ModelMetadata
 ) -> None:
     """Writes what makes a run's folder a whole model, beside its checkpoints."""
-    for name, text in model_texts(config, tokenizer.pieces, metadata).items():
+    pieces = tokenizer and tokenizer.pieces
+    for name, text in model_texts(config, pieces, metadata).items():
         write_text(os.path.join(folder, name), text)

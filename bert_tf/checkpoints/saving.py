@@ -1,21 +1,43 @@
-"""Weights out: as an original checkpoint, ours, or a folder of Hugging Face.
+"""Weights out: edited, written as an original checkpoint, ours or a folder of Hugging Face.
+
+    average, without_slots                          of checkpoints of a run
+    pad_vocabulary, add_pieces, extend_positions    longer tables
+    save_weights                                    every format
+    outputs_of, difference_of_outputs               the proof of a conversion
 
 A run in training saves by `tf1.CheckpointFolder`.
 """
 
+import dataclasses
+import functools
 import importlib
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.companions import config_of
-from bert_tf.checkpoints.loading import weights_of
-from bert_tf.checkpoints.metadata import ORIGINAL_EPS, SAFETENSORS, Weights, model_texts
+from bert_tf.checkpoints.keras_files import weights_of
+from bert_tf.checkpoints.loading import config_of, load_checkpoint
+from bert_tf.checkpoints.metadata import (
+    ORIGINAL_EPS,
+    OUTPUT_BIAS,
+    POOLER,
+    SAFETENSORS,
+    ModelMetadata,
+    Weights,
+    heads_of,
+    model_texts,
+)
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, locked, path_errors, synced, temporary
+from bert_tf.heads import make_model
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 # The formats: the module whose `texts_of` and `write_tensors` write one, imported only then, and
@@ -25,6 +47,13 @@ WRITERS = {
     "bert_tf": (__name__, f"{CHECKPOINT_NAME}{tf1.INDEX}"),
     "hugging_face": ("bert_tf.checkpoints.hugging_face", SAFETENSORS),
 }
+WORD_TABLE = "bert/embeddings/word_embeddings"
+POSITION_TABLE = "bert/embeddings/position_embeddings"
+COMPARED_LENGTH = 19  # of the longest sequence that two models are compared on
+NEVER = -10000.0  # the output bias of a row that is no word piece: its probability is 0
+
+
+# ---------------------------------------------------------------------------- writing
 
 
 def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: str) -> str:
@@ -49,8 +78,7 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     path = str(path).rstrip("/")
     with path_errors(path):
         if tf.io.gfile.exists(path):
-            remedy = "choose another path, or remove it"
-            raise InputError(f"{path}, which already exists", "a new folder", remedy)
+            raise InputError(f"{path}, which already exists", "a new folder", "choose another path")
     config = config_of(weights)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
@@ -111,20 +139,6 @@ def texts_of(weights: Weights) -> dict[str, str]:
     return model_texts(weights.config, weights.pieces, weights.metadata)
 
 
-def _check_original_can_compute(config: BertConfig, path: str) -> None:
-    lacks = []
-    if config.hidden_act == "gelu_erf":
-        lacks.append("the exact gelu; its own is the tanh form")
-    if config.layer_norm_eps != ORIGINAL_EPS:
-        lacks.append(f"layer_norm_eps {config.layer_norm_eps}; its own is {ORIGINAL_EPS}")
-    if lacks:
-        raise InputError(
-            f"{path} to be written as tf1",
-            f"a model that the original can compute; it lacks {' and '.join(lacks)}",
-            "use --to_format=bert_tf, the same file format for this package alone",
-        )
-
-
 def write_tensors(folder: str, weights: Weights) -> None:
     """Writes all tensors, an optimizer's too, as a TF1 checkpoint."""
     tf1.write_checkpoint(
@@ -132,3 +146,270 @@ def write_tensors(folder: str, weights: Weights) -> None:
         {name: weights.read(name) for name in weights.shapes},
         temporary=os.path.join(folder, "incomplete"),
     )
+
+
+def _check_original_can_compute(config: BertConfig, path: str) -> None:
+    has = {
+        "the exact gelu": config.hidden_act == "gelu_erf",
+        f"layer_norm_eps {config.layer_norm_eps}": config.layer_norm_eps != ORIGINAL_EPS,
+    }
+    if any(has.values()):
+        received = f"{path} with {' and '.join(name for name in has if has[name])}, for tf1"
+        remedy = "use --to_format=bert_tf, the same file format for this package alone"
+        raise InputError(received, "a model that the original can compute", remedy)
+
+
+# ---------------------------------------------------------------------------- strip and average
+
+
+def without_slots(weights: Weights) -> Weights:
+    """The weights alone: no moments, counters or settings of a run."""
+    return dataclasses.replace(weights, shapes={n: weights.shapes[n] for n in weights.names})
+
+
+def average(all_weights: Sequence[Weights]) -> Weights:
+    """The mean of several checkpoints of one model, without optimizer state.
+
+    What some of them do not tell is as the others have it, with a warning.
+
+    Raises:
+      InputError: their names or shapes differ, or anything that is known of two of them.
+    """
+    several = [without_slots(weights) for weights in all_weights]
+    mean = functools.reduce(_joined, several)
+
+    def read(name: str) -> np.ndarray:
+        values = [weights.read(name) for weights in several]
+        return np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype)
+
+    return dataclasses.replace(mean, read=read)
+
+
+def _joined(one: Weights, other: Weights) -> Weights:
+    """The first weights, with what is known of either; `InputError` if the two differ."""
+    own, theirs = _known(one), _known(other)
+    different = {name for name in own.keys() & theirs.keys() if own[name] != theirs[name]}
+    different |= one.shapes.keys() ^ other.shapes.keys()
+    if different:
+        received = f"{one.path} and {other.path}, which differ in "
+        remedy = "leave out the one that is of another model, or correct what its files say"
+        listed = ", ".join(sorted(different)[:9])
+        raise InputError(received + listed, "checkpoints of one model", remedy)
+    for weights, known in ((one, own), (other, theirs)):
+        if unknown := sorted((own.keys() | theirs.keys()) - known.keys()):
+            says = "%s does not tell its %s: taken from the other checkpoints."
+            logging.warning(says, weights.path, ", ".join(unknown))
+    return dataclasses.replace(
+        one,
+        config=one.config or other.config,
+        pieces=one.pieces or other.pieces,
+        vocab_file=one.vocab_file or other.vocab_file,
+        metadata=ModelMetadata(**other.metadata.known() | one.metadata.known()),
+    )
+
+
+def _known(weights: Weights) -> dict[str, Any]:
+    """What is known of weights, by name: shapes, sizes, vocabulary, metadata."""
+    sizes = weights.config.to_dict() if weights.config else {}
+    vocabulary = {"vocabulary": weights.pieces} if weights.pieces else {}
+    return {**weights.shapes, **sizes, **vocabulary, **weights.metadata.known()}
+
+
+# ---------------------------------------------------------------------------- longer tables
+
+
+def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
+    """The word table and its output bias with rows up to a multiple; new ones are never guessed.
+
+    Adam's moments of the new rows are 0.
+    """
+    rows = _rows_of(weights, WORD_TABLE)
+    return _with_rows(weights, -(-rows // multiple) * multiple, {})
+
+
+def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) -> Weights:
+    """The weights of a vocabulary with these word pieces after its last one.
+
+    Rows that the table has beyond its vocabulary are used first. A new piece's vector is drawn as a
+    fresh model's is; its output bias is 0.
+
+    Raises:
+      InputError: there is no vocabulary, or it has a piece already.
+    """
+    known = weights.pieces or ()
+    if not known:
+        received = f"--extra_tokens for {weights.path} without a vocabulary"
+        raise InputError(received, "the vocabulary to add to", "name it with --vocab_file")
+
+    def is_new(piece: str) -> bool:
+        is_text = piece.strip() == piece != "" and not LONE_SURROGATE.search(piece)
+        return is_text and piece not in known and pieces.count(piece) == 1
+
+    if wrong := sorted({piece for piece in pieces if not is_new(piece)}):
+        received = f"--extra_tokens with {', '.join(map(repr, wrong))}"
+        expected = "tokens in UTF-8 that are new to the vocabulary, each once"
+        raise InputError(received, expected, "leave them out")
+    old_rows = _rows_of(weights, WORD_TABLE)
+    stddev = weights.config.initializer_range if weights.config else 0.02
+    draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
+    drawn = np.asarray(draw((len(pieces), weights.shapes[WORD_TABLE][1])))
+    rows = max(old_rows, len(known) + len(pieces))
+    longer = _with_rows(weights, rows, dict(enumerate(drawn, len(known))))
+    return dataclasses.replace(longer, pieces=(*known, *pieces))
+
+
+def extend_positions(weights: Weights, positions: int) -> Weights:
+    """The weights with a longer table of positions, for longer sequences.
+
+        rows before    p0 p1 p2
+        for 8          p0 p1 p2 p0 p1 p2 p0 p1
+
+    New rows are copies of the old ones in their order, as Longformer's began (Beltagy et al.,
+    2020), and are to be trained further. Adam's moments of the new rows are 0.
+
+    Raises:
+      InputError: there are more positions already.
+    """
+    old_rows = _rows_of(weights, POSITION_TABLE)
+    if positions < old_rows:
+        received = f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}"
+        raise InputError(
+            received, f"{old_rows} or more", "--max_seq_length makes sequences shorter"
+        )
+    if positions == old_rows:
+        return weights
+    says = (
+        "%s: positions %d to %d are copies of the first ones. Train the model further on long "
+        "sequences before use; give --max_seq_length there, if it was trained with less."
+    )
+    logging.warning(says, weights.path, old_rows, positions - 1)
+
+    def grow(name: str, value: np.ndarray) -> np.ndarray:
+        if name == POSITION_TABLE:
+            return value[np.arange(positions) % old_rows]
+        return np.pad(value, [(0, positions - old_rows), (0, 0)])
+
+    return _grown(weights, (POSITION_TABLE,), grow, max_position_embeddings=positions)
+
+
+def _rows_of(weights: Weights, table: str) -> int:
+    shape = weights.shapes.get(table, ())
+    if len(shape) != 2:
+        received = f"{weights.path}, which has no table {table}; it has "
+        has = ", ".join(weights.names[:3])
+        raise InputError(received + has, "the weights of a BERT", "check the path")
+    return shape[0]
+
+
+def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
+    """The word table with so many rows: those of `vectors` filled, other new ones never guessed."""
+
+    def grow(name: str, value: np.ndarray) -> np.ndarray:
+        filler = NEVER if name == OUTPUT_BIAS else 0.0
+        new = np.full((rows, *value.shape[1:]), filler, value.dtype)
+        new[: len(value)] = value
+        for row, vector in vectors.items():
+            new[row] = vector if name == WORD_TABLE else 0.0
+        return new
+
+    return _grown(weights, (WORD_TABLE, OUTPUT_BIAS), grow, vocab_size=rows)
+
+
+def _grown(
+    weights: Weights,
+    tables: tuple[str, ...],
+    grow: Callable[[str, np.ndarray], np.ndarray],
+    **size: int,
+) -> Weights:
+    """The weights with longer tables: `grow` gives them and their moments, `size` their rows."""
+    (rows,) = size.values()
+
+    def read(name: str) -> np.ndarray:
+        value = weights.read(name)
+        return grow(name, value) if name.startswith(tables) else value
+
+    return dataclasses.replace(
+        weights,
+        shapes={
+            n: (rows, *s[1:]) if n.startswith(tables) else s for n, s in weights.shapes.items()
+        },
+        read=read,
+        config=weights.config and dataclasses.replace(weights.config, **size),
+    )
+
+
+# ---------------------------------------------------------------------------- the proof
+
+
+def difference_of_outputs(
+    one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], *, rows: int | None = None
+) -> dict[str, float]:
+    """The greatest difference of each output.
+
+    Args:
+      one: outputs by name.
+      other: the same of another model.
+      rows: how many of the vocabulary are compared; None for those that both have.
+
+    Raises:
+      InputError: the outputs are not the same ones.
+    """
+    if one.keys() != other.keys():
+        received, expected = (", ".join(sorted(outputs)) for outputs in (other, one))
+        remedy = "report this: the conversion lost a head"
+        raise InputError(f"outputs {received} after a conversion", f"{expected}, as before", remedy)
+
+    def difference(name: str) -> float:
+        a, b = one[name], other[name]
+        if name == "masked_lm_logits":
+            shared = rows or min(a.shape[-1], b.shape[-1])
+            a, b = a[..., :shared], b[..., :shared]
+        return float(np.max(np.abs(a.astype(np.float64) - b)))
+
+    return {name: difference(name) for name in sorted(one)}
+
+
+def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs, by name, of models with all heads of these weights.
+
+    Raises:
+      InputError: the weights do not fit their configuration.
+    """
+    outputs: dict[str, np.ndarray] = {}
+    plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
+    for head in heads_of(weights.shapes):
+        model = make_model(head, weights.config, num_classes=weights.num_classes)
+        load_checkpoint(model, plain)
+        own = {name: inputs[name] for name in model.input}
+        outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
+    needed = {  # without these weights an output says nothing
+        "pooled_output": POOLER,
+        "next_sentence_logits": POOLER,
+        "masked_lm_logits": OUTPUT_BIAS,
+    }
+    return {n: value for n, value in outputs.items() if needed.get(n, n) in {n, *weights.shapes}}
+
+
+def random_inputs(
+    config: BertConfig, *, rows: int | None = None, length: int = COMPARED_LENGTH
+) -> dict[str, np.ndarray]:
+    """The same examples of all lengths at every call.
+
+    Args:
+      config: of the model.
+      rows: token ids are below this, if given.
+      length: of the longest example; at most the model's positions.
+    """
+    random = np.random.default_rng(1)
+    batch, length = 3, min(length, config.max_position_embeddings)
+    lengths = random.integers(1, length + 1, (batch, 1))
+
+    def ids(high: int, *shape: int) -> np.ndarray:
+        return random.integers(0, high, shape).astype(np.int32)
+
+    return {
+        "input_ids": ids(rows or config.vocab_size, batch, length),
+        "input_mask": (np.arange(length) < lengths).astype(np.int32),
+        "segment_ids": ids(config.type_vocab_size, batch, length),
+        "masked_lm_positions": ids(length, batch, 2),
+    }

@@ -2,13 +2,21 @@
 
 Variables have the original's names and shapes, the optimizer's moments are <variable>/adam_m and
 /adam_v, the step is global_step. So either project reads the other's checkpoints.
+
+The .index file, a sorted table of LevelDB's format with a protobuf for each tensor, is checked here
+before TensorFlow reads it. TensorFlow takes the entries as it finds them: a wrong type, shape or
+size ends the process, without an error to catch; and as a key may repeat the one before it for a
+few bytes, a file of 320 KB takes 4.7 GB.
 """
 
 import contextlib
+import functools
 import json
+import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -16,10 +24,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from tensorflow.core.protobuf import tensor_bundle_pb2 as bundle
 
 from bert_tf import runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
-from bert_tf.checkpoints.tensor_index import read_index
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.files import (
     BEST,
@@ -34,13 +42,15 @@ from bert_tf.files import (
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
-RUN_ENDS = "run_ends"  # one of them, which grows where a run is trained further; never compared
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 _SCOPES = {  # by the layer that a weight is of
     r"(embeddings|pooler)/": "bert/",
     r"layer_\d+/": "bert/encoder/",
     r"(predictions|seq_relationship|squad)/": "cls/",
 }
+_FOOTER_BYTES = 48  # at the end of an index, of which 8 are a mark
+_MOST_DIMENSIONS = 64  # of an array in NumPy
+_RESTART_INTERVAL = 16  # LevelDB writes the first of so many keys whole
 
 
 def checkpoint_name(variable: keras.Variable) -> str:
@@ -68,29 +78,20 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     with path_errors(path):
         if tf.io.gfile.exists(prefix + INDEX):
             return prefix
-        if not tf.io.gfile.isdir(path):
-            raise _no_checkpoint(path)
-    for folder in (os.path.join(path, BEST), path):
+        is_folder = tf.io.gfile.isdir(path)
+    for folder in (os.path.join(path, BEST), path) if is_folder else ():
         named = _read_state(folder)
         if named and tf.io.gfile.exists(named[-1] + INDEX):
             return named[-1]
-    found = [p.removesuffix(INDEX) for p in tf.io.gfile.glob(os.path.join(path, f"*{INDEX}"))]
+    found = tf.io.gfile.glob(os.path.join(path, f"*{INDEX}")) if is_folder else []
     if len(found) == 1:
-        return found[0]
-    if not found:
-        raise _no_checkpoint(path)
-    received = f"{path}, a folder with {len(found)} checkpoints"
-    expected = "one, or a `checkpoint` file that names the latest"
-    raise InputError(received, expected, "give the path of one, such as bert_model.ckpt in it")
-
-
-def _no_checkpoint(path: str) -> InputError:
-    return InputError(
-        f"{path}, where there is no checkpoint",
-        "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files",
-        "check the path, and unpack archives; models are not downloaded by name: download one, "
-        "and give its folder",
-    )
+        return found[0].removesuffix(INDEX)
+    if found:
+        received = f"{path}, a folder with {len(found)} checkpoints"
+        raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
+    expected = "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files"
+    remedy = "check the path, unpack archives; models are not downloaded by name: give a folder"
+    raise InputError(f"{path}, where there is no checkpoint", expected, remedy)
 
 
 def has_checkpoints(folder: str) -> bool:
@@ -115,11 +116,8 @@ def _read_state(folder: str) -> list[str]:
             both = [(os.path.join(folder, os.path.basename(path)), path) for path in named]
             found = [here if tf.io.gfile.exists(here + INDEX) else path for here, path in both]
             return [path for path in found[:-1] if path != found[-1]] + found[-1:]
-    raise InputError(
-        f"{path}, which cannot be read",
-        "a text that names the latest checkpoint",
-        'write into it model_checkpoint_path: "model.ckpt-<step>", or remove it beside one',
-    )
+    expected = 'the latest checkpoint, such as model_checkpoint_path: "model.ckpt-900"'
+    raise InputError(f"{path}, which cannot be read", expected, "write that into it")
 
 
 class CheckpointReader:
@@ -136,21 +134,13 @@ class CheckpointReader:
         for file in (self.prefix + INDEX, *tf.io.gfile.glob(f"{self.prefix}.data-*")):
             check_regular(file)
         with self._damage_errors():
-            found = read_index(self.prefix)
-        self._dtypes = {name: dtype for name, (dtype, _) in found.items()}
-        self.shapes = {name: shape for name, (_, shape) in found.items()}
+            self.shapes = _read_index(self.prefix)
+            self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
         with self._damage_errors():
-            with tf.device("CPU:0"):
-                (tensor,) = tf.raw_ops.RestoreV2(
-                    prefix=self.prefix,
-                    tensor_names=[name],
-                    shape_and_slices=[""],
-                    dtypes=[self._dtypes[name]],
-                )
-            return tensor.numpy()
+            return self._reader.get_tensor(name)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
@@ -158,8 +148,8 @@ class CheckpointReader:
             return {}
         with self._damage_errors():
             settings = json.loads(self.read(RUN_SETTINGS))
-            steps = [settings.get("num_train_steps", 0), *settings.get(RUN_ENDS, ())]
-            if not all(type(step) is int for step in steps):
+            steps = settings.get("num_train_steps", 0)
+            if type(steps) is not int:
                 raise ValueError(f"{RUN_SETTINGS} in it with the steps {steps!r:.80}")
             return settings
 
@@ -170,13 +160,85 @@ class CheckpointReader:
 def open_tf1(path: str | os.PathLike) -> Weights:
     """Opens a checkpoint given as `find_checkpoint` takes it."""
     reader = CheckpointReader(path)
+    beside = read_model_files(os.path.dirname(reader.prefix))
     return Weights(
-        path=reader.prefix,
-        format="tf1",
-        shapes=reader.shapes,
-        read=reader.read,
-        **read_model_files(os.path.dirname(reader.prefix)),
+        path=reader.prefix, format="tf1", shapes=reader.shapes, read=reader.read, **beside
     )
+
+
+# ---------------------------------------------------------------------------- the index
+
+
+def _read_index(prefix: str) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor, by name; raises anything where the file is damaged."""
+    with tf.io.gfile.GFile(prefix + INDEX, "rb") as file:
+        entries = dict(_read_table(file.read()))
+    header = bundle.BundleHeaderProto.FromString(entries.pop(b""))
+    names = (f"{prefix}.data-{n:05}-of-{header.num_shards:05}" for n in range(header.num_shards))
+    lengths = [tf.io.gfile.stat(name).length for name in names]
+    found = {}
+    for key, value in entries.items():
+        entry = bundle.BundleEntryProto.FromString(value)
+        shape = tuple(dim.size for dim in entry.shape.dim)
+        _check_entry(entry, shape, lengths)
+        if not key.startswith(b"\0"):  # a part of a tensor that has several
+            found[key.decode()] = shape
+    return found
+
+
+def _check_entry(entry: Any, shape: Sequence[int], lengths: Sequence[int]) -> None:
+    """Checks the type, shape and place of a tensor against the lengths of the files."""
+    dtype = tf.dtypes.as_dtype(entry.dtype)
+    elements, least = math.prod(shape), max(dtype.size, 1)  # a text has a byte for its length
+    extents = [n for part in entry.slices for one in part.extent for n in (one.start, one.length)]
+    if (
+        not dtype.is_numpy_compatible
+        or entry.dtype != dtype.base_dtype.as_datatype_enum  # a reference
+        or entry.shape.unknown_rank
+        or len(shape) > _MOST_DIMENSIONS
+        or not 0 <= entry.shard_id < len(lengths)
+        or min(entry.offset, entry.size, *shape, *extents) < 0
+        or entry.offset + entry.size > lengths[entry.shard_id]
+        or elements * least > (sum(lengths) if entry.slices else entry.size)
+    ):
+        raise ValueError(f"an entry of {dtype.name} {shape} with {entry.size} bytes")
+
+
+def _read_table(content: bytes) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a table: blocks, one that lists them, its place at the end."""
+    places = _varints(content, len(content) - _FOOTER_BYTES, 4)  # of two blocks, and the end
+    handles = [_varints(handle, 0, 2)[:2] for _, handle in _read_block(content, *places[2:4])]
+    if sum(size for _, size in handles) > len(content):
+        raise ValueError("blocks that overlap")
+    return [pair for handle in handles for pair in _read_block(content, *handle)]
+
+
+def _read_block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
+    """A block: entries, whose keys leave out what they share with the key before; restarts."""
+    block, is_compressed = content[offset : offset + size], content[offset + size]
+    (num_restarts,) = struct.unpack("<I", block[-4:])
+    end = len(block) - 4 - 4 * num_restarts
+    at, key, found, key_bytes = 0, b"", [], 0
+    while at < end and key_bytes <= _RESTART_INTERVAL * len(block):
+        shared, rest, length, at = _varints(block, at, 3)
+        key = key[:shared] + block[at : at + rest]
+        key_bytes += len(key)
+        found.append((key, block[at + rest : at + rest + length]))
+        at += rest + length
+    if is_compressed or at != end:  # TensorFlow has never compressed one
+        raise ValueError("a block that is damaged or compressed")
+    return found
+
+
+def _varints(content: bytes, at: int, count: int) -> tuple[int, ...]:
+    """That many numbers of 7 bits a byte from a place on, and the place behind them."""
+    numbers = []
+    for _ in range(count):
+        size = next(n for n in range(1, 11) if content[at + n - 1] < 128)
+        sevens = (byte & 127 for byte in reversed(content[at : at + size]))
+        numbers.append(functools.reduce(lambda high, low: high << 7 | low, sevens))
+        at += size
+    return (*numbers, at)
 
 
 # ---------------------------------------------------------------------------- writing
@@ -261,8 +323,7 @@ class CheckpointFolder:
         if named and runtime.is_chief():
             check_lock(os.path.join(self.path, "checkpoint"))
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
-            for path in filter(self._is_own, named):
-                _remove_checkpoint(path)
+            self._remove(filter(self._is_own, named))
 
     def save(self, step: int, tensors: Mapping[str, Any]) -> str:
         """Writes model.ckpt-<step> and removes the oldest beyond `keep_max`.
@@ -338,9 +399,9 @@ class CheckpointFolder:
             if not is_system_error(error):
                 raise
             expected, remedy = remedy_of(error)
-            says = f"the checkpoint of step {step} cannot be written ({first_line(error)})"
+            says = f"where the checkpoint of step {step} cannot be written ({first_line(error)})"
             remedy += f": it resumes from {self._latest() or 'the beginning'}"
-            raise InputError(f"{self.path}, where {says}", expected, remedy) from None
+            raise InputError(f"{self.path}, {says}", expected, remedy) from None
 
     def _name_latest(self, prefix: str) -> None:
         """Names a whole checkpoint as the latest; removes the oldest."""
@@ -349,10 +410,14 @@ class CheckpointFolder:
         dropped = kept[: -self._keep_max] if self._keep_max else []
         # Named until they are gone: what a killed run failed to remove, the next save removes.
         self._write_state(kept)
-        for path in dropped:
-            _remove_checkpoint(path)
+        self._remove(dropped)
         if dropped:
             self._write_state(kept[len(dropped) :])
+
+    def _remove(self, prefixes: Iterable[str]) -> None:
+        for path in (prefix + suffix for prefix in prefixes for suffix in (INDEX, DATA)):
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.remove(path)
 
     def _write_state(self, prefixes: Sequence[str]) -> None:
         """Writes the `checkpoint` file, as TensorFlow 1 did; the last checkpoint is the latest."""
@@ -368,13 +433,74 @@ class CheckpointFolder:
         return prefix == self._prefix(step_of(prefix))
 
 
-def _remove_checkpoint(prefix: str) -> None:
-    for suffix in (INDEX, DATA):
-        if tf.io.gfile.exists(prefix + suffix):
-            tf.io.gfile.remove(prefix + suffix)
-
-
 def step_of(prefix: str) -> int:
     """The number of updates of one of our checkpoints, model.ckpt-<step>; 0 for others."""
     match = re.search(r"-(\d+)$", prefix)
     return int(match[1]) if match else 0
+
+
+# ---------------------------------------------------------------------------- the settings of a run
+
+
+def is_finished(prefix: str) -> bool:
+    """Whether a checkpoint is the last of its run, which has then done all its steps."""
+    return CheckpointReader(prefix).run_settings().get("num_train_steps") == step_of(prefix)
+
+
+def changed_settings(
+    saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
+) -> list[str]:
+    """The names of settings that both have, with different values.
+
+    On another host than the chief's the same initial weights may have another path.
+
+    Args:
+      saved: as `CheckpointReader.run_settings` gives them.
+      given: those of a run that is asked for.
+      besides: names that are ignored.
+    """
+    names = (saved.keys() & given.keys()) - set(besides)
+    if not runtime.is_chief():
+        names -= {"init_checkpoint"}
+    return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
+
+
+def check_finished_run(
+    prefix: str, given: Mapping[str, Any], *, besides: Iterable[str] = ()
+) -> None:
+    """Raises `InputError`, in all processes, if a finished run had other settings than these.
+
+    The number of devices is ignored, and so are dev data that did not select a model, and initial
+    weights that are not given or are the run's own.
+
+    Args:
+      prefix: of the run's last checkpoint.
+      given: the settings of the run that is asked for.
+      besides: names of settings that may differ.
+    """
+    saved = CheckpointReader(prefix).run_settings()
+    ignored = {"num_replicas", *besides}
+    if None in (saved.get("dev_data"), given.get("dev_data")):
+        ignored.add("dev_data")
+    folder = f"{os.path.dirname(prefix)}/"
+    initial = [settings.get("init_checkpoint") or folder for settings in (saved, given)]
+    if any(f"{path}/".startswith(folder) for path in initial):
+        ignored.add("init_checkpoint")
+    other = changed_settings(saved, given, besides=ignored)
+    if runtime.any_process(bool(other)):
+        listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
+        raise InputError(
+            f"{prefix}, a finished run, with other settings: {listed or 'of another process'}",
+            "the settings and data of that run, which is not trained again",
+            "choose another --output_dir, remove the folder, or leave out --do_train",
+        )
+
+
+def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Logs the settings in which a resumed run differs from its beginning."""
+    for name in changed_settings(saved, given):
+        logging.warning(
+            "Resuming with %s %s; the run was started with %s. Training continues from the last "
+            "step, but the result differs from a run with one setting throughout.",
+            *(name, given[name], saved[name]),
+        )

@@ -73,11 +73,12 @@ def open_tf2(path: str) -> Weights:
     names = original_names(places)
     if "bert/embeddings/word_embeddings" not in names.values():
         such = ", ".join(sorted(places)[:3])
-        raise InputError(
-            f"{reader.prefix}, a TF2 checkpoint with {len(places)} objects, such as {such}",
-            "the encoder of a BERT of tensorflow/models",
-            "convert it with the library that wrote it to TF1 names or to Hugging Face's format",
+        received = f"{reader.prefix}, a TF2 checkpoint with {len(places)} objects, such as {such}"
+        expected = "the encoder of a BERT of tensorflow/models"
+        remedy = (
+            "convert it with the library that wrote it to TF1 names or to Hugging Face's format"
         )
+        raise InputError(received, expected, remedy)
     found = read_model_files(os.path.dirname(reader.prefix))
     keys = {name: f"{place}{_VALUE}" for place, name in names.items()}
     stored = {name: reader.shapes[key] for name, key in keys.items()}
@@ -85,11 +86,9 @@ def open_tf2(path: str) -> Weights:
     heads = {s[1] for n, s in stored.items() if n.endswith("/query/kernel") and len(s) == 3}
     config = found["config"]
     if config and heads - {config.num_attention_heads}:
-        raise InputError(
-            f"{reader.prefix} with {heads.pop()} attention heads",
-            f"{config.num_attention_heads}, as the configuration beside it says",
-            "correct num_attention_heads",
-        )
+        received = f"{reader.prefix} with {heads.pop()} attention heads"
+        expected = f"{config.num_attention_heads}, as the configuration beside it says"
+        raise InputError(received, expected, "correct num_attention_heads")
     shapes = {name: _flat_shape(name, shape) for name, shape in stored.items()}
 
     def read(name: str) -> np.ndarray:

@@ -28,41 +28,40 @@ FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tf
 VERBS = ("convert", "inspect", "strip", "average")
 
 
+class Convert:
+    """The flags of this command.
+
+    Attributes:
+      from_: The weights to read; several with commas for average.
+      to: The folder to make, not a file.
+      to_format: tf1: what the original reads. bert_tf: the same with any configuration.
+        hugging_face. Default: bert_tf for what comes from Hugging Face, else hugging_face; strip
+        and average keep the format.
+      pad_vocab_to: Rows of the word table: up to a multiple of this.
+      extra_tokens: Tokens to add after the last one, commas between.
+      never_split: Pieces that the model's tokenizer keeps whole wherever a text has them, such as
+        '<e1>', commas between. Default: as its files say; --never_split= for none.
+      max_position_embeddings: Rows of the table of positions, more than before: the longest
+        sequence in tokens. New rows are copies of the old ones, to be trained further.
+      seed: Of the vectors of extra tokens.
+    """
+
+    from_ = shared_flags.REQUIRED
+    to = None
+    to_format = shared_flags.Choice(None, FORMATS)
+    pad_vocab_to = shared_flags.Count(1, most=10**6)
+    extra_tokens = ()
+    never_split = ()
+    max_position_embeddings = shared_flags.Count(None, most=shared_flags.LONGEST)
+    seed = shared_flags.SEED
+
+
 def define_flags() -> None:
-    """The flags of this command."""
-    flags.DEFINE_string("from", None, "The weights to read; several with commas for average.")
-    flags.DEFINE_string("to", None, "The folder to make, not a file.")
-    flags.DEFINE_enum(
-        "to_format",
-        None,
-        FORMATS,
-        "tf1: what the original reads. bert_tf: the same with any configuration. hugging_face. "
-        "Default: bert_tf for what comes from Hugging Face, else hugging_face; strip and average "
-        "keep the format.",
-    )
-    shared_flags.define_model_files()
-    FLAGS.set_default("do_lower_case", None)
-    shared_flags.define_count(
-        "pad_vocab_to", 1, "Rows of the word table: up to a multiple of this.", most=10**6
-    )
-    flags.DEFINE_list("extra_tokens", [], "Tokens to add after the last one, commas between.")
-    flags.DEFINE_list(
-        "never_split",
-        None,
-        "Pieces that the model's tokenizer keeps whole wherever a text has them, such as '<e1>', "
-        "commas between. Default: as its files say; --never_split= for none.",
-    )
-    shared_flags.define_count(
-        "max_position_embeddings",
-        None,
-        "Rows of the table of positions, more than before: the longest sequence in tokens. New "
-        "rows are copies of the old ones, to be trained further.",
-        most=shared_flags.LONGEST,
-    )
-    shared_flags.define_count(
-        "seed", 12345, "Of the vectors of extra tokens.", **shared_flags.SEEDS
-    )
-    shared_flags.mark_required("from")
+    """The flags of this command, and those of a model's files."""
+    shared_flags.define(Convert)
+    shared_flags.define(shared_flags.ModelFiles)
+    for name in ("do_lower_case", "never_split"):
+        FLAGS.set_default(name, None)  # as the model has it
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -85,15 +84,15 @@ def check_flags(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
-from bert_tf.checkpoints import editing
-from bert_tf.checkpoints.companions import (
+from bert_tf.checkpoints import saving
+from bert_tf.checkpoints.hugging_face import hugging_face_name
+from bert_tf.checkpoints.loading import (
     config_of,
+    open_weights,
     refuse_other_case,
     refuse_other_pieces,
     tokenizer_of,
 )
-from bert_tf.checkpoints.hugging_face import hugging_face_name
-from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.files import locked
 from bert_tf.terminal import Progress, log_end
@@ -113,18 +112,18 @@ def convert(verb: str) -> None:
     if verb == "inspect":
         print("\n".join(map(description, sources)))
         return
-    source = editing.average(sources) if verb == "average" else sources[0]
+    source = saving.average(sources) if verb == "average" else sources[0]
     if verb == "strip":
-        source = editing.without_slots(source)
+        source = saving.without_slots(source)
     changed = edited(source)
     to_format = FLAGS.to_format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     longest = FLAGS.max_position_embeddings  # where it is given, all old positions are compared
-    inputs = editing.random_inputs(
-        config_of(source), rows=rows, length=longest or editing.COMPARED_LENGTH
+    inputs = saving.random_inputs(
+        config_of(source), rows=rows, length=longest or saving.COMPARED_LENGTH
     )
     with Progress("compute with what was read"):
-        before = editing.outputs_of(source, inputs)  # refuses what does not fit
+        before = saving.outputs_of(source, inputs)  # refuses what does not fit
     with Progress(f"write {FLAGS.to}"):
         saved = save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
@@ -134,8 +133,8 @@ def convert(verb: str) -> None:
         if slots := changed.slots:
             print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
     with Progress("compute with what was written"):
-        after = editing.outputs_of(open_weights(saved), inputs)
-    report_difference(editing.difference_of_outputs(before, after, rows=rows))
+        after = saving.outputs_of(open_weights(saved), inputs)
+    report_difference(saving.difference_of_outputs(before, after, rows=rows))
     log_end(f"{FLAGS.to} computes the same", "convert", "inspect", **{"from": FLAGS.to})
 
 
@@ -165,10 +164,10 @@ def edited(source: Weights) -> Weights:
         metadata = dataclasses.replace(source.metadata, never_split=never_split)
         changed = dataclasses.replace(changed, metadata=metadata)
     if FLAGS.extra_tokens:
-        changed = editing.add_pieces(changed, FLAGS.extra_tokens, seed=FLAGS.seed)
-    changed = editing.pad_vocabulary(changed, FLAGS.pad_vocab_to)
+        changed = saving.add_pieces(changed, FLAGS.extra_tokens, seed=FLAGS.seed)
+    changed = saving.pad_vocabulary(changed, FLAGS.pad_vocab_to)
     if FLAGS.max_position_embeddings:
-        changed = editing.extend_positions(changed, FLAGS.max_position_embeddings)
+        changed = saving.extend_positions(changed, FLAGS.max_position_embeddings)
     if changed.config and changed.pieces:
         tokenizer = tokenizer_of(changed, changed.config)  # refuses what is not in the vocabulary
         for piece in FLAGS.extra_tokens:

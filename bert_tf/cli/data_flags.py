@@ -1,93 +1,91 @@
-"""The flags of data generation, and of vocabularies; each defined once."""
+"""The flags of data generation, and of vocabularies; each declared once."""
 
 import dataclasses
-import math
 
 from absl import flags
 
-from bert_tf.cli.flags import LONGEST, define_count, define_number, mark_required
+from bert_tf.cli.flags import ABOVE_0, LONGEST, REQUIRED, Choice, Count, Number, define
 from data_gen.settings import Settings
 
 FLAGS = flags.FLAGS
 
 
-def define_texts() -> None:
-    """The texts that pre-training data or a vocabulary are made of, and their case."""
-    flags.DEFINE_string("input_file", None, "Text files: paths or globs, separated by commas.")
-    flags.DEFINE_enum(
-        "input_format",
-        "text",
-        ["text", "wikiextractor"],
-        "text: a sentence a line, a blank line between documents. wikiextractor: as WikiExtractor "
-        "writes Wikipedia; paragraphs are split into sentences.",
+def share(default: float) -> Number:
+    """A share above 0."""
+    return Number(default, ABOVE_0, 1.0)
+
+
+class Texts:
+    """The texts that pre-training data or a vocabulary are made of, and their case.
+
+    Attributes:
+      input_file: Text files: paths or globs, separated by commas.
+      input_format: text: a sentence a line, a blank line between documents. wikiextractor: as
+        WikiExtractor writes Wikipedia; paragraphs are split into sentences.
+      do_lower_case: Lower-case the text and strip accents (uncased models).
+      num_workers: Processes; 0: as many as there are cores and memory for.
+    """
+
+    input_file = REQUIRED
+    input_format = Choice("text", ["text", "wikiextractor"])
+    do_lower_case = True
+    num_workers = Count(0, 0, 10_000)
+
+
+class PretrainingData:
+    """What `bert-tf data` and `bert-tf beam-data` make: the original's flags, then our own.
+
+    Attributes:
+      output_file: TFRecord files to write in turn, separated by commas; with --num_shards what the
+        names of all files begin with.
+      vocab_file: The WordPiece vocabulary, one word piece a line.
+      never_split: Pieces of the vocabulary that are kept whole wherever a text has them, such as
+        '<e1>', separated by commas.
+      do_whole_word_mask: Mask all tokens of a word or none of them.
+      words_from_spaces: With --do_whole_word_mask: white space separates words, Chinese ones too,
+        in text that a segmenter such as jieba has cut. Each punctuation mark remains a word of its
+        own.
+      one_draw_per_word: With --do_whole_word_mask: one draw decides whether all pieces of a word
+        become [MASK], stay, or are replaced. By default each piece draws for itself, as in the
+        original.
+      max_seq_length: Tokens, [CLS] and [SEP] included.
+      max_predictions_per_seq: Most masked tokens of a sequence.
+      random_seed: Seed of all that is random.
+      dupe_factor: Passes over the text, each with other masks.
+      masked_lm_prob: Share of the tokens that is masked, above 0.
+      short_seq_prob: Share of the documents that are cut into shorter sequences.
+      num_shards: How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command
+        makes those that are missing. 0: the files that --output_file names.
+      language: Language of wikiextractor text (ISO 639 code).
+      temp_dir: Local folder for intermediate files, which are smaller than the output; default:
+        beside it. With --num_shards they stay there until all files are written.
+    """
+
+    _most_used = (
+        "input_file output_file vocab_file do_lower_case max_seq_length max_predictions_per_seq "
+        "dupe_factor num_workers"
     )
-    flags.DEFINE_bool(
-        "do_lower_case", True, "Lower-case the text and strip accents (uncased models)."
-    )
-    help_text = "Processes; 0: as many as there are cores and memory for."
-    define_count("num_workers", 0, help_text, least=0, most=10_000)
-    mark_required("input_file", "output_file")
+    output_file = REQUIRED
+    vocab_file = REQUIRED
+    never_split = ()
+    do_whole_word_mask = False
+    words_from_spaces = False
+    one_draw_per_word = False
+    max_seq_length = Count(128, 5, LONGEST)
+    max_predictions_per_seq = Count(20, most=LONGEST)
+    random_seed = Count(12345, -(2**63), 2**63 - 1)
+    dupe_factor = Count(10, most=10**6)
+    masked_lm_prob = share(0.15)
+    short_seq_prob = Number(0.1, 0.0, 1.0)
+    num_shards = Count(0, 0, 99_999)  # their names have five digits
+    language = "en"
+    temp_dir = None
 
 
 def define_pretraining_data() -> None:
-    """What `bert-tf data` and `bert-tf beam-data` make: the original's flags, then our own."""
-    flags.DEFINE_string(
-        "output_file",
-        None,
-        "TFRecord files to write in turn, separated by commas; with --num_shards what the names of "
-        "all files begin with.",
-    )
-    define_texts()
-    flags.DEFINE_string("vocab_file", None, "The WordPiece vocabulary, one word piece a line.")
-    mark_required("vocab_file")
-    flags.DEFINE_list(
-        "never_split",
-        [],
-        "Pieces of the vocabulary that are kept whole wherever a text has them, such as '<e1>', "
-        "separated by commas.",
-    )
-    flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word or none of them.")
-    flags.DEFINE_bool(
-        "words_from_spaces",
-        False,
-        "With --do_whole_word_mask: white space separates words, Chinese ones too, in text that a "
-        "segmenter such as jieba has cut. Each punctuation mark remains a word of its own.",
-    )
-    flags.DEFINE_bool(
-        "one_draw_per_word",
-        False,
-        "With --do_whole_word_mask: one draw decides whether all pieces of a word become [MASK], "
-        "stay, or are replaced. By default each piece draws for itself, as in the original.",
-    )
-    define_count("max_seq_length", 128, "Tokens, [CLS] and [SEP] included.", least=5, most=LONGEST)
-    define_count("max_predictions_per_seq", 20, "Most masked tokens of a sequence.", most=LONGEST)
-    help_text = "Seed of all that is random."
-    define_count("random_seed", 12345, help_text, least=-(2**63), most=2**63 - 1)
-    define_count("dupe_factor", 10, "Passes over the text, each with other masks.", most=10**6)
-    define_share("masked_lm_prob", 0.15, "Share of the tokens that is masked, above 0.")
-    help_text = "Share of the documents that are cut into shorter sequences."
-    define_number("short_seq_prob", 0.1, help_text, lower_bound=0.0, upper_bound=1.0)
-    define_count(
-        "num_shards",
-        0,
-        "How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command makes "
-        "those that are missing. 0: the files that --output_file names.",
-        least=0,
-        most=99_999,  # their names have five digits
-    )
-    flags.DEFINE_string("language", "en", "Language of wikiextractor text (ISO 639 code).")
-    flags.DEFINE_string(
-        "temp_dir",
-        None,
-        "Local folder for intermediate files, which are smaller than the output; default: beside "
-        "it. With --num_shards they stay there until all files are written.",
-    )
-
-
-def define_share(name: str, default: float, help_text: str) -> None:
-    """A flag for a share above 0."""
-    least = math.nextafter(0.0, 1.0)
-    define_number(name, default, help_text, lower_bound=least, upper_bound=1.0)
+    """The flags of `bert-tf data`."""
+    define(Texts)
+    define(PretrainingData)
 
 
 def settings_from_flags() -> Settings:

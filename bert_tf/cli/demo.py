@@ -35,12 +35,21 @@ SENTENCES = (
 )
 
 
+class Demo:
+    """The flags of this command.
+
+    Attributes:
+      output_dir: Where everything is written.
+      num_train_steps: Training steps; with more, the model predicts better.
+    """
+
+    output_dir = "demo"
+    num_train_steps = 7500
+
+
 def define_flags() -> None:
     """The flags of this command."""
-    flags.DEFINE_string("output_dir", "demo", "Where everything is written.")
-    shared_flags.define_count(
-        "num_train_steps", 7500, "Training steps; with more, the model predicts better."
-    )
+    shared_flags.define(Demo)
 
 
 def main(_: Sequence[str]) -> None:

@@ -17,58 +17,60 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from bert_tf.serving.options import DEFAULT_CHOICES, FORMATS, SAVED_MODEL, TASKS, ServingOptions
+from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Number
+from bert_tf.serving.options import FORMATS, SAVED_MODEL, TASKS, ServingOptions
 
 FLAGS = flags.FLAGS
-DEFAULTS = ServingOptions()
-AS_TRAINED = "default: as the model was trained, else"
+
+
+class Export:
+    """The flags of this command.
+
+    Attributes:
+      export_dir: The folder of all versions of the model.
+      format: saved_model takes raw text. litert (bert-tf[litert]) and onnx (bert-tf[onnx]) are
+        single files that take ids; litert's has one row of --max_seq_length ids.
+      int8: Weights as int8, a quarter of the size; litert and onnx.
+      task: What the model does; default: as its files say.
+      labels: Names of the classes; default: the model's own, else numbers.
+      pairs: The model was trained on pairs of texts; default: as trained, else single texts.
+      num_choices: Choices of a multiple-choice record; default: as trained, else 4.
+      max_seq_length: Most tokens of a sequence; longer texts are cut, contexts of questions and
+        texts with token labels are cut into windows; default: as trained, else 384 for questions,
+        and the model's maximum for the rest.
+      doc_stride: Tokens from the start of a window to the next; default: as trained, else 128.
+      max_query_length: Most tokens of a question; default: as trained, else 64.
+      top_k: Tokens to list for each [MASK], or answers for each question.
+      n_best_size: Starts and ends tried in a window; answers ranked for a question.
+      max_answer_length: Most tokens of an answer.
+      version_2_with_negative: Questions may have no answer. Default: yes if a threshold is given;
+        otherwise as the model was trained; otherwise if one is stored.
+      null_score_diff_threshold: No answer if its score is above the best one's by more; default: as
+        stored, else 0.
+    """
+
+    _most_used = "init_checkpoint export_dir format task labels max_seq_length"
+    export_dir = shared_flags.REQUIRED
+    format = Choice(SAVED_MODEL, FORMATS)
+    int8 = False
+    task = Choice(None, TASKS)
+    labels = ()
+    pairs = YES_OR_NO
+    num_choices = Count(None)
+    max_seq_length = Count(None)
+    doc_stride = Count(None)
+    max_query_length = Count(None, 0)
+    top_k = 5
+    n_best_size = 20
+    max_answer_length = 30
+    version_2_with_negative = YES_OR_NO
+    null_score_diff_threshold = Number(None)
 
 
 def define_flags() -> None:
-    """The flags of this command, shared ones first."""
+    """The flags of this command and of its model."""
     shared_flags.define_pretrained()
-    flags.DEFINE_string("export_dir", None, "The folder of all versions of the model.")
-    flags.DEFINE_enum(
-        "format",
-        SAVED_MODEL,
-        FORMATS,
-        "saved_model takes raw text. litert (bert-tf[litert]) and onnx (bert-tf[onnx]) are single "
-        "files that take ids; litert's has one row of --max_seq_length ids.",
-    )
-    flags.DEFINE_bool("int8", False, "Weights as int8, a quarter of the size; litert and onnx.")
-    flags.DEFINE_enum("task", None, TASKS, "What the model does; default: as its files say.")
-    flags.DEFINE_list("labels", [], "Names of the classes; default: the model's own, else numbers.")
-    flags.DEFINE_bool(
-        "pairs", None, f"The model was trained on pairs of texts; {AS_TRAINED} single texts."
-    )
-    for name, text in (
-        ("num_choices", f"Choices of a multiple-choice record; {AS_TRAINED} {DEFAULT_CHOICES}."),
-        (
-            "max_seq_length",
-            "Most tokens of a sequence; longer texts are cut, contexts of questions and texts with "
-            f"token labels are cut into windows; {AS_TRAINED} 384 for questions, and the model's "
-            "maximum for the rest.",
-        ),
-        ("doc_stride", f"Tokens from the start of a window to the next; {AS_TRAINED} 128."),
-        ("max_query_length", f"Most tokens of a question; {AS_TRAINED} 64."),
-        ("top_k", "Tokens to list for each [MASK], or answers for each question."),
-        ("n_best_size", "Starts and ends tried in a window; answers ranked for a question."),
-        ("max_answer_length", "Most tokens of an answer."),
-    ):
-        least = int(name != "max_query_length")
-        shared_flags.define_count(name, getattr(DEFAULTS, name), text, least=least)
-    flags.DEFINE_bool(
-        "version_2_with_negative",
-        None,
-        "Questions may have no answer. Default: yes if a threshold is given; otherwise as the "
-        "model was trained; otherwise if one is stored.",
-    )
-    shared_flags.define_number(
-        "null_score_diff_threshold",
-        None,
-        "No answer if its score is above the best one's by more; default: as stored, else 0.",
-    )
-    shared_flags.mark_required("export_dir")
+    shared_flags.define(Export)
 
 
 if __name__ == "__main__":
@@ -80,7 +82,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.runtime import command_line
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.serving.registry import check_options
+from bert_tf.serving.signatures import check_options
 from bert_tf.terminal import log_end
 
 

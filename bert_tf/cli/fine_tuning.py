@@ -6,11 +6,9 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.checkpoints.loading import open_weights
-from bert_tf.cli import flags as shared_flags
+from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.cli import from_flags
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.tasks.run import Run, TrainingConfig
 from bert_tf.training.settings import FineTuningSchedule, Intervals
 
@@ -47,12 +45,11 @@ def of_run(model: PretrainedModel, strategy: tf.distribute.Strategy) -> dict[str
     }
 
 
-def training_config(run: Run) -> TrainingConfig:
-    """How the flags train a run; of a grid with its first learning rate."""
-    rate = shared_flags.learning_rates()[0]
+def training_config(run: Run, learning_rate: float) -> TrainingConfig:
+    """How the flags train a run."""
     return from_flags.of_flags(
         TrainingConfig,
-        schedule=from_flags.of_flags(FineTuningSchedule, learning_rate=rate),
+        schedule=from_flags.of_flags(FineTuningSchedule, learning_rate=learning_rate),
         intervals=from_flags.of_flags(Intervals),
         run_settings=from_flags.all_run_settings(run.strategy, run.model.config),
     )

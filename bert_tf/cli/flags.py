@@ -1,13 +1,15 @@
-"""The flags that several commands share, each defined once, and checks for contradictions.
+"""The flags that several commands share, each declared once, and checks for contradictions.
 
-Nothing here loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`. Only scripts
-and `cli/` read flags.
+A group of flags is a class: an attribute is a flag with its default, and the docstring describes
+it. Nothing here loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`. Only
+scripts and `cli/` read flags.
 """
 
-import contextlib
+import inspect
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -15,51 +17,44 @@ from bert_tf.errors import InputError
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS, STRATEGIES
 
 FLAGS = flags.FLAGS
+MOST_USED: list[str] = []  # flags of the command that --help shows first
 
 # ---------------------------------------------------------------------------- kinds of flags
 
-
-@contextlib.contextmanager
-def _marked(attribute: str, value: Any) -> Iterator[None]:
-    """Sets an attribute of the flags that are defined in this context, unless it is set already."""
-    before = set(FLAGS)
-    yield
-    for name in set(FLAGS) - before:
-        if not hasattr(FLAGS[name], attribute):
-            setattr(FLAGS[name], attribute, value)
-
-
-def group(title: str) -> contextlib.AbstractContextManager:
-    """--help shows the flags that are defined in this context under the title."""
-    return _marked("group", title)
-
-
-def recorded_in_checkpoints() -> contextlib.AbstractContextManager:
-    """Flags defined in this context affect the result of a run: its checkpoints record them.
-
-    A resumed run is compared with them, and a finished one is not taken for one with others; which
-    of them may change when a run is made longer is listed in tasks/run.py.
-    """
-    return _marked("is_recorded", True)
-
-
-def run_settings() -> dict[str, Any]:
-    """The values of the flags that affect the result of a run."""
-    return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "is_recorded", False)}
-
-
-def mark_required(*names: str) -> None:
-    """Refuses a command without these flags, or with empty ones as in --output_dir=$UNSET."""
-    for name in names:
-        flags.register_validator(name, bool, message=f"it is required: write --{name}=VALUE")
-
-
 MOST = 10**9  # of what flags count: far beyond any use, and an int32
 LONGEST = 10**6  # tokens of a sequence
-SEEDS = {"least": 0, "most": 2**32 - 1}
+ABOVE_0, BELOW_1 = math.nextafter(0.0, 1.0), math.nextafter(1.0, 0.0)
 
 
-class _Number(flags.FloatParser):
+class Count(NamedTuple):
+    """An integer from `least` to `most`."""
+
+    default: int | None
+    least: int = 1
+    most: int = MOST
+
+
+class Number(NamedTuple):
+    """A float from `least` to `most`, which are infinite if None."""
+
+    default: float | None
+    least: float | None = None
+    most: float | None = None
+
+
+class Choice(NamedTuple):
+    """One of some words."""
+
+    default: str | None
+    choices: Sequence[str]
+
+
+REQUIRED = object()  # a string that must be given
+YES_OR_NO = object()  # a switch without a default
+SEED = Count(12345, 0, 2**32 - 1)
+
+
+class _FloatParser(flags.FloatParser):
     """A float, not NaN; -infinity where no bound excludes it, infinity where it is the bound."""
 
     def convert(self, argument: Any) -> float:
@@ -69,237 +64,291 @@ class _Number(flags.FloatParser):
         return value
 
 
-def define_count(
-    name: str, default: int | None, help_text: str, *, least: int = 1, most: int = MOST
-) -> None:
-    """A flag for an integer from `least` to `most`."""
-    flags.DEFINE_integer(name, default, help_text, lower_bound=least, upper_bound=most)
+def define(group: type) -> None:
+    """Defines the flags of a class.
+
+    An attribute is a flag (`for_` is --for): of a kind above, or its plain default, which is a
+    bool, an int for a count from 1, a float, a tuple for a list of words, or a string or None. The
+    section Attributes of the docstring has the help. Attributes that are no flags:
+
+      _title: under which --help shows the flags.
+      _most_used: names of flags, of this class or others, that --help shows first.
+      _recorded: names of flags that affect the result of a run, which checkpoints record. A resumed
+        run is compared with them, and a finished one is not taken for one with others; which of
+        them may change when a run is made longer is listed in tasks/run.py.
+    """
+    doc = inspect.getdoc(group) or ""  # none with python -OO
+    texts = dict(re.findall(r"^  (\w+): (.*(?:\n    .*)*)", doc, re.MULTILINE))
+    MOST_USED.extend(getattr(group, "_most_used", "").split())
+    for name, kind in vars(group).items():
+        if not name.startswith("_"):
+            flag = _defined(name.rstrip("_"), kind, re.sub(r"\s+", " ", texts.get(name, "")))
+            flag.group = getattr(group, "_title", "Of this command")
+            flag.is_recorded = name in getattr(group, "_recorded", "").split()
 
 
-def define_number(name: str, default: float | None, help_text: str, **bounds: float) -> None:
-    """A flag for a float; `bounds` are absl's lower_bound and upper_bound."""
-    flags.DEFINE(_Number(**bounds), name, default, help_text, serializer=flags.ArgumentSerializer())
+def _defined(name: str, kind: Any, text: str) -> flags.Flag:
+    """Defines the flag of an attribute."""
+    match kind:
+        case bool():
+            flags.DEFINE_bool(name, kind, text)
+        case int():
+            _defined(name, Count(kind), text)
+        case float():
+            _defined(name, Number(kind), text)
+        case Count(default, least, most):
+            flags.DEFINE_integer(name, default, text, lower_bound=least, upper_bound=most)
+        case Number(default, least, most):
+            parser = _FloatParser(least, most)
+            flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
+        case Choice(default, choices):
+            flags.DEFINE_enum(name, default, list(choices), text)
+        case tuple():
+            flags.DEFINE_list(name, list(kind), text)
+        case _ if kind is YES_OR_NO:
+            flags.DEFINE_bool(name, None, text)
+        case _ if kind is REQUIRED:
+            flags.DEFINE_string(name, None, text)
+            mark_required(name)
+        case _:
+            flags.DEFINE_string(name, kind, text)
+    return FLAGS[name]
 
 
-def define_choices(name: str, default: Sequence[str], choices: Sequence[str], text: str) -> None:
-    """A flag for one or more of the choices, each once, separated by commas."""
-    flags.DEFINE_list(name, list(default), f"{text}, separated by commas: {', '.join(choices)}.")
-    flags.register_validator(
-        name,
-        lambda words: set(words) <= set(choices) and len(set(words)) == len(words),
-        message=f"expected words of {', '.join(choices)}, each once, separated by commas",
-    )
+def mark_required(*names: str) -> None:
+    """Refuses a command without these flags, or with empty ones as in --output_dir=$UNSET."""
+    for name in names:
+        flags.register_validator(name, bool, message=f"it is required: write --{name}=VALUE")
 
 
-def define_switches(**texts: str) -> None:
-    """Flags that are off by default."""
-    for name, text in texts.items():
-        flags.DEFINE_bool(name, False, text)
-
-
-def define_strings(**texts: str) -> None:
-    """Flags without a default."""
-    for name, text in texts.items():
-        flags.DEFINE_string(name, None, text)
+def run_settings() -> dict[str, Any]:
+    """The values of the flags that affect the result of a run."""
+    return {name: FLAGS[name].value for name in FLAGS if getattr(FLAGS[name], "is_recorded", False)}
 
 
 # ---------------------------------------------------------------------------- groups
 
 
-@group("Model")
-def define_model_files() -> None:
-    """Files that belong to weights and may not lie beside them."""
-    define_strings(
-        bert_config_file="Default: the configuration beside the weights.",
-        vocab_file="Default: the vocabulary beside the weights.",
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Lower-case the text, as in the model's training. If not given: as its files say, else as "
-        "its vocabulary shows.",
-    )
+class ModelFiles:
+    """Files that belong to weights and may not lie beside them.
+
+    Attributes:
+      bert_config_file: Default: the configuration beside the weights.
+      vocab_file: Default: the vocabulary beside the weights.
+      do_lower_case: Lower-case the text, as in the model's training. If not given: as its files
+        say, else as its vocabulary shows.
+    """
+
+    _title = "Model"
+    bert_config_file = None
+    vocab_file = None
+    do_lower_case = True
 
 
-@group("Model")
+class Pretrained:
+    """A trained model.
+
+    Attributes:
+      init_checkpoint: The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or
+        Hugging Face's.
+    """
+
+    _title = "Model"
+    init_checkpoint = None
+
+
+class Run:
+    """The folders of a run.
+
+    Attributes:
+      output_dir: The folder for checkpoints and results.
+      export_dir: At the end, export the model (the best checkpoint if the run keeps one, else the
+        last) as a SavedModel that takes raw text, for TensorFlow Serving: the next version in this
+        folder. See bert-tf export.
+    """
+
+    _title = "Model"
+    output_dir = REQUIRED
+    export_dir = None
+
+
+class Training:
+    """The update, the intervals of the loop, and the random seed.
+
+    Attributes:
+      do_train: Train.
+      train_batch_size: Examples of a step, all devices together.
+      optimizer: adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise
+        form.
+      end_learning_rate: The learning rate at the end of the decay.
+      seed: Seeds weights, data order and dropout.
+      bias_correction: Correct Adam's moments for their start at 0 (the original does not).
+      clip_per_replica: Clip the gradients of each device before they are added up, as the original
+        does on TPUs.
+      save_checkpoints_steps: Steps between two checkpoints.
+      keep_checkpoint_max: How many checkpoints are kept; 0 keeps all.
+      iterations_per_loop: Most steps in a call of the compiled loop; between calls the host logs
+        and saves.
+      log_steps: Steps between two lines of progress.
+      gradient_accumulation_steps: Micro-batches of each device in a step: less memory, the same
+        result.
+      recompute: Compute encoder blocks again for their gradients: less memory.
+    """
+
+    _title = "Training"
+    _recorded = "train_batch_size optimizer end_learning_rate seed bias_correction clip_per_replica"
+    do_train = False
+    train_batch_size = 32
+    optimizer = Choice("adamw", OPTIMIZERS)
+    end_learning_rate = Number(0.0, 0.0)
+    seed = SEED
+    bias_correction = False
+    clip_per_replica = False
+    save_checkpoints_steps = 1000
+    keep_checkpoint_max = Count(5, 0)
+    iterations_per_loop = 1000
+    log_steps = 100
+    gradient_accumulation_steps = 1
+    recompute = False
+
+
+class FineTuning:
+    """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad.
+
+    Attributes:
+      predict_batch_size: Examples of a prediction step, all devices together.
+      max_seq_length: Most tokens of an example, longer ones are cut; in windows, of a window.
+      num_train_epochs: How often each example is trained on.
+      warmup_proportion: The share of the steps in which the learning rate rises.
+      bucket_by_length: Batch examples of similar length and trim their padding. Ignored on a TPU.
+      layerwise_lr_decay: Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each
+        level, from the head (the rate itself) over pooler and layers to the embeddings.
+      freeze: Patterns of the names of weights to leave as they are, as in
+        bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.
+      legacy_shuffle: Mix the examples as little as the original's buffer of 100 does; with
+        --nobucket_by_length the batches are the original's.
+      eval_steps: Evaluate every so many steps, and keep the best checkpoint; 0: no.
+      early_stopping: Stop after so many evaluations without a better one; 0: never.
+    """
+
+    _title = "Fine-tuning"
+    _recorded = (
+        "max_seq_length num_train_epochs warmup_proportion bucket_by_length layerwise_lr_decay "
+        "freeze legacy_shuffle eval_steps early_stopping"
+    )
+    predict_batch_size = 8
+    max_seq_length = Count(128, most=LONGEST)
+    num_train_epochs = Number(3.0, 0.0, 1e6)
+    warmup_proportion = Number(0.1, 0.0, BELOW_1)
+    bucket_by_length = True
+    layerwise_lr_decay = Number(1.0, ABOVE_0, 1.0)
+    freeze = ()
+    legacy_shuffle = False
+    eval_steps = Count(0, 0)
+    early_stopping = Count(0, 0)
+
+
+class Datasets:
+    """Data from tensorflow-datasets.
+
+    Attributes:
+      tfds_name: A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say.
+      tfds_data_dir: Where tensorflow-datasets keeps its data.
+    """
+
+    _title = "Data"
+    tfds_name = None
+    tfds_data_dir = None
+
+
+class Devices:
+    """What the model runs on.
+
+    Attributes:
+      strategy: auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG
+        names several processes, mirrored with several GPUs, else one device.
+      num_cpu_devices: Logical devices to split the CPU into, for trying mirrored.
+      precision: What layers compute in. Weights, norms, soft-max and losses are always float32.
+      xla: Compile steps with XLA.
+      max_restarts: multiworker: how often a process restarts from the last checkpoint after another
+        one was lost; then it ends.
+      hang_seconds: Report a hang, with the stacks of all threads, after so many seconds without
+        progress; three times as many where something is compiled; 0: never.
+      end_when_hung: After the report end the process with exit code 1, for a supervisor to start it
+        again.
+      use_tpu: Run on the TPU named by --tpu_name.
+      tpu_name: The TPU: local, that of this machine; or the name or grpc://address of another
+        machine's. This process reads for it, batch by batch, so local is faster.
+      tpu: The same as --use_tpu --tpu_name=TPU.
+      tpu_zone: The zone of a TPU that is given by name.
+      gcp_project: The cloud project of a TPU that is given by name.
+    """
+
+    _title = "Devices"
+    _recorded = "precision"
+    strategy = Choice("auto", STRATEGIES)
+    num_cpu_devices = Count(1, most=1000)
+    precision = Choice("float32", PRECISIONS)
+    xla = True
+    max_restarts = Count(10, 0)
+    hang_seconds = Count(600, 0)
+    end_when_hung = False
+    use_tpu = False
+    tpu_name = None
+    tpu = None
+    tpu_zone = None
+    gcp_project = None
+
+
+class WithoutEffect:
+    """Flags of the original's commands that are accepted and ignored.
+
+    Attributes:
+      master: No effect.
+      num_tpu_cores: No effect.
+    """
+
+    _title = "Accepted for the original's commands, without effect"
+    master = None
+    num_tpu_cores = Count(8, 0)
+
+
 def define_pretrained(*, required: bool = True) -> None:
     """A trained model to use: what its folder does not say, flags do."""
-    define_strings(
-        init_checkpoint="The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or "
-        "Hugging Face's."
-    )
-    define_model_files()
+    define(Pretrained)
+    define(ModelFiles)
     if required:
         mark_required("init_checkpoint")
 
 
-@group("Model")
-def define_fine_tuned_model() -> None:
-    """The model to begin with, and the folder of the run."""
+def define_run(*further: type) -> None:
+    """The flags of a script that trains."""
+    for group in (Run, Training, *further, Devices, WithoutEffect):
+        define(group)
+
+
+def define_fine_tuning(*further: type, max_seq_length: int) -> None:
+    """The flags of a script that fine-tunes a model."""
     define_pretrained(required=False)
     FLAGS["init_checkpoint"].help += " Without it: the model of --output_dir."
-    define_output_dir()
+    define_run(FineTuning, Datasets, *further)
+    FLAGS.set_default("max_seq_length", max_seq_length)
 
 
-def define_output_dir() -> None:
-    """The folder of a run."""
-    define_strings(output_dir="The folder for checkpoints and results.")
-    mark_required("output_dir")
+def verb(*groups: Any, check: Callable[[Sequence[str]], None] | None = None) -> Callable:
+    """Makes a function the `main` of a verb; its docstring is what --help says.
 
+    Args:
+      groups: classes for `define`, or functions that define flags.
+      check: the verb's check of flags and of the words outside them; default: no words.
+    """
 
-@group("Export")
-def define_export_dir() -> None:
-    """Where a run leaves its model for serving."""
-    define_strings(
-        export_dir="At the end, export the model (the best checkpoint if the run keeps one, else "
-        "the last) as a SavedModel that takes raw text, for TensorFlow Serving: the next version "
-        "in this folder. See bert-tf export."
-    )
+    def mark(main: Callable) -> Callable:
+        main.main, main.check_flags = main, check or refuse_words
+        main.define_flags = lambda: [define(g) if isinstance(g, type) else g() for g in groups]
+        return main
 
-
-@group("Training")
-def define_training() -> None:
-    """The update, the intervals of the loop, and the random seed."""
-    define_switches(do_train="Train.")
-    with recorded_in_checkpoints():
-        define_count("train_batch_size", 32, "Examples of a step, all devices together.")
-        flags.DEFINE_enum(
-            "optimizer",
-            "adamw",
-            OPTIMIZERS,
-            "adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise form.",
-        )
-        text = "The learning rate at the end of the decay."
-        define_number("end_learning_rate", 0.0, text, lower_bound=0.0)
-        define_count("seed", 12345, "Seeds weights, data order and dropout.", **SEEDS)
-        define_switches(
-            bias_correction="Correct Adam's moments for their start at 0 (the original does not).",
-            clip_per_replica="Clip the gradients of each device before they are added up, as the "
-            "original does on TPUs.",
-        )
-    define_count("save_checkpoints_steps", 1000, "Steps between two checkpoints.")
-    define_count("keep_checkpoint_max", 5, "How many checkpoints are kept; 0 keeps all.", least=0)
-    text = "Most steps in a call of the compiled loop; between calls the host logs and saves."
-    define_count("iterations_per_loop", 1000, text)
-    define_count("log_steps", 100, "Steps between two lines of progress.")
-    text = "Micro-batches of each device in a step: less memory, the same result."
-    define_count("gradient_accumulation_steps", 1, text)
-    define_switches(
-        recompute="Compute encoder blocks again for their gradients: less memory.",
-    )
-
-
-@group("Fine-tuning")
-def define_fine_tuning(*, max_seq_length: int, max_seq_length_help: str) -> None:
-    """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad."""
-    define_count("predict_batch_size", 8, "Examples of a prediction step, all devices together.")
-    with recorded_in_checkpoints():
-        define_count("max_seq_length", max_seq_length, max_seq_length_help, most=LONGEST)
-        text, bounds = "How often each example is trained on.", {"lower_bound": 0.0}
-        define_number("num_train_epochs", 3.0, text, upper_bound=1e6, **bounds)
-        text, most = (
-            "The share of the steps in which the learning rate rises.",
-            math.nextafter(1, 0),
-        )
-        define_number("warmup_proportion", 0.1, text, upper_bound=most, **bounds)
-        flags.DEFINE_bool(
-            "bucket_by_length",
-            True,
-            "Batch examples of similar length and trim their padding. Ignored on a TPU.",
-        )
-        define_number(
-            "layerwise_lr_decay",
-            1.0,
-            "Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each level, from "
-            "the head (the rate itself) over pooler and layers to the embeddings.",
-            lower_bound=math.nextafter(0.0, 1.0),
-            upper_bound=1.0,
-        )
-        flags.DEFINE_list(
-            "freeze",
-            [],
-            "Patterns of the names of weights to leave as they are, as in "
-            "bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.",
-        )
-        define_switches(
-            legacy_shuffle="Mix the examples as little as the original's buffer of 100 does; with "
-            "--nobucket_by_length the batches are the original's."
-        )
-
-
-@group("Fine-tuning")
-def define_best_checkpoint() -> None:
-    """Evaluation during fine-tuning, which chooses the checkpoint that is kept."""
-    with recorded_in_checkpoints():
-        text = "Evaluate every so many steps, and keep the best checkpoint; 0: no."
-        define_count("eval_steps", 0, text, least=0)
-        text = "Stop after so many evaluations without a better one; 0: never."
-        define_count("early_stopping", 0, text, least=0)
-
-
-@group("Data")
-def define_tfds(purpose: str) -> None:
-    """Data from tensorflow-datasets."""
-    define_strings(
-        tfds_name=f"A dataset of tensorflow-datasets, {purpose}.",
-        tfds_data_dir="Where tensorflow-datasets keeps its data.",
-    )
-
-
-@group("Devices")
-def define_devices() -> None:
-    """What the model runs on."""
-    flags.DEFINE_enum(
-        "strategy",
-        "auto",
-        STRATEGIES,
-        "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "
-        "names several processes, mirrored with several GPUs, else one device.",
-    )
-    text = "Logical devices to split the CPU into, for trying mirrored."
-    define_count("num_cpu_devices", 1, text, most=1000)
-    with recorded_in_checkpoints():
-        text = "What layers compute in. Weights, norms, soft-max and losses are always float32."
-        flags.DEFINE_enum("precision", "float32", PRECISIONS, text)
-    flags.DEFINE_bool("xla", True, "Compile steps with XLA.")
-    define_count(
-        "max_restarts",
-        10,
-        "multiworker: how often a process restarts from the last checkpoint after another one was "
-        "lost; then it ends.",
-        least=0,
-    )
-    define_count(
-        "hang_seconds",
-        600,
-        "Report a hang, with the stacks of all threads, after so many seconds without progress; "
-        "three times as many where something is compiled; 0: never.",
-        least=0,
-    )
-    define_switches(
-        end_when_hung="After the report end the process with exit code 1, for a supervisor to "
-        "start it again.",
-        use_tpu="Run on the TPU named by --tpu_name.",
-    )
-    define_strings(
-        tpu_name="The TPU: local, that of this machine; or the name or grpc://address of another "
-        "machine's. This process reads for it, batch by batch, so local is faster.",
-        tpu="The same as --use_tpu --tpu_name=TPU.",
-        tpu_zone="The zone of a TPU that is given by name.",
-        gcp_project="The cloud project of a TPU that is given by name.",
-    )
-    define_without_effect("master", "num_tpu_cores")
-
-
-@group("Accepted for the original's commands, without effect")
-def define_without_effect(*names: str) -> None:
-    """Flags of the original's commands that are accepted and ignored."""
-    text = "Accepted for the original's commands; has no effect."
-    for name in names:
-        if name == "num_tpu_cores":
-            define_count(name, 8, text, least=0)
-        else:
-            (define_strings if name == "master" else define_switches)(**{name: text})
+    return mark
 
 
 # ---------------------------------------------------------------------------- checks
@@ -316,62 +365,35 @@ def refuse_words(words: Sequence[str]) -> None:
         raise InputError(
             f"{words[0]!r} outside any flag",
             "flags only, as in --input_file=...",
-            "write --flag=value with an equals sign and no space, for a switch --flag or --noflag, "
-            "and put quotes around a pattern, so that the shell does not expand it",
+            "write --flag=value without a space, and put quotes around patterns of files",
         )
 
 
 def require_one_of(*names: str) -> None:
     """Refuses a command that gives none of these flags."""
     if not any(FLAGS[name].value for name in names):
-        listed = " nor ".join(f"--{name}" for name in names)
-        raise InputError(f"neither {listed}", "at least one of them", "add one of them")
+        received = "neither " + " nor ".join(f"--{name}" for name in names)
+        raise InputError(received, "at least one of them", "add one of them")
 
 
 def require(name: str, *needed: str, remedy: str = "") -> None:
     """Refuses --name without all of the flags that it needs."""
-    if FLAGS[name].value not in (None, 0, "") and not all(FLAGS[other].value for other in needed):
+    if FLAGS[name].value and not all(FLAGS[other].value for other in needed):
         listed = " and ".join(f"--{other}" for other in needed)
-        raise InputError(
-            f"--{name} without {listed}",
-            f"{listed}: --{name} has no effect alone",
-            remedy or f"add {listed}, or leave out --{name}",
-        )
-
-
-def check_best_checkpoint() -> None:
-    """Refuses evaluation during training without training or data to evaluate."""
-    require("eval_steps", "do_train", "do_eval")
-    require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")
+        expected = f"{listed}: --{name} has no effect alone"
+        remedy = remedy or f"add {listed}, or leave out --{name}"
+        raise InputError(f"--{name} without {listed}", expected, remedy)
 
 
 def refuse_without_effect(name: str, where: str, hint: str = "") -> None:
     """Refuses a flag that was given where it does nothing."""
     if FLAGS[name].present:
-        raise InputError(
-            f"--{name} {where}, where it has no effect",
-            "flags that have an effect",
-            f"leave out --{name}{hint and f'; {hint}'}",
-        )
+        remedy = f"leave out --{name}{hint and f'; {hint}'}"
+        raise InputError(f"--{name} {where}", "flags that have an effect there", remedy)
 
 
-def learning_rates() -> tuple[float, ...]:
-    """--learning_rate as finite numbers above 0, each once.
-
-    Raises:
-      InputError: one is something else.
-    """
-    rates: list[float] = []
-    given = FLAGS.learning_rate
-    for word in given if isinstance(given, list) else [given]:
-        try:
-            rates.append(float(word))
-        except ValueError:
-            rates.append(math.nan)
-        if not 0 < rates[-1] < math.inf or rates[-1] in rates[:-1]:
-            raise InputError(
-                f"--learning_rate with {word!r}",
-                "numbers above 0, each once, separated by commas",
-                "correct --learning_rate",
-            )
-    return tuple(rates)
+def check_fine_tuning(*what_to_do: str) -> None:
+    """Refuses flags of a script that fine-tunes which contradict each other."""
+    require_one_of("do_train", *what_to_do)
+    require("eval_steps", "do_train", "do_eval")
+    require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")

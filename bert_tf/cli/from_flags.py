@@ -4,21 +4,21 @@ import dataclasses
 import importlib
 from typing import Any
 
-import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf.checkpoints.companions import PretrainedModel, config_of, length_of, tokenizer_of
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import (
+    PretrainedModel,
+    config_of,
+    tokenizer_of,
+)
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.heads import ENCODER, make_model
-from bert_tf.terminal import WATCHDOG, log_end
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.terminal import WATCHDOG
 from bert_tf.training import distribution
-from bert_tf.training.settings import Intervals, StepConfig
+from bert_tf.training.settings import StepConfig
 
 FLAGS = flags.FLAGS
 # What a run reads again and again or leaves behind.
@@ -40,41 +40,30 @@ def make_strategy() -> tf.distribute.Strategy:
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         if name not in ("auto", "tpu"):
-            raise InputError(
-                f"--strategy={name} with {'--use_tpu' if FLAGS.use_tpu else '--tpu'}",
-                "auto or tpu, to run on a TPU",
-                "leave out one of the two",
-            )
+            received = f"--strategy={name} with {'--use_tpu' if FLAGS.use_tpu else '--tpu'}"
+            raise InputError(received, "auto or tpu, to run on a TPU", "leave out one of the two")
         _check_tpu_paths(tpu)
         if "bucket_by_length" in FLAGS and FLAGS.bucket_by_length:
             logging.info("--nobucket_by_length: on a TPU all batches are of --max_seq_length.")
             FLAGS.bucket_by_length = False
         name = "tpu"
-    strategy = distribution.make_strategy(
-        name,
-        tpu=tpu,
-        tpu_zone=FLAGS.tpu_zone,
-        gcp_project=FLAGS.gcp_project,
-        num_cpu_devices=FLAGS.num_cpu_devices,
-    )
+    given = {flag: FLAGS[flag].value for flag in ("tpu_zone", "gcp_project", "num_cpu_devices")}
+    strategy = distribution.make_strategy(name, tpu=tpu, **given)
     _check_batch_sizes(strategy.num_replicas_in_sync)
     return strategy
 
 
 def _check_tpu_paths(tpu: str | None) -> None:
     """Refuses local paths for a TPU of another machine, before anything is connected."""
-    if tpu == "local":
-        return
-    for name in _TPU_PATHS:
-        value = FLAGS[name].value if name in FLAGS else None
-        for path in (value or "").split(","):
-            if path and not path.startswith("gs://"):
+    given = {name: (FLAGS[name].value or "").split(",") for name in _TPU_PATHS if name in FLAGS}
+    for name, paths in given.items() if tpu != "local" else ():
+        for path in filter(None, paths):
+            if not path.startswith("gs://"):
                 raise InputError(
                     f"--{name}={path} with the TPU {tpu or '(none named)'}",
-                    "a path that begins with gs://: the TPU is another machine, whose workers "
-                    "cannot read a local path, nor can a process that resumes the run elsewhere",
-                    f"copy it to a bucket and give --{name}=gs://..., or run on the TPU virtual "
-                    "machine itself with --tpu=local",
+                    "a path that begins with gs://: the TPU's machine cannot read local ones",
+                    f"copy it to a bucket and give --{name}=gs://..., or run on the TPU's machine "
+                    "with --tpu=local",
                 )
 
 
@@ -106,14 +95,6 @@ def complete_model(source: Weights) -> PretrainedModel:
     return PretrainedModel(source, config, tokenizer)
 
 
-def open_masked_lm() -> tuple[keras.Model, FullTokenizer, int]:
-    """The model of --init_checkpoint with its masked-LM head, its tokenizer, its maximum length."""
-    given = complete_model(open_weights(FLAGS.init_checkpoint))
-    model = make_model("fill_mask", given.config)
-    load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
-    return model, given.tokenizer, length_of(given.source, given.config)
-
-
 # ---------------------------------------------------------------------------- steps, settings
 
 
@@ -124,11 +105,6 @@ def step_config() -> StepConfig:
     """
     others = {device.device_type for device in tf.config.list_logical_devices()} - {"CPU"}
     return of_flags(StepConfig, recompute_attention=bool(others))
-
-
-def intervals() -> Intervals:
-    """How often training logs, saves and, where the script has the flag, evaluates."""
-    return of_flags(Intervals)
 
 
 def of_flags(kind: type, **values: Any) -> Any:
@@ -159,26 +135,6 @@ def export(model: PretrainedModel, **options: Any) -> None:
         return
     # By name: a script that trains loads nothing of serving before it exports.
     serving = importlib.import_module("bert_tf.serving.export")
-    serving.export_run(
-        FLAGS.output_dir,
-        model.source,
-        model.config,
-        model.tokenizer,
-        FLAGS.export_dir,
-        options=serving.ServingOptions(**options),
-    )
-
-
-# ---------------------------------------------------------------------------- the last line
-
-
-def log_results(verb: str, *words: str, predictions: str = "", **flags: Any) -> None:
-    """Logs what a run has written, and the command to type next; `flags` are of that."""
-    wanted = {
-        "do_train": "the model",
-        "do_predict": predictions,
-        "do_eval": "eval_results.txt",
-        "report": "report.html",
-    }
-    written = [what for name, what in wanted.items() if name in FLAGS and FLAGS[name].value]
-    log_end(f"Wrote {', '.join(written)} to {FLAGS.output_dir}", verb, *words, **flags)
+    of_model = (model.source, model.config, model.tokenizer)
+    options = serving.ServingOptions(**options)
+    serving.export_run(FLAGS.output_dir, *of_model, FLAGS.export_dir, options=options)

@@ -3,9 +3,12 @@
 import contextlib
 import io
 import os
+import re
 import select
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +17,10 @@ from typing import Any
 from absl import app, flags, logging
 
 from bert_tf import runtime, terminal
-from bert_tf.cli.help import define_help_flags
+from bert_tf.cli.flags import FLAGS, MOST_USED
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.files import LONE_SURROGATE
 from bert_tf.terminal import SCREEN
 
-LONGEST_NAME = 100  # of a flag
 _words: list[str] = []  # the command line without its flags
 
 
@@ -27,6 +28,7 @@ def parse(
     define_flags: Callable[[], None],
     check_flags: Callable[[Sequence[str]], None] = lambda _: None,
     *,
+    about: str = "",
     needs_tensorflow: bool = True,
 ) -> None:
     """Parses the command line, then loads TensorFlow.
@@ -36,35 +38,26 @@ def parse(
     Args:
       define_flags: defines the command's flags.
       check_flags: called with the words outside the flags; raises `InputError`.
+      about: what --help prints above the flags; default: the docstring of the script.
       needs_tensorflow: whether the command computes with it.
     """
     prepare()
     logging.set_verbosity(logging.INFO)  # before the flags, one of which is --verbosity
     define_flags()
-    define_help_flags()
-    check_words(sys.argv[1:])
+    if {"--help", "-help", "--helpshort", "-h", "-?"} & {*sys.argv[1:]}:
+        print(page(about or sys.modules["__main__"].__doc__ or ""), flush=True)
+        sys.exit(0)
+    app.define_help_flags()  # --helpfull
     _words[:] = app.parse_flags_with_usage(sys.argv)
     check_flags(_words[1:])
     if needs_tensorflow:
         runtime.load_tensorflow()
 
 
-def check_words(words: Sequence[str]) -> None:
-    """Refuses words that no flag can have: absl and TensorFlow fail on them with other errors."""
-    for word in words:
-        name = word.partition("=")[0]
-        if LONE_SURROGATE.search(word) or (name.startswith("-") and len(name) > LONGEST_NAME):
-            raise InputError(
-                f"{word!r:.{LONGEST_NAME}}",
-                "flags as --help lists them; text and names of files in UTF-8",
-                "correct the word, or rename the file",
-            )
-
-
 def prepare() -> None:
     """Prepares streams, signals, the handling of errors, and settings; before all else."""
     sys.excepthook = report_or_traceback
-    sys.unraisablehook = warn_or_traceback
+    sys.unraisablehook = lambda lost: logging.warning("%s", first_line(lost.exc_value))
     open_standard_streams()
     stop_on_signals()
     runtime.prepare_command()
@@ -103,14 +96,6 @@ def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
     sys.__excepthook__(kind, error, trace)
 
 
-def warn_or_traceback(lost: Any) -> None:
-    """For errors that cannot be raised: a temporary file that cannot be removed at the end, say."""
-    if is_system_error(lost.exc_value):
-        logging.warning("%s", first_line(lost.exc_value))
-    elif not isinstance(lost.exc_value, KeyboardInterrupt):  # `_end_when_stuck` sees to that
-        sys.__unraisablehook__(lost)
-
-
 def report(error: BaseException) -> None:
     """Ends the process with the message and exit code of an error; returns where it is a bug."""
     if _stopped_by or isinstance(error, KeyboardInterrupt):  # C code may have replaced it
@@ -119,8 +104,7 @@ def report(error: BaseException) -> None:
         _report_lost_peer(error)
     if isinstance(error, BrokenPipeError) and _nobody_reads():
         end(128 + signal.SIGPIPE)
-    is_system = is_system_error(error) or isinstance(error, MemoryError)
-    if is_system or (isinstance(error, ImportError) and "Too many open files" in str(error)):
+    if is_system_error(error) or isinstance(error, MemoryError):
         logging.debug("Raised here:", exc_info=error)
         error = InputError(first_line(error), *remedy_of(error))
     if isinstance(error, InputError):
@@ -138,7 +122,7 @@ def _report_lost_peer(error: BaseException) -> None:
         end(0, f"ended by SIGTERM. Another process of this run was lost; {again}")
     reason = (str(error).strip() or kind).splitlines()[-1]
     lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
-    runtime.restart(lost, at_most=flags.FLAGS.max_restarts)
+    runtime.restart(lost, at_most=FLAGS.max_restarts)
     end(1, f"failed: {lost}\nStart all processes again: {again}")
 
 
@@ -146,7 +130,7 @@ def _nobody_reads() -> bool:
     """Whether what read standard output has ended: `head`, say, which has enough."""
     poll = select.poll()
     poll.register(1, 0)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def end(code: int, message: str = "") -> None:
@@ -167,17 +151,13 @@ def end(code: int, message: str = "") -> None:
 
 
 def open_standard_streams() -> None:
-    """Opens the standard streams that are closed, so that no other file gets their numbers.
+    """Standard streams that are closed lead nowhere, so that no other file gets their numbers.
 
-    TensorFlow would write its messages into it. Reading such input, and writing such output, is an
-    error, so that no result is lost in silence; messages are lost.
+    TensorFlow would write its messages into it.
     """
-    for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
-        try:
-            os.fstat(number)
-        except OSError:  # the lowest free number is this one
-            os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (the lowest free number)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
         sys.stdout.reconfigure(errors="backslashreplace")
     if isinstance(sys.stderr, io.TextIOWrapper):
@@ -208,11 +188,10 @@ def stop_on_signals() -> None:
 
     What is ignored already, by nohup for instance, stays so. Python handles signals between its own
     instructions, and TensorFlow may compute for minutes: `SECONDS_TO_END` after the signal the
-    process ends all the same, and at once by another one after a second.
+    process ends all the same.
     """
-    default = (signal.SIG_DFL, signal.default_int_handler)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) in default:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _stop)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -229,22 +208,46 @@ def _stop(number: int, _: Any) -> None:
 def _end_when_stuck(reader: int) -> None:
     while signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
         pass  # training has a use of its own for SIGTERM
-    time.sleep(1)  # `timeout` sends a signal twice
-    os.set_blocking(reader, False)
-    with contextlib.suppress(BlockingIOError):
-        os.read(reader, 100)
-    select.select([reader], [], [], SECONDS_TO_END - 1)
-    with contextlib.suppress(OSError):
-        os.write(2, f"\nended by {_name_of(number)}, at once.\n".encode())
-    os._exit(128 + number)
+    time.sleep(SECONDS_TO_END)
+    _end_by_signal(number)
 
 
 def _end_by_signal(number: int) -> None:
-    is_training = flags.FLAGS.is_parsed() and getattr(flags.FLAGS, "do_train", False)
-    kept = "The checkpoints are complete; the same command resumes from the last one."
-    gone = "Incomplete files were removed; run the same command to start again."
-    end(128 + number, f"ended by {_name_of(number)}. {kept if is_training else gone}")
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    end(128 + number, f"ended by {name}. No file is half written; run it again.")
 
 
-def _name_of(number: int) -> str:
-    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+# ---------------------------------------------------------------------------- help
+
+NAME_WIDTH = 32
+
+
+def page(about: str) -> str:
+    """What a command does, and its flags in groups, those used most on top."""
+    width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
+    if sys.argv[0].startswith("bert-tf "):  # there need not be a script
+        about = re.sub(r"^( *)python \w+\.py", rf"\1{sys.argv[0]}", about, flags=re.M)
+    groups = {"Most used": MOST_USED, "Of this command": []}
+    for name in FLAGS:
+        title = getattr(FLAGS[name], "group", None)  # absl's own have none
+        if title and name not in MOST_USED:
+            groups.setdefault(title, []).append(name)
+    parts = [about.strip()]
+    for title, names in groups.items():
+        parts += ["\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)])] * bool(names)
+    return "\n\n".join([*parts, "Further flags, for logging and debugging: --helpfull lists them."])
+
+
+def entry(flag: flags.Flag, width: int) -> str:
+    """The lines of a flag: its name and default, and what it does; a long list below them."""
+    default = None if re.search("Default:|If not given:", flag.help) else flag.default
+    shown = ",".join(default) if isinstance(default, list) else "" if default is None else default
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={shown}"
+    text = f"{flag.help} (default: yes)" if flag.boolean and default else flag.help
+    text = re.sub("^<(.*?)>:", lambda choices: f"{choices[1].replace('|', ' | ')}.", text)  # absl's
+    first, *listed = text.splitlines()
+    margin = " " * (NAME_WIDTH + 4)
+    lines = textwrap.fill(first, width, initial_indent=margin, subsequent_indent=margin)
+    fits = len(name) <= NAME_WIDTH
+    lines = f"  {name:<{NAME_WIDTH}}  {lines.lstrip()}" if fits else f"  {name}\n{lines}"
+    return "\n      ".join([lines, *listed])

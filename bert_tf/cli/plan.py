@@ -22,22 +22,20 @@ BERT-Large twice as long.
 """
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 
 from absl import flags, logging
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli.flags import ABOVE_0, Choice, Count, Number
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning import compilers, tables
 from bert_tf.planning.compilers import Compiled
-from bert_tf.planning.devices import DEVICES, STEPS
 from bert_tf.planning.memory import largest_batch
-from bert_tf.planning.tables import amount
-from bert_tf.planning.work import Speed
-from bert_tf.planning.workload import HEADS, Workload
+from bert_tf.planning.tables import Speed, amount
+from bert_tf.planning.workload import DEVICES, HEADS, STEPS, Workload
 from bert_tf.terminal import Progress, duration
 from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
@@ -45,50 +43,78 @@ FLAGS = flags.FLAGS
 BATCH_FLAGS = dict(zip(STEPS, ("train", "eval", "predict"), strict=True))
 
 
+class Plan:
+    """What is trained, how, and on what.
+
+    Attributes:
+      bert_config_file: The bert_config.json of the model.
+      head: What is trained on top of the encoder.
+      max_seq_length: Tokens of a sequence.
+      train_batch_size: Examples of a step, all devices together.
+      max_predictions_per_seq: Masked tokens of a sequence.
+      num_classes: Labels, of classification and token_labels.
+      precision: What the layers compute with.
+      recompute: Compute encoder blocks again rather than keep them.
+      gradient_accumulation_steps: Parts a device takes its batch in.
+      optimizer: The update; lamb takes longer, in the same memory.
+      num_replicas: Devices.
+      device: An accelerator: its memory and speed.
+      num_train_steps: Also tell how long they take.
+      memory_gb: Memory of a GPU: also tell the largest batch.
+      reserved_gb: What driver and libraries keep of a device's memory, about.
+      device_tflops: 10^12 FLOP/s of a device: also tell the time.
+      device_gb_per_s: 10^9 bytes/s of its memory.
+      link_gb_per_s: 10^9 bytes/s from a device to its neighbour.
+      price_per_hour: Of one device: also tell what --num_train_steps cost.
+      efficiency: Share of its FLOP/s that matrix products reach, above 0.
+      variables: List every variable.
+      fits: The table of what fits for BERT-Base and BERT-Large.
+      for_: Devices to compile for, separated by commas; as --device has.
+      steps: With --for: which programs to compile, separated by commas.
+      eval_batch_size: With --for: examples of a step of evaluation.
+      predict_batch_size: With --for: examples of a step of prediction.
+      largest_batch: With --for: find the largest batch, by up to six compilations.
+    """
+
+    _most_used = "bert_config_file device train_batch_size max_seq_length num_train_steps fits"
+    bert_config_file = None
+    head = Choice("pretraining", HEADS)
+    max_seq_length = 128
+    train_batch_size = 32
+    max_predictions_per_seq = 20
+    num_classes = 2
+    precision = Choice("float32", PRECISIONS)
+    recompute = False
+    gradient_accumulation_steps = 1
+    optimizer = Choice("adamw", OPTIMIZERS)
+    num_replicas = 1
+    device = Choice(None, [*DEVICES])
+    num_train_steps = Count(0, 0)
+    memory_gb = Number(0.0, 0.0, 1e9)
+    reserved_gb = Number(0.75, 0.0, 1e9)
+    device_tflops = Number(0.0, 0.0, 1e9)
+    device_gb_per_s = Number(0.0, 0.0, 1e9)
+    link_gb_per_s = Number(0.0, 0.0, 1e9)
+    price_per_hour = Number(0.0, 0.0, 1e9)
+    efficiency = Number(0.5, ABOVE_0, 1.0)
+    variables = False
+    fits = False
+    for_ = ()
+    steps = STEPS
+    eval_batch_size = 8
+    predict_batch_size = 8
+    largest_batch = True
+
+
 def define_flags() -> None:
-    """What is trained, how, and on what."""
-    flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-    flags.DEFINE_enum("head", "pretraining", HEADS, "What is trained on top of the encoder.")
-    shared_flags.define_count("max_seq_length", 128, "Tokens of a sequence.")
-    shared_flags.define_count("train_batch_size", 32, "Examples of a step, all devices together.")
-    shared_flags.define_count("max_predictions_per_seq", 20, "Masked tokens of a sequence.")
-    shared_flags.define_count("num_classes", 2, "Labels, of classification and token_labels.")
-    flags.DEFINE_enum("precision", "float32", PRECISIONS, "What the layers compute with.")
-    flags.DEFINE_bool("recompute", False, "Compute encoder blocks again rather than keep them.")
-    shared_flags.define_count(
-        "gradient_accumulation_steps", 1, "Parts a device takes its batch in."
-    )
-    flags.DEFINE_enum(
-        "optimizer", "adamw", OPTIMIZERS, "The update; lamb takes longer, in the same memory."
-    )
-    shared_flags.define_count("num_replicas", 1, "Devices.")
-    flags.DEFINE_enum("device", None, list(DEVICES), "An accelerator: its memory and speed.")
-    shared_flags.define_count("num_train_steps", 0, "Also tell how long they take.", least=0)
-    for name, default, text in (
-        ("memory_gb", 0, "Memory of a GPU: also tell the largest batch."),
-        ("reserved_gb", 0.75, "What driver and libraries keep of a device's memory, about."),
-        ("device_tflops", 0, "10^12 FLOP/s of a device: also tell the time."),
-        ("device_gb_per_s", 0, "10^9 bytes/s of its memory."),
-        ("link_gb_per_s", 0, "10^9 bytes/s from a device to its neighbour."),
-        ("price_per_hour", 0, "Of one device: also tell what --num_train_steps cost."),
-    ):
-        shared_flags.define_number(name, default, text, lower_bound=0.0, upper_bound=1e9)
-    shared_flags.define_number(
-        "efficiency",
-        0.5,
-        "Share of its FLOP/s that matrix products reach, above 0.",
-        lower_bound=math.nextafter(0.0, 1.0),
-        upper_bound=1.0,
-    )
-    flags.DEFINE_bool("variables", False, "List every variable.")
-    flags.DEFINE_bool("fits", False, "The table of what fits for BERT-Base and BERT-Large.")
-    shared_flags.define_choices("for", (), DEVICES, "Devices to compile for")
-    shared_flags.define_choices("steps", STEPS, STEPS, "With --for: which programs to compile")
-    for name, step in (("eval_batch_size", "evaluation"), ("predict_batch_size", "prediction")):
-        shared_flags.define_count(name, 8, f"With --for: examples of a step of {step}.")
-    flags.DEFINE_bool(
-        "largest_batch", True, "With --for: find the largest batch, by up to six compilations."
-    )
+    """The flags of this command."""
+    shared_flags.define(Plan)
+    for name, choices in (("for", DEVICES), ("steps", STEPS)):
+        flags.register_validator(
+            name,
+            lambda words, choices=choices: len({*words} & {*choices}) == len(words),
+            message=f"expected words of {', '.join(choices)}, each once, separated by commas",
+        )
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -1,28 +1,172 @@
-"""Batches of records, whatever their order: for any replicas and hosts, from any step on.
+"""Batches of records: in a sampler's order, for any replicas and hosts, from any step on.
 
-LaneBatches      pre-training: files of any size, by blocks        lane_batches.py
-RecordBatches    fine-tuning: in a sampler's order, cut to length  record_batches.py
+    SequentialSampler    the rows as in the files, over and over
+    ShuffledSampler      every row once an epoch, each epoch in a new order
+
+No sampler has a state to save: a run that is resumed at position p gets the rows that an
+undisturbed run gets there. Rows and positions are int64.
 """
 
+import collections
+import concurrent.futures
 import contextlib
+import functools
+import itertools
+import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.records import Feature, Record, untuned
+from bert_tf.data.records import Feature, untuned
+from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 
-MULTIPLE = 8  # lengths to which batches are cut are multiples of it
+MOST_LANES = 64
+# Each lane has blocks of its own in an epoch; those at its ends it shares with its neighbours.
+LEAST_BLOCKS_OF_A_LANE = 16
+OPEN_BLOCKS = 64  # of all lanes together: the records of about so many megabytes are mixed
+KEPT_BLOCKS = 3 * OPEN_BLOCKS  # in memory: those of open windows, of the next ones, and to spare
+ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # most that are parsed at a time, in all features
+PARSED_AHEAD = 2  # times, while what is before them is used
+READERS = 8  # threads; more than processors, as remote files take their time
+
+
+# ---------------------------------------------------------------------------- samplers
+
+
+class Sampler(Protocol):
+    """The order of the records of a run."""
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows at positions start to stop - 1, [stop - start]."""
+
+
+class SequentialSampler:
+    """The rows 0 to num_rows - 1 in the order of the files, over and over."""
+
+    def __init__(self, num_rows: int):
+        self._num_rows = num_rows
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """As of `Sampler`."""
+        return np.arange(start, stop) % self._num_rows
+
+
+def number_of_lanes(batch_size: int, num_blocks: int) -> int:
+    """The number of lanes of a batch: a divisor of its size, whatever the number of hosts."""
+    most = min(MOST_LANES, max(1, num_blocks // LEAST_BLOCKS_OF_A_LANE))
+    return next(n for n in range(most, 0, -1) if batch_size % n == 0)
+
+
+class ShuffledSampler:
+    """Blocks in a new order each epoch, dealt to lanes, mixed within windows of a lane.
+
+    The sequence of all blocks' records is cut into as many equal parts as there are lanes. A lane
+    goes through its part, some blocks at a time: these are its window, whose records it mixes. Each
+    batch takes its first rows from lane 0, the next from lane 1, and so on:
+
+        blocks of an epoch      | c c c c | a a a a | d d d d | b b b b |      2 lanes, windows of 1
+        lane 0, lane 1          | c c c c   a a a a | d d d d   b b b b |
+        mixed in windows        | c2 c0 c3 c1 | a1 ...   | d3 d0 d2 d1 | b0 ...
+        batches of 4            [c2 c0 d3 d0] [c3 c1 d2 d1] [a1 ...
+
+    So few blocks are open at a time, and a host reads only those of the lanes that its rows of a
+    batch come from. Small files have one lane and one window: all rows are mixed.
+    """
+
+    def __init__(self, block_records: Sequence[int], *, batch_size: int, seed: int):
+        """Plans nothing yet.
+
+        Args:
+          block_records: how many records each block has, in the order of the files.
+          batch_size: B.
+          seed: of the order.
+        """
+        self._sizes = np.asarray(block_records, np.int64)
+        self._batch_size, self._seed = batch_size, seed
+        self._num_lanes = number_of_lanes(batch_size, len(block_records))
+        # In the sequence of an epoch, where each lane begins, and at last where all end.
+        self._bounds = np.arange(self._num_lanes + 1) * int(self._sizes.sum()) // self._num_lanes
+        # Lanes do not end an epoch, or a window, at the same position.
+        self._epoch = functools.lru_cache(maxsize=2)(self._order_blocks)
+        self._windows = functools.lru_cache(maxsize=2 * self._num_lanes)(self._plan_windows)
+        self._window = functools.lru_cache(maxsize=2 * self._num_lanes)(self._mix_window)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """As of `Sampler`."""
+        size = self._batch_size // self._num_lanes  # rows of a batch from one lane
+        first, last = start // self._batch_size, -(-stop // self._batch_size)
+        by_lane = [
+            joined(first * size, last * size, functools.partial(self._rows_from, lane))
+            for lane in range(self._num_lanes)
+        ]  # lanes, [batches * size] each
+        by_batch = np.stack(by_lane).reshape(self._num_lanes, -1, size).swapaxes(0, 1)
+        before = first * self._batch_size
+        return by_batch.ravel()[start - before : stop - before]
+
+    def _rows_from(self, lane: int, position: int) -> np.ndarray:
+        """The rows of a lane from a position on, to the end of its window."""
+        begin, end = self._bounds[lane : lane + 2].tolist()
+        epoch, place = divmod(position, end - begin)
+        starts = self._windows(lane, epoch)
+        number = int(np.searchsorted(starts, begin + place, side="right")) - 1
+        return self._window(lane, epoch, number)[begin + place - starts[number] :]
+
+    def _order_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """For each block of an epoch's sequence its end there, and row - place of its records."""
+        blocks = generator(self._seed, epoch).permutation(len(self._sizes))
+        first_rows, ends = np.cumsum(self._sizes) - self._sizes, np.cumsum(self._sizes[blocks])
+        return ends, first_rows[blocks] - (ends - self._sizes[blocks])
+
+    def _plan_windows(self, lane: int, epoch: int) -> np.ndarray:
+        """The places in an epoch's sequence where a lane's windows begin, and where it ends."""
+        ends, _ = self._epoch(epoch)
+        begin, end = self._bounds[lane : lane + 2]
+        blocks_of_a_window = -(-OPEN_BLOCKS // self._num_lanes)
+        first = np.searchsorted(ends, begin, side="right")
+        inside = ends[first + blocks_of_a_window - 1 :: blocks_of_a_window]
+        return np.concatenate([[begin], inside[inside < end], [end]])
+
+    def _mix_window(self, lane: int, epoch: int, number: int) -> np.ndarray:
+        """The rows of a window of a lane, in their order."""
+        ends, shifts = self._epoch(epoch)
+        places = np.arange(*self._windows(lane, epoch)[number : number + 2])
+        rows = places + shifts[np.searchsorted(ends, places, side="right")]
+        return rows[generator(self._seed, epoch, lane, number).permutation(len(rows))]
+
+
+def joined(start: int, stop: int, rows_from: Callable[[int], np.ndarray]) -> np.ndarray:
+    """The rows at positions start to stop - 1; `rows_from` gives some from a position on."""
+    parts = [np.empty(0, np.int64)]
+    while start < stop:
+        parts.append(rows_from(start)[: stop - start])
+        start += len(parts[-1])
+    return np.concatenate(parts)
+
+
+def generator(seed: int, *place: int) -> np.random.Generator:
+    """Random numbers of a place in the order; NumPy takes no negative seeds."""
+    return np.random.default_rng([seed % 2**64, *place])
+
+
+# ---------------------------------------------------------------------------- batches
 
 
 class Batches:
     """Batches of records, on any number of replicas, from any step on.
 
-    With `num_examples` the last batch may be short of rows; it is filled up with other records
+    Batch t has the rows at positions t * B to (t + 1) * B - 1. A host reads only the blocks that
+    its rows are in: in threads, before they are needed.
+
+    With `num_examples` the last batch may be short of rows; it is filled up with another record
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
     counted twice.
+
+    With `lengths` every batch is cut to the shortest padded length that holds its sequences, which
+    all replicas share.
 
     Attributes:
       batch_size: B, rows of a batch, over all replicas together.
@@ -30,18 +174,33 @@ class Batches:
       error: the `InputError` that ended the iteration, which tf.data hides; else None.
     """
 
-    num_records: int
-
-    def __init__(self, record: Record, *, batch_size: int, num_examples: int | None = None):
+    def __init__(
+        self,
+        files: RecordFiles,
+        sampler: Sampler,
+        *,
+        batch_size: int,
+        num_examples: int | None = None,
+        lengths: np.ndarray | None = None,
+        padded_lengths: Sequence[int] = (),
+    ):
         """Reads nothing yet.
 
         Args:
-          record: the kind of the records.
+          files: the records.
+          sampler: which record comes at which position.
           batch_size: B, rows of a batch, over all replicas together.
           num_examples: how many examples in all; None for endless batches.
+          lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
+          padded_lengths: allowed lengths, ascending; the last one holds all records.
         """
-        self._record, self.batch_size, self._num_examples = record, batch_size, num_examples
+        self._files, self._sampler = files, sampler
+        self.batch_size, self._num_examples = batch_size, num_examples
+        self.num_records = len(files)
+        self._lengths, self._padded_lengths = lengths, np.asarray(padded_lengths)
         self.error: InputError | None = None
+        numbers = sum(feature.size for feature in files.record.features)
+        self._at_once = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers) // batch_size)
 
     @property
     def num_batches(self) -> int | None:
@@ -50,7 +209,20 @@ class Batches:
 
     def fingerprint(self) -> int:
         """A number that differs for other files."""
-        raise NotImplementedError
+        return self._files.fingerprint()
+
+    def batch_rows(self, batch: int) -> np.ndarray:
+        """The rows of the real examples of a batch, in its order."""
+        rows, is_real = self._rows(range(batch, batch + 1))
+        return rows[is_real]
+
+    def lengths(self, batches: range) -> list[int | None]:
+        """What the sequences of each batch are cut to; None: they are left as they are."""
+        if self._lengths is None:
+            return [None] * len(batches)
+        rows, is_real = self._rows(batches)
+        longest = np.where(is_real, self._lengths[rows], 0).max(axis=1)  # [batches]
+        return self._padded_lengths[np.searchsorted(self._padded_lengths, longest)].tolist()
 
     def dataset(
         self, *, start: int = 0, num_parts: int = 1, first_part: int = 0, parts_here: int = 1
@@ -73,39 +245,26 @@ class Batches:
         if self.batch_size % num_parts:
             raise InputError(
                 f"a batch size of {self.batch_size} for {num_parts} replicas",
-                "a batch size that is a multiple of the number of replicas",
+                "the same number of rows for each replica",
                 f"use a multiple of {num_parts}",
             )
         size = self.batch_size // num_parts
-        rows = range(first_part * size, (first_part + parts_here) * size)
-        return untuned(self._parts(start, rows, size).prefetch(2))
-
-    def _parts(self, start: int, rows: range, size: int) -> tf.data.Dataset:
-        """From batch `start` on these rows of each batch, `size` at a time."""
-        raise NotImplementedError
-
-    def _generated(
-        self, make: Callable[[], Iterator[dict[str, np.ndarray]]], size: int | None
-    ) -> tf.data.Dataset:
-        """The dicts of arrays [size, ...] that `make` yields; keeps the error that ends them."""
+        here = slice(first_part * size, (first_part + parts_here) * size)
 
         def generate() -> Iterator[dict[str, np.ndarray]]:
             try:
-                yield from make()
+                yield from self._batches(start, here)
             except InputError as error:
                 self.error = error
                 raise
 
         signature = {
-            f.name: tf.TensorSpec([size, *self._shape(f)], f.batch_dtype)
-            for f in self._record.features
+            f.name: tf.TensorSpec([None, *self._shape(f)], f.batch_dtype)
+            for f in self._files.record.features
         }
-        signature["is_real_example"] = tf.TensorSpec([size], tf.float32)
-        return tf.data.Dataset.from_generator(generate, output_signature=signature)
-
-    def _shape(self, feature: Feature) -> list[int | None]:
-        """The shape of one example's feature."""
-        return [feature.size]
+        signature["is_real_example"] = tf.TensorSpec([None], tf.float32)
+        batches = tf.data.Dataset.from_generator(generate, output_signature=signature)
+        return untuned(batches.prefetch(1).rebatch(size, drop_remainder=True).prefetch(2))
 
     @contextlib.contextmanager
     def record_errors(self) -> Iterator[None]:
@@ -119,3 +278,63 @@ class Batches:
             # What is kept of either would keep the iterator, and so the threads that read.
             traceback.clear_frames(ended.__traceback__)
             raise error.with_traceback(None) from None
+
+    def _rows(self, batches: range) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of batches, int64 [batches, B], and which of them are real, bool."""
+        start, stop = batches.start * self.batch_size, batches.stop * self.batch_size
+        end = stop if self._num_examples is None else min(stop, self._num_examples)
+        rows = np.zeros(stop - start, np.int64)  # the first record fills up
+        rows[: end - start] = self._sampler.rows(start, end)
+        is_real = np.arange(start, stop) < end
+        return rows.reshape(len(batches), -1), is_real.reshape(len(batches), -1)
+
+    def _batches(self, start: int, here: slice) -> Iterator[dict[str, np.ndarray]]:
+        """These rows of the batches from `start` on: of consecutive ones of one length together."""
+        stop = sys.maxsize if self._num_examples is None else self.num_batches
+        parsing: collections.deque[concurrent.futures.Future] = collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
+            read = functools.partial(pool.submit, self._files.read_block)
+            blocks = functools.lru_cache(maxsize=KEPT_BLOCKS)(read)
+            try:
+                for first in range(start, stop, self._at_once):
+                    batches = range(first, min(first + self._at_once, stop))
+                    parsing.append(pool.submit(self._reading(batches, here, blocks)))
+                    if len(parsing) > PARSED_AHEAD:
+                        yield from parsing.popleft().result()
+                while parsing:
+                    yield from parsing.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _reading(
+        self, batches: range, here: slice, block: Callable[[int], concurrent.futures.Future]
+    ) -> Callable[[], list[dict[str, np.ndarray]]]:
+        """Begins to read the blocks of batches; returns what parses, checks and cuts the rows."""
+        (rows, is_real), lengths = self._rows(batches), self.lengths(batches)
+        rows, is_real = rows[:, here].ravel(), is_real[:, here].ravel()
+        blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
+
+        def read() -> list[dict[str, np.ndarray]]:
+            values = self._files.read(rows, lambda block: blocks[block].result())
+            own = values.get("is_real_example", True)  # a record of a task has its own, [rows, 1]
+            values["is_real_example"] = np.float32(is_real & (np.ravel(own) != 0))
+            cut, begin = [], 0
+            for length, group in itertools.groupby(lengths):
+                end = begin + (here.stop - here.start) * sum(1 for _ in group)
+                cut.append({name: value[begin:end] for name, value in values.items()})
+                for feature in self._files.record.features:
+                    if feature.is_sequence:  # [rows, C * S] -> [rows, length] or [rows, C, length]
+                        shape = end - begin, feature.sequences, -1
+                        value = cut[-1][feature.name].reshape(shape)[:, :, :length]
+                        cut[-1][feature.name] = value if feature.sequences > 1 else value[:, 0]
+                begin = end
+            return cut
+
+        return read
+
+    def _shape(self, feature: Feature) -> list[int | None]:
+        """[S] for a sequence, [C, S] for several; S is None where batches differ in it."""
+        if not feature.is_sequence:
+            return [feature.size]
+        length = feature.size // feature.sequences if self._lengths is None else None
+        return [length] if feature.sequences == 1 else [feature.sequences, length]

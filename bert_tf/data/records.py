@@ -1,19 +1,15 @@
 """Records: each kind declared once; writer, parser and checks follow from the declaration."""
 
 import dataclasses
-import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import declared, size
 from bert_tf.errors import InputError
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
-NAMES_SHOWN = 12  # of the features of a foreign record, in messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +42,6 @@ class Feature:
             return "finite numbers" + (", 0 or more" if self.least == 0 else "")
         why = f", as the model's {self.model_size} is {self.most + 1}" if self.model_size else ""
         return f"numbers from {self.least} to {self.most}{why}"
-
-    def holds(self, values: np.ndarray) -> bool:
-        """Whether all values are in its range: one pass over integers, as all records meet it."""
-        if self.dtype == tf.float32:  # NaN compares false
-            return bool(values.min() >= self.least and values.max() <= self.most)
-        # Without a sign, a number below the least is above all others.
-        offsets = values - self.least if self.least else values
-        return bool(offsets.view(np.uint64).max() <= self.most - self.least)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +83,7 @@ class Record:
     def checked(
         self, serialized: Sequence[bytes] | tf.Tensor, *, where: Callable[[int], str]
     ) -> dict[str, np.ndarray]:
-        """Serialized records [B] -> features as they are stored, int64 or float32 [B, size].
+        """Serialized records [B] -> features as in a batch, int32 or float32 [B, size].
 
         Args:
           serialized: the records.
@@ -105,13 +93,29 @@ class Record:
           InputError: one of them is of another kind, or has a value that is out of its range.
         """
         try:
-            parsed = self.parse(serialized)
+            stored = {name: value.numpy() for name, value in self.parse(serialized).items()}
         except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
             self._refuse(serialized, where)
             raise
-        stored = {name: value.numpy() for name, value in parsed.items()}
-        self.check_values(stored, where=where)
-        return stored
+        self._check_values(stored, where)
+        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.features}
+
+    def _check_values(self, stored: Mapping[str, np.ndarray], where: Callable[[int], str]) -> None:
+        """Raises `InputError` if a value of records [B, size] is out of its feature's range.
+
+        On a device such a value would be clamped, cut off, or end in NaN.
+        """
+        for feature in self.features:
+            given = stored[feature.name]
+            if not (given.min() >= feature.least and given.max() <= feature.most):  # or NaN
+                inside = (given >= feature.least) & (given <= feature.most)
+                row, place = np.argwhere(~inside)[0]
+                belongs = "give the configuration that belongs to the data, or "
+                raise InputError(
+                    f"{where(int(row))}, with the {feature.name} {given[row, place]}",
+                    feature.range,
+                    f"{belongs if feature.model_size else ''}make the data again",
+                )
 
     def _refuse(self, serialized: Sequence[bytes] | tf.Tensor, where: Callable[[int], str]) -> None:
         """Raises the `InputError` of the first record that cannot be parsed."""
@@ -121,73 +125,35 @@ class Record:
                 self.parse([one])
             except (tf.errors.OpError, UnicodeDecodeError):
                 raise InputError(
-                    f"{where(place)}, a record that TensorFlow cannot parse",
-                    f"a tf.train.Example of a {self.name} record",
+                    f"{where(place)}, which TensorFlow cannot parse",
+                    f"a {self.name} record",
                     "make the data again",
                 ) from None
-
-    def check_values(
-        self, values: Mapping[str, np.ndarray], *, where: Callable[[int], str]
-    ) -> None:
-        """Raises `InputError` if a value is out of its feature's range.
-
-        On a device such a value would be clamped, cut off, or end in NaN.
-
-        Args:
-          values: records as they are stored, int64 or float32 [B, size] of each feature.
-          where: gives the file and the number of record b, for the message.
-        """
-        for feature in self.features:
-            given = values[feature.name]
-            if not feature.holds(given):
-                inside = (given >= feature.least) & (given <= feature.most)
-                row, place = np.argwhere(~inside)[0]
-                raise InputError(
-                    f"{where(int(row))}, with the {feature.name} {given[row, place]}",
-                    feature.range,
-                    "give the configuration that belongs to the data, or make the data again"
-                    if feature.model_size
-                    else "make the data again",
-                )
 
     def check_kind(self, serialized: bytes, *, where: str) -> None:
         """Raises `InputError` if the record at `where` is not of this kind."""
         try:
             given = tf.train.Example.FromString(serialized).features.feature
-            found = f"a record with the features {_listed(given)}"
+            found = f"a record with the features {sorted(given)}"
         except Exception:  # protobuf's DecodeError; its class differs between implementations
             given, found = {}, "a record that is not a tf.train.Example"
         for feature in self.features:
             if feature.name not in given:
                 raise InputError(
-                    f"{where}, {found}",
-                    f"the features of a {self.name} record: "
-                    f"{', '.join(f.name for f in self.features)}",
+                    f"{where}, {found:.600}",
+                    f"the {self.name} features {', '.join(f.name for f in self.features)}",
                     "give a file that was made for this script",
                 )
-            self._check_size(feature, given[feature.name], where)
-
-    def _check_size(self, feature: Feature, given: tf.train.Feature, where: str) -> None:
-        kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
-        size = len(getattr(given, kind).value)
-        if size == feature.size:
-            return
-        flag, other = f"--{feature.size_flag}" if feature.size_flag else "", ""
-        if size and flag and size % feature.sequences == 0:
-            length = size // feature.sequences
-            other = f"use {flag}={length}, with which the data were made, or "
-        raise InputError(
-            f"{where}, a record whose {feature.name} has {size} values in its {kind}",
-            f"{feature.size} values" + (f", as {flag} says" if flag else ""),
-            f"{other}make the data again",
-        )
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names for a message, which may be many or long ones."""
-    names = sorted(names)
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return f"{[name[:40] for name in names[:NAMES_SHOWN]]}{more}"
+            kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
+            size = len(getattr(given[feature.name], kind).value)
+            if size != feature.size:
+                flag, length = f"--{feature.size_flag}", size // feature.sequences
+                use = f"use {flag}={length}, with which the data were made, or "
+                raise InputError(
+                    f"{where}, a record whose {feature.name} has {size} values in its {kind}",
+                    f"{feature.size} values" + (f", as {flag} says" if feature.size_flag else ""),
+                    f"{use if feature.size_flag and length else ''}make the data again",
+                )
 
 
 def input_features(
@@ -258,49 +224,3 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
-
-
-# ---------------------------------------------------------------------------- their description
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataDescription:
-    """What a file of pre-training records was made with: the JSON file beside it."""
-
-    bert_tf_version: str
-    do_lower_case: bool
-    vocab_file: str  # its name, without its folder
-    vocab_sha256: str  # see tokenization.wordpiece.vocabulary_sha256
-    vocab_size: int = size()
-    max_seq_length: int = size()
-    max_predictions_per_seq: int = size()
-    masked_lm_prob: float = declared(low=0, high=1)
-    short_seq_prob: float = declared(low=0, high=1)
-    do_whole_word_mask: bool
-    words_from_spaces: bool = False
-    one_draw_per_word: bool = False
-    dupe_factor: int = size()
-    random_seed: int
-    shard: int = size()  # which of the files, from 1
-    num_shards: int = size()
-    num_records: int = declared(low=0)
-    num_bytes: int = declared(low=0)
-    never_split: tuple[str, ...] = declared((), distinct=True)  # pieces that were kept whole
-    text_digest: str = ""  # with --num_shards, of the text and how it was read
-
-    def to_json_string(self) -> str:
-        """The text of the JSON file."""
-        values = dataclasses.asdict(self)
-        if not self.never_split:
-            del values["never_split"]
-        return json.dumps(values, indent=2, sort_keys=True) + "\n"
-
-
-def description_path(path: str) -> str:
-    """Where the description of a record file is: a name that no pattern for the records matches.
-
-    >>> description_path("data/train.tfrecord")
-    'data/info_train.tfrecord.json'
-    """
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f"info_{name}.json")

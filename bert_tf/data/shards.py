@@ -1,199 +1,305 @@
-"""TFRecord files: written whole or not at all, and read as one indexed sequence of records."""
+"""TFRecord files: written whole or not at all, and read as one sequence of records, by blocks."""
 
-import array
-import bisect
 import concurrent.futures
+import contextlib
+import functools
 import itertools
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-# Reads records one after the other with their checksums and tells where each begins. TensorFlow
-# does not export it; test_shards.py covers what we use of it.
-from tensorflow.python.lib.io import tf_record as tf_record_io
+# A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
+from tensorflow.python.eager import context
 
-from bert_tf import runtime
+from bert_tf import files, runtime
 from bert_tf.config import typed
-from bert_tf.data.index import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, LONGEST_RECORD
-from bert_tf.data.patterns import expand_patterns
-from bert_tf.data.records import DataDescription, Record, description_path
+from bert_tf.data import sidecars
+from bert_tf.data.records import Record, untuned
+from bert_tf.data.sidecars import BlockIndex, DataDescription
 from bert_tf.errors import InputError
-from bert_tf.files import (
-    READ_BYTES,
-    is_file,
-    is_remote,
-    path_errors,
-    read_json,
-    refuse_gzip,
-    whole_file,
-)
-from bert_tf.terminal import counted
+from bert_tf.terminal import announced, counted, number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
+FEW_BYTES = 1 << 28  # in which records are found within a second
 
 
 class RecordFiles:
     """TFRecord files as one sequence of records, in the order of the files.
 
-    Opening reads every file once and checks every checksum, so that a damaged file is found before
-    the first step. A record that changes afterwards is refused when it is read. The index takes 12
-    bytes a record.
+    Opening finds the blocks of each file and checks its first record. Damage elsewhere is found
+    when its block is read, by the checksums of the records.
+
+    Attributes:
+      record: the kind of the records.
+      paths: of the files.
+      block_records: how many records each block has, int64 [blocks].
     """
 
-    def __init__(self, patterns: str | Sequence[str], record: Record):
+    def __init__(
+        self, patterns: str | Sequence[str], record: Record, *, keep_indexes: bool = False
+    ):
         """Opens the files.
 
         Args:
           patterns: paths or globs, a list or one string with commas; local or remote.
           record: the kind of the records.
+          keep_indexes: whether indexes beside the files are used, and kept where they are missing,
+            as for files of any size. Otherwise the blocks are found anew.
 
         Raises:
-          InputError: nothing matches, a file is empty, damaged or not as described beside it, or
-            its first record is of another kind.
+          InputError: nothing matches, a file is empty (unless its description says so), damaged or
+            not as described beside it, its first record is of another kind, or its index is of
+            another file.
         """
-        self.record = record
-        self.paths = record_paths(patterns)
-        self._indexes = [self._index(path) for path in self.paths]
-        sizes = (len(checksums) for _, checksums in self._indexes)
-        self._first_rows = list(itertools.accumulate(sizes, initial=0))
+        self.record, self.paths = record, record_paths(patterns)
+        total = sum(_each(_size_of, self.paths))
+        label = f"open {number_of(len(self.paths), 'files')}, {total / 1e9:.1f} GB"
+        with announced(label, when=total > FEW_BYTES):
+            opened = _each(functools.partial(self._open, keep_index=keep_indexes), self.paths)
+        indexes, checksums = zip(*opened, strict=True)
+        self._first_records = np.array(checksums)
+        self.block_records = _joined([one.block_records for one in indexes])
+        if not len(self.block_records):
+            raise _empty_file(self.paths[0])
+        self._block_bytes = _joined([one.block_bytes for one in indexes])
+        # Of each block and each file its first row; of each block its offset in its file.
+        self._block_rows = _starts(self.block_records)
+        self._file_rows = _starts([one.num_records for one in indexes])
+        self._offsets = _joined([_starts(one.block_bytes) for one in indexes])
 
     def __len__(self) -> int:
-        return self._first_rows[-1]
-
-    def _index(self, path: str) -> tuple[array.array, array.array]:
-        """The offsets of the records, then that of the file's end; the records' CRC-32."""
-        offsets, checksums = array.array("q", [0]), array.array("I")
-        for serialized, end in read_records(path):
-            if len(offsets) == 1:
-                self.record.check_kind(serialized, where=f"{path}, record 1")
-            offsets.append(end)
-            checksums.append(zlib.crc32(serialized))
-        if len(offsets) == 1:
-            raise empty_file(path)
-        check_described(path, len(offsets) - 1, offsets[-1])
-        return offsets, checksums
-
-    def _locate(self, row: int) -> tuple[int, int]:
-        file = bisect.bisect_right(self._first_rows, row) - 1
-        return file, int(row) - self._first_rows[file]
+        """The number of records."""
+        return int(self.block_records.sum())
 
     def fingerprint(self) -> int:
-        """A checksum of the records' sizes and contents; detects other files."""
-        return zlib.crc32(b"".join(part.tobytes() for part in itertools.chain(*self._indexes)))
+        """A checksum of the blocks' sizes and the first records; detects other files."""
+        parts = self.block_records, self._block_bytes, self._first_records
+        return zlib.crc32(b"".join(part.tobytes() for part in parts))
 
     def where(self, row: int) -> str:
         """The file of a record and its number there (from 1), for messages."""
-        file, number = self._locate(row)
-        return f"{self.paths[file]}, record {number + 1}"
+        file = self._file_of(row)
+        return f"{self.paths[file]}, record {row - self._file_rows[file] + 1}"
 
-    def read(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """The records at `rows` as a dict of checked arrays [len(rows), size].
+    def blocks_of(self, rows: np.ndarray) -> np.ndarray:
+        """The blocks that rows are in."""
+        return np.searchsorted(self._block_rows, rows, side="right") - 1
+
+    def read(
+        self, rows: Sequence[int], block: Callable[[int], tf.Tensor] | None = None
+    ) -> dict[str, np.ndarray]:
+        """The records at `rows` as a dict of checked arrays int32 or float32 [len(rows), size].
+
+        Args:
+          rows: in any order.
+          block: gives the records of a block; `read_block` if None.
 
         Raises:
-          InputError: one of them is of another kind, or has a value that is out of its range.
+          InputError: a record is of another kind, or has a value that is out of its range; or a
+            block cannot be read.
         """
-        serialized = [self._read_record(row) for row in rows]
-        stored = self.record.checked(serialized, where=lambda place: self.where(rows[place]))
-        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.record.features}
+        rows, block = np.asarray(rows, np.int64), block or self.read_block
+        blocks = self.blocks_of(rows)
+        places, parts = [], []
+        with tf.device("CPU:0"):
+            for number in np.unique(blocks).tolist():
+                places.append(np.flatnonzero(blocks == number).astype(np.int32))
+                indices = rows[places[-1]] - self._block_rows[number]
+                parts.append(tf.raw_ops.GatherV2(params=block(number), indices=indices, axis=0))
+            serialized = tf.raw_ops.DynamicStitch(indices=places, data=parts)
+        return self.record.checked(serialized, where=lambda place: self.where(int(rows[place])))
 
-    def _read_record(self, row: int) -> bytes:
-        file, number = self._locate(row)
-        offsets, checksums = self._indexes[file]
-        begin, end = offsets[number : number + 2]
-        path, size = self.paths[file], end - begin - HEADER_BYTES - FOOTER_BYTES
-        try:
-            data = _read_bytes(path, begin + HEADER_BYTES, size)
-            if zlib.crc32(data) == checksums[number]:
-                return data
-            says = "it has become shorter" if len(data) < size else "it has other bytes"
-        except (OSError, tf.errors.OpError) as error:
-            says = str(error)
-        raise InputError(
-            f"{self.where(row)}, which can no longer be read ({says})",
-            "files that stay as they were when the run began",
-            "restore the file and run the same command again",
-        )
+    def read_block(self, block: int) -> tf.Tensor:
+        """The records of a block, serialized: string [records].
+
+        Raises:
+          InputError: the file cannot be read, is damaged, or has changed.
+        """
+        row, offset = int(self._block_rows[block]), int(self._offsets[block])
+        file = self._file_of(row)
+        sizes = int(self._block_bytes[block]), int(self.block_records[block])
+        found = _read_records(self.paths[file], offset, *sizes)
+        if found is None:
+            raise _damage(self.paths[file], offset, row - int(self._file_rows[file]))
+        return found
+
+    def _file_of(self, row: int) -> int:
+        return int(np.searchsorted(self._file_rows, row, side="right")) - 1
+
+    def _open(self, path: str, *, keep_index: bool) -> tuple[BlockIndex, int]:
+        """The index of a file and the checksum of its first record, both checked."""
+        kept = read_index(path) if keep_index else None
+        index, checksum = kept or _find_index(path), 0
+        is_described = check_described(path, index)
+        if index.block_records:
+            found = _read_records(path, 0, None, 1)
+            if found is None:
+                raise _damage(path)
+            self.record.check_kind(found.numpy()[0], where=f"{path}, record 1")
+            checksum = zlib.crc32(found.numpy()[0])
+        elif not is_described:  # of more shards than records some are empty
+            raise _empty_file(path)
+        if keep_index and not kept:
+            _keep(path, index)
+        return index, checksum
 
 
-def empty_file(path: str) -> InputError:
-    """The error of a record file without a record."""
+def _each(function: Callable, paths: Sequence[str]) -> list[Any]:
+    """`map`, of several files at once."""
+    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        return list(pool.map(function, paths))
+
+
+def _joined(parts: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.concatenate([np.asarray(part, np.int64) for part in parts])
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    """Where each part of a sequence begins."""
+    return np.cumsum([0, *sizes], dtype=np.int64)[:-1]
+
+
+def _empty_file(path: str) -> InputError:
     return InputError(
-        f"{path}, an empty file",
-        "a TFRecord file with at least one record",
-        "make the file again, or leave it out",
+        f"{path}, an empty file", "one record or more", "make it again, or leave it out"
     )
 
 
-def read_records(path: str, begin: int = 0, count: int = 0) -> Iterator[tuple[bytes, int]]:
-    """The records of a TFRecord file, each with the byte at which the next one begins.
+# ---------------------------------------------------------------------------- blocks
+
+
+def _read_records(path: str, offset: int, num_bytes: int | None, count: int) -> tf.Tensor | None:
+    """Consecutive records, serialized: string [count]; None if they cannot be read.
 
     Args:
-      path: local or remote.
-      begin: the byte at which the first one begins.
-      count: how many records are before it.
-
-    Raises:
-      InputError: the file cannot be read, is compressed, damaged or cut off.
+      path: of the file.
+      offset: the byte at which they begin.
+      num_bytes: of them all with their frames; None: unknown.
+      count: how many.
     """
-    with path_errors(path):
-        size = tf.io.gfile.stat(path).length
-        if not size:  # a pipe, maybe, which opens when somebody writes
-            return
-        reader = tf_record_io.tf_record_random_reader(path)
-        with _opened(path) as stream:
+    # In this thread: those of TensorFlow may all be waiting for what is read here.
+    in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
+    with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
+        numbers = (tf.constant(n, tf.int64) for n in (offset, num_bytes or files.READ_BYTES, count))
+        found, found_bytes = _block_reader()(tf.constant(path), *numbers)
+        if len(found) == count and num_bytes in (None, int(found_bytes)):
+            return found
+    return None
+
+
+@functools.cache
+def _block_reader() -> Callable:
+    """Gives consecutive records and their bytes. The same operations eagerly take twice as long."""
+    number = tf.TensorSpec([], tf.int64)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([], tf.string), number, number, number], autograph=False
+    )
+    def read(path, offset, num_bytes, count):
+        dataset = _dataset(path, offset, num_bytes).take(count).batch(count)
+        found = untuned(dataset).get_single_element()
+        sizes = tf.cast(tf.strings.length(found), tf.int64) + sidecars.FRAME_BYTES
+        return found, tf.reduce_sum(sizes)
+
+    return read.get_concrete_function()
+
+
+def _dataset(path: Any, offset: Any, buffer_size: Any) -> tf.data.Dataset:
+    """The records of a file from a byte on, each with its checksums verified."""
+    records = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[path], compression_type="", buffer_size=buffer_size, byte_offsets=[offset]
+    )
+    options = tf.data.Options()  # the optimizations lose the offset
+    options.experimental_optimization.apply_default_optimizations = False
+    dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
+    return dataset.with_options(options)
+
+
+def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
+    """The error of a file that cannot be read, from a byte on, which so many records precede."""
+    with files.path_errors(path), _opened(path) as stream:
+        files.refuse_gzip(path, stream.read(2))
+        size = _size_of(path)
+        records = iter(untuned(_dataset(path, begin, files.READ_BYTES)))
+        with contextlib.suppress(StopIteration, tf.errors.DataLossError):
             while begin < size:
-                try:
-                    _check_length(stream, begin, size)
-                    serialized, end = reader.read(begin)
-                except (IndexError, tf.errors.DataLossError):  # IndexError: the file ends
-                    stream.seek(0)
-                    refuse_gzip(path, stream.read(2))
-                    raise InputError(
-                        f"{path}, damaged or cut off after {count} records "
-                        f"(byte {begin} of {size})",
-                        "a complete TFRecord file",
-                        "copy or make the file again",
-                    ) from None
-                yield serialized, end
-                begin, count = end, count + 1
+                stream.seek(begin)
+                length = int.from_bytes(stream.read(sidecars.LENGTH_BYTES), "little")
+                if length > min(size - begin - sidecars.FRAME_BYTES, sidecars.LONGEST_RECORD):
+                    break  # the reader would trust it
+                next(records)
+                begin, number = begin + length + sidecars.FRAME_BYTES, number + 1
+    return InputError(
+        f"{path}, damaged, cut off or changed after {number} records (byte {begin} of {size})",
+        "a complete TFRecord file, as it was when the run began",
+        f"copy or make the file again, and remove {sidecars.index_path(path)} if there is one",
+    )
 
 
 def _opened(path: str) -> BinaryIO:
     """An open file; local ones without GFile, which fetches half a megabyte for each read."""
-    if is_remote(path):
+    if files.is_remote(path):
         return tf.io.gfile.GFile(path, "rb")
-    return open(path, "rb", buffering=READ_BYTES)
+    return open(path, "rb", buffering=files.READ_BYTES)
 
 
-def _read_bytes(path: str, begin: int, size: int) -> bytes:
-    """`size` bytes of a file, or fewer at its end.
+def _size_of(path: str) -> int:
+    with files.path_errors(path):
+        return tf.io.gfile.stat(path).length
 
-    The file is opened for each read: several threads may read, and there may be more files than a
-    process can hold open.
+
+# ---------------------------------------------------------------------------- indexes
+
+
+def read_index(path: str) -> BlockIndex | None:
+    """The index beside a record file; None if there is none.
+
+    Raises:
+      InputError: it cannot be read, or is of another file.
     """
-    if is_remote(path):
-        with _opened(path) as stream:
-            stream.seek(begin)
-            return stream.read(size)
-    file = os.open(path, os.O_RDONLY)  # half the time of Python's own files
+    source = sidecars.index_path(path)
+    if not files.is_file(source):
+        return None
+    found, size = typed(BlockIndex, files.read_json(source), source=source), _size_of(path)
+    if not found.fits(size):
+        raise InputError(
+            f"{source}, which is not the index of {path} with its {size} bytes",
+            "the index of this file",
+            f"remove {source}: it is made again; or copy both files again",
+        )
+    return found
+
+
+def _find_index(path: str) -> BlockIndex:
+    """The index of a file; raises `InputError` if it cannot be read, is damaged or cut off."""
+    size = _size_of(path)
+    if not size:  # a pipe, maybe, which opens when somebody writes
+        return sidecars.IndexBuilder().finish()
+    with files.path_errors(path), _opened(path) as file:
+        found = sidecars.find_blocks(file, size)
+    if found is None:
+        raise _damage(path)
+    return found
+
+
+def _keep(path: str, index: BlockIndex) -> None:
+    """Writes an index beside its file, unless nothing can be written there."""
     try:
-        return os.pread(file, size, begin)
-    finally:
-        os.close(file)
-
-
-def _check_length(stream: BinaryIO, begin: int, size: int) -> None:
-    """Raises IndexError if a record ends beyond its file: the reader trusts its length."""
-    stream.seek(begin)
-    length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
-    if length > min(size - begin - HEADER_BYTES - FOOTER_BYTES, LONGEST_RECORD):
-        raise IndexError
+        files.write_text(sidecars.index_path(path), index.to_json_string())
+    except InputError as error:
+        logging.log_first_n(
+            logging.WARNING,
+            "An index cannot be kept beside its file, and is made at each start: %s",
+            1,
+            error.received,
+        )
 
 
 # ---------------------------------------------------------------------------- description
@@ -211,7 +317,7 @@ def record_paths(patterns: str | Sequence[str]) -> list[str]:
     Raises:
       InputError: nothing matches.
     """
-    found = expand_patterns(patterns)
+    found = sidecars.expand_patterns(patterns)
     beside = {path for path in found if _BESIDE_RECORDS.fullmatch(os.path.basename(path))}
     return [path for path in found if path not in beside] or found
 
@@ -222,19 +328,20 @@ def read_description(path: str) -> DataDescription | None:
     Raises:
       InputError: the description cannot be read, or is none.
     """
-    source = description_path(path)
-    if not is_file(source):
+    source = sidecars.description_path(path)
+    if not files.is_file(source):
         return None
-    return typed(DataDescription, read_json(source), source=source)
+    return typed(DataDescription, files.read_json(source), source=source)
 
 
-def check_described(path: str, num_records: int, num_bytes: int) -> bool:
+def check_described(path: str, index: BlockIndex) -> bool:
     """Whether there is a description of a record file; raises `InputError` if it is of another."""
     data = read_description(path)
-    if data is not None and (num_records, num_bytes) != (data.num_records, data.num_bytes):
+    found = [f"{one.num_records} records in {one.num_bytes} bytes" for one in (index, data) if one]
+    if len(set(found)) == 2:
         raise InputError(
-            f"{path}, with {num_records} records in {num_bytes} bytes",
-            f"{data.num_records} records in {data.num_bytes} bytes, as in {description_path(path)}",
+            f"{path}, with {found[0]}",
+            f"{found[1]}, as in {sidecars.description_path(path)}",
             "copy both files again, or make the records again",
         )
     return data is not None
@@ -246,30 +353,27 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
     Raises:
       InputError: two files were made with another case, vocabulary or size.
     """
-    with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        found = dict(zip(paths, pool.map(read_description, paths), strict=True))
-    described = [(path, data) for path, data in found.items() if data is not None]
-    for path, data in described:
-        first_path, first = described[0]
-        for name in _IN_COMMON:
-            one, other = getattr(first, name), getattr(data, name)
-            if one != other:
-                raise InputError(
-                    f"{first_path} with {name} {one}, {path} with {other}",
-                    f"files that were made with one {name}",
-                    "leave out files of other settings, or make them again",
-                )
-    undescribed = next((path for path, data in found.items() if data is None), None)
-    return (described[0][1] if described else None), undescribed
+    found = dict(zip(paths, _each(read_description, paths), strict=True))
+    described = {path: data for path, data in found.items() if data is not None}
+    first_path, first = next(iter(described.items()), (None, None))
+    for (path, data), name in itertools.product(described.items(), _IN_COMMON):
+        one, other = getattr(first, name), getattr(data, name)
+        if one != other:
+            raise InputError(
+                f"{first_path} with {name} {one}, {path} with {other}",
+                f"files that were made with one {name}",
+                "leave out files of other settings, or make them again",
+            )
+    return first, next((path for path in paths if path not in described), None)
 
 
 def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
     """Raises `InputError` if a vocabulary is not that of the data."""
     pieces = read_vocabulary(path)
     if vocabulary_sha256(pieces) != data.vocab_sha256:
+        made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
         raise InputError(
-            f"{path} with {len(pieces)} word pieces, for data made with another vocabulary: "
-            f"{data.vocab_file} with {data.vocab_size}",
+            f"{path} with {len(pieces)} word pieces, for data {made}",
             f"the vocabulary with SHA-256 {data.vocab_sha256}",
             "give the data's --vocab_file, and an --output_dir of its own; or make the data again",
         )
@@ -294,12 +398,12 @@ def write_records(
     """
     count = checksum = 0
     with (
-        path_errors(path, "written"),
-        whole_file(path) as temporary,
+        files.path_errors(path, "written"),
+        files.whole_file(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,
     ):
-        rows = counted(rows, f"write {os.path.basename(path)}", total, "records")
-        for count, row in enumerate(rows, 1):  # noqa: B007
+        label = f"write {os.path.basename(path)}"
+        for count, row in enumerate(counted(rows, label, total, "records"), 1):  # noqa: B007
             serialized = record.serialize(row)
             checksum = zlib.crc32(serialized, checksum)
             writer.write(serialized)

@@ -44,7 +44,7 @@ class Head:
     terms: tuple[str, ...] = ()
     has_names: bool = False
     reads_windows: bool = False
-    serving: str | None = "bert_tf.serving.classification:TextTask"
+    serving: str | None = "bert_tf.serving.signatures:ServingTask"
 
     def model(self, config: BertConfig, *, num_classes: int = 2, num_choices: int = 1) -> BertModel:
         """The Keras model, with new weights.

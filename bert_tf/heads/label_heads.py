@@ -94,7 +94,7 @@ class LabelHead(Head):
         return np.asarray(probabilities).argmax(axis=-1)
 
     def for_metrics(self, labels: Labels, label_ids: Sequence, probabilities: Sequence) -> tuple:
-        """Gold labels and predictions, as tasks/metrics.py takes them.
+        """Gold labels and predictions, as tasks/results.py takes them.
 
         Args:
           labels: of the task.
@@ -355,7 +355,7 @@ class MultipleChoice(Classification):
     has_names = False
     takes_windows = False
     title = "Chooses the ending that goes on best."
-    serving = "bert_tf.serving.multiple_choice:MultipleChoiceTask"
+    serving = "bert_tf.serving.tasks:MultipleChoiceTask"
 
     def model(self, config, *, num_classes=1, num_choices=1):
         """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs."""

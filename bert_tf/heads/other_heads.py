@@ -26,7 +26,7 @@ class Pretraining(Head):
     outputs = ("masked_lm_logits", "next_sentence_logits")
     terms = ("masked_lm", "next_sentence")
     title = "Fills in masked words."
-    serving = "bert_tf.serving.masked_lm:MaskedLmTask"
+    serving = "bert_tf.serving.tasks:MaskedLmTask"
 
     def model(self, config, *, num_classes=2, num_choices=1, with_losses: bool = False):
         """The encoder with masked_lm_logits [B, P, V] and next_sentence_logits [B, 2].
@@ -138,7 +138,7 @@ class Embeddings(Head):
     required = ENCODER
     outputs = ("sequence_output", "pooled_output")
     title = "Turns texts into vectors."
-    serving = "bert_tf.serving.embeddings:EmbeddingTask"
+    serving = "bert_tf.serving.tasks:EmbeddingTask"
 
     def model(self, config, *, num_classes=0, num_choices=1):
         """`BertModel(config)`."""

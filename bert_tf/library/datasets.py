@@ -4,17 +4,18 @@ frame = pandas.read_csv("train.csv")            datasets.load_dataset("csv", ...
 {"text": [...], "label": [...]}                 [{"text": "...", "label": "..."}, ...]
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.by_length import padded_length
 from bert_tf.errors import InputError
-from bert_tf.tokenization.packing import pack_texts
+from bert_tf.tokenization.packing import pack_texts, padded
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
-LEAST_WIDTH = 32  # of a batch in ids; the next ones are twice as wide: XLA compiles each anew
+WIDTHS = [32 << n for n in range(26)]  # of a batch in ids: few, as XLA compiles each anew
 
 
 def make_dataset(
@@ -52,8 +53,6 @@ def make_dataset(
     Raises:
       InputError: a column is missing, a text is none, or a label is none of `labels`.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size}", "1 or more", "correct it")
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
@@ -61,30 +60,26 @@ def make_dataset(
         raise InputError("data without rows", "one row or more", "check the data")
     y = None if label is None else _label_values(_column(data, label), labels, label)
     if y is not None and len(y) != len(rows):
-        raise InputError(
-            f"{len(rows)} texts and {len(y)} labels", "a label for each text", "correct the columns"
-        )
+        received = f"{len(rows)} texts and {len(y)} labels"
+        raise InputError(received, "a label for each text", "correct the columns")
     numbers = tf.data.Dataset.range(len(rows))
     if seed is not None:
         numbers = numbers.shuffle(len(rows), seed=seed)
     return numbers.batch(batch_size).map(_gathering(rows, y, most)).prefetch(2)
 
 
-def _gathering(rows: list, y: tf.Tensor | None, most: int) -> Callable[[tf.Tensor], Any]:
+def _gathering(rows: list, y: tf.Tensor | None, most: int | None) -> Callable[[tf.Tensor], Any]:
     """From the numbers of a batch's rows, [B], to the batch."""
-    ids, segments = map(_ragged, zip(*rows, strict=True))
-    widths = _widths(max(len(row) for row, _ in rows), most)
+
+    def padded_rows(numbers: np.ndarray) -> list[np.ndarray]:
+        of_batch = [rows[number] for number in numbers]
+        width = padded_length(max(len(ids) for ids, _ in of_batch), WIDTHS)
+        return list(padded(of_batch, min(width, most or width)).values())
 
     def gather(numbers: tf.Tensor) -> Any:
-        of_batch = tf.gather(ids, numbers)
-        lengths = of_batch.row_lengths()  # [B]
-        width = tf.gather(widths, tf.searchsorted(widths, [tf.reduce_max(lengths)]))[0]
-        shape = tf.stack([-1, width])
-        inputs = {
-            "input_ids": of_batch.to_tensor(shape=shape),
-            "input_mask": tf.sequence_mask(lengths, width, tf.int32),
-            "segment_ids": tf.gather(segments, numbers).to_tensor(shape=shape),
-        }
+        values = tf.numpy_function(padded_rows, [numbers], [tf.int32] * 3)
+        values = [tf.ensure_shape(value, [None, None]) for value in values]
+        inputs = dict(zip(("input_ids", "input_mask", "segment_ids"), values, strict=True))
         return inputs if y is None else (inputs, tf.gather(y, numbers))
 
     return gather
@@ -112,53 +107,29 @@ def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.T
         found = np.asarray(values)
     except ValueError:  # lists of several lengths
         found = np.asarray(values, object)
+    kind = found.dtype.kind
     if labels is None:
-        if found.dtype.kind == "f" and np.isfinite(found).all():
+        if kind == "f" and np.isfinite(found).all():
             return tf.constant(found, tf.float32)
-        if found.dtype.kind in "biu":
-            if found.size and not -(2**31) <= found.min() <= found.max() < 2**31:
-                raise _wrong(name, values, "whole numbers of 32 bits", "make them floats")
+        if kind in "biu" and (found == found.astype(np.int32)).all():
             return tf.constant(found, tf.int32)
-        raise _wrong(name, values, "numbers", "name the classes with labels=")
-    numbers = {label: number for number, label in enumerate(labels)}
-    if found.ndim == 1 and found.dtype.kind == "U":
-        return tf.constant(
-            [
-                numbers[v] if v in numbers else _refuse(name, i, v, labels)
-                for i, v in enumerate(found.tolist())
-            ],
-            tf.int32,
-        )
-    if found.ndim != 1 or found.dtype.kind not in "biu":
+        expected = "finite numbers, or whole numbers of 32 bits"
+        raise _wrong(name, values, expected, "name the classes with labels=, or make them floats")
+    if found.ndim != 1 or kind not in "Ubiu":
         raise _wrong(name, values, "names of classes or their numbers", "correct the column")
+    ids, names = [], {label: number for number, label in enumerate(labels)}
     for row, value in enumerate(found.tolist()):
-        if not 0 <= value < len(labels) or numbers.get(str(value), value) != value:
-            _refuse(name, row, value, labels)
-    return tf.constant(found, tf.int32)
+        number = names.get(value) if kind == "U" else int(value)
+        # A number may be a name too, of another class.
+        if number not in range(len(labels)) or names.get(str(value), number) != number:
+            raise InputError(
+                f"{value!r:.80} in row {row} of the column {name!r}, counted from 0",
+                f"one of the labels {', '.join(labels)}; whole numbers are classes from 0",
+                "correct the label or labels=; if the column's numbers are names, make them text",
+            )
+        ids.append(number)
+    return tf.constant(ids, tf.int32)
 
 
 def _wrong(name: str, values: list, expected: str, remedy: str) -> InputError:
     return InputError(f"the column {name!r} with {values[:3]!r:.200}", expected, remedy)
-
-
-def _refuse(name: str, row: int, value: Any, labels: Sequence[str]) -> int:
-    raise InputError(
-        f"{value!r:.80} in row {row} of the column {name!r}, counted from 0",
-        f"one of the labels {', '.join(labels)}; whole numbers are numbers of classes from 0",
-        "correct the label or labels=, or make the column's numbers strings if they are names",
-    )
-
-
-def _ragged(rows: Iterable[list[int]]) -> tf.RaggedTensor:
-    """Lists of ids as int32 [N, (ids)]."""
-    rows = list(rows)
-    values = np.fromiter((i for row in rows for i in row), np.int32)
-    return tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
-
-
-def _widths(longest: int, most: int | None) -> tf.Tensor:
-    """The widths of batches of rows of up to `longest` ids, int64."""
-    widths = [LEAST_WIDTH]
-    while widths[-1] < longest:
-        widths.append(2 * widths[-1])
-    return tf.constant(sorted({min(width, most or width) for width in widths}), tf.int64)

@@ -14,14 +14,11 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints.companions import (
-    classes_of,
-    config_of,
-    in_order_of,
-    length_of,
-    tokenizer_of,
+from bert_tf.checkpoints import loading
+from bert_tf.checkpoints.loading import (
+    load_checkpoint,
+    open_weights,
 )
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
@@ -31,12 +28,10 @@ from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
-# Metadata that the model's own parts say, or that are of the weights before they are trained.
-_OF_OTHERS = (
-    *("labels", "architecture", "do_lower_case", "never_split", "max_seq_length"),
-    "null_score_diff_threshold",
-    *("doc_stride", "document_context"),  # of commands that read texts otherwise
-)
+# Metadata that the model's own parts say, that are of the weights before they are trained, or of
+# commands that read texts otherwise.
+_OF_OTHERS = {"labels", "architecture", "do_lower_case", "never_split", "max_seq_length"}
+_OF_OTHERS |= {"null_score_diff_threshold", "doc_stride", "document_context"}
 
 
 def load(
@@ -68,26 +63,22 @@ def load(
         another model's, or labels are missing, given twice, or given for a head without classes.
     """
     weights = open_weights(path)
-    config = config_of(weights, bert_config_file)
-    tokenizer = tokenizer_of(weights, config, vocab_file, do_lower_case)
-    tokenizer.max_length = length_of(weights, config)
+    config = loading.config_of(weights, bert_config_file)
+    tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
+    tokenizer.max_length = loading.length_of(weights, config)
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or weights.head
     head = head or found
     if head is None:
         raise InputError(
-            f"{path}, with a head of another kind",
-            f"one of {', '.join(NAMES)}",
-            "choose one with head=",
+            f"{path}, with another head", f"one of {', '.join(NAMES)}", "choose it with head="
         )
     own = head_named(head)
     weights, labels, is_kept = _match_labels(weights, own, found, labels)
-    model = own.model(
-        config,
-        num_classes=len(labels) if labels else weights.num_classes,
-        num_choices=weights.metadata.num_choices or DEFAULT_CHOICES,
-    )
+    num_choices = weights.metadata.num_choices or DEFAULT_CHOICES
+    num_classes = len(labels) if labels else weights.num_classes
+    model = own.model(config, num_classes=num_classes, num_choices=num_choices)
     _put_weights(model, weights, own, is_kept)
     model.labels, model.tokenizer = labels, tokenizer
     model.metadata = _metadata(weights, own, same=head == found)
@@ -109,10 +100,9 @@ def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any
     Raises:
       InputError: as `load`.
     """
-    model, tokenizer = load(path, head="classification", labels=labels, **options)
-    names, metadata = model.labels, model.metadata
-    model = BertModel(model.input, model.output["logits"], name=model.name)
-    model.labels, model.tokenizer, model.metadata = names, tokenizer, metadata
+    whole, tokenizer = load(path, head="classification", labels=labels, **options)
+    model = BertModel(whole.input, whole.output["logits"], name=whole.name)
+    model.labels, model.tokenizer, model.metadata = whole.labels, tokenizer, whole.metadata
     return model
 
 
@@ -136,17 +126,12 @@ def _is_ambiguous(head: Head) -> bool:
 
 def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> None:
     """Loads the encoder, and the head if that is kept; logs what is new."""
-    report = load_checkpoint(
-        model,
-        weights,
-        required=head.required if is_kept or isinstance(head, Pretraining) else ENCODER,
-        skip=None if is_kept else OUTPUT,
-    )
-    if report.missing:
-        logging.warning(
-            "%s: these weights are new, train them before you use the model: %s",
-            *(weights.path, ", ".join(report.missing)),
-        )
+    required = head.required if is_kept or isinstance(head, Pretraining) else ENCODER
+    skip = None if is_kept else OUTPUT
+    report = load_checkpoint(model, weights, required=required, skip=skip)
+    if new := ", ".join(report.missing):
+        text = "%s: these weights are new, train them before you use the model: %s"
+        logging.warning(text, weights.path, new)
 
 
 def _match_labels(
@@ -167,11 +152,10 @@ def _match_labels(
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
-    kept = in_order_of(weights, labels)
+    kept = loading.in_order_of(weights, labels)
     if kept is None:
-        logging.warning(
-            "%s has a head for %s, which is not taken.", weights.path, classes_of(weights)
-        )
+        classes = loading.classes_of(weights)
+        logging.warning("%s has a head for %s, which is not taken.", weights.path, classes)
     return kept or weights, labels, kept is not None
 
 

@@ -24,7 +24,6 @@ from keras import ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
-from bert_tf.runtime import check_model_memory
 
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
 ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
@@ -253,15 +252,10 @@ class EncoderBlock(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Embeddings(BertLayer):
-    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`).
-
-    Raises:
-      InputError: there is not enough memory for an encoder of these sizes.
-    """
+    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
 
     def __init__(self, config: BertConfig | dict[str, Any], name: str = "embeddings", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        check_model_memory(self.config.num_parameters)  # before the first large weight is made
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
 

@@ -1,10 +1,8 @@
 """What a training run will need on GPUs and TPUs, before it starts: memory, work, time.
 
-    workload     what is trained and how; its variables by name
-    devices      accelerators by name
+    workload     what is trained, how and on what; the variables by name
     memory       bytes by purpose at the peak of a step; the largest batch that fits
-    work         FLOPs of a step by part, and its seconds
-    tables       all of it as text
+    tables       FLOPs of a step by part, and its seconds; all of it as text
 
     programs     the real steps as programs, which needs TensorFlow
     compilers    what the compilers of accelerators make of them

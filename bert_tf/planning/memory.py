@@ -111,7 +111,7 @@ def constant(work: Workload) -> dict[str, int]:
     size = FLOAT32 * work.parameters()
     rows = work.train_batch_size // work.num_replicas
     per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
-    if work.head == "pretraining":
+    if work.masked:
         per_row += 3 * work.max_predictions_per_seq
     found = {"weights": size, "moments": 2 * size, "batch": INT32 * rows * per_row}
     if work.gradient_accumulation_steps > 1:
@@ -152,10 +152,10 @@ def attention_again(work: Workload, kind: str) -> int:
 def head(work: Workload, kind: str) -> dict[str, int]:
     """Bytes of the head at its peak."""
     hidden, size = work.config.hidden_size, work.activation_bytes
-    if work.head == "classification":
-        return {"head": 3 * work.rows * hidden * size}
-    if work.head != "pretraining":
+    if work.of_head.per_token:
         return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
+    if not work.masked:
+        return {"head": 3 * work.rows * hidden * size}
     casted = size if size < FLOAT32 else 0
     logits = work.masked * work.config.vocab_size
     return {

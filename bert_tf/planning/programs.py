@@ -9,8 +9,9 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.records import input_features, pretraining_record
 from bert_tf.errors import InputError, first_line
-from bert_tf.heads import head_named, make_model
+from bert_tf.heads import head_named
 from bert_tf.planning.workload import Workload
 from bert_tf.training import optimization
 from bert_tf.training.settings import StepConfig
@@ -19,36 +20,37 @@ from bert_tf.training.trainer import Trainer
 NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
 
 
+def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer:
+    """The trainer of a workload on one device, with random weights."""
+    head = head_named(work.head)
+    options = {"with_losses": True} if work.masked else {"num_classes": work.num_classes}
+    schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
+    return Trainer(
+        lambda: head.model(work.config, **options),
+        head,
+        optimization.CLASSES[work.optimizer](schedule),
+        strategy=tf.distribute.get_strategy(),
+        seed=1,
+        step_config=StepConfig(
+            precision=work.precision,
+            recompute=work.recompute,
+            recompute_attention=recompute_attention,
+            gradient_accumulation_steps=work.gradient_accumulation_steps,
+        ),
+    )
+
+
 class Programs:
     """The programs of a workload on one device; its model is built once for all of them."""
 
     def __init__(self, work: Workload):
         """Builds the model, with random weights, and the optimizer's moments."""
-
-        def model_fn():
-            if work.head == "pretraining":
-                return make_model("pretraining", work.config, with_losses=True)
-            return make_model(work.head, work.config, num_classes=work.num_classes)
-
-        schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
         self.work = work
-        self._trainer = Trainer(
-            model_fn,
-            head_named(work.head),
-            optimization.CLASSES[work.optimizer](schedule),
-            strategy=tf.distribute.get_strategy(),
-            seed=1,
-            step_config=StepConfig(
-                precision=work.precision,
-                recompute=work.recompute,
-                recompute_attention=True,
-                gradient_accumulation_steps=work.gradient_accumulation_steps,
-            ),
-        )
+        self._trainer = make_trainer(work)
         self._lowered: dict[tuple[str, int], bytes] = {}
 
     def lowered(self, step: str, batch_size: int) -> bytes:
-        """The HLO of a step of `devices.STEPS`, a serialized HloModuleProto.
+        """The HLO of a step of `workload.STEPS`, a serialized HloModuleProto.
 
         Raises:
           InputError: this TensorFlow has no XLA.
@@ -56,15 +58,14 @@ class Programs:
         key = step, batch_size
         if key not in self._lowered:
             parts = self.work.gradient_accumulation_steps if step == "train" else 1
-            work = dataclasses.replace(
-                self.work, train_batch_size=batch_size, gradient_accumulation_steps=parts
-            )
-            batch = {name: tf.constant(value) for name, value in random_batch(work).items()}
-            trainer = self._trainer
+            sizes = {"train_batch_size": batch_size, "gradient_accumulation_steps": parts}
+            made = random_batch(dataclasses.replace(self.work, **sizes))
+            batch = {name: tf.constant(value) for name, value in made.items()}
+            steps = self._trainer.steps
             function, args = {
-                "train": (trainer.steps.update, (batch, tf.constant(0))),
-                "evaluate": (trainer.steps.sums, (batch,)),
-                "predict": (trainer.steps.outputs, (batch, head_named(work.head).outputs)),
+                "train": (steps.update, (batch, tf.constant(0))),
+                "evaluate": (steps.sums, (batch,)),
+                "predict": (steps.outputs, (batch, head_named(self.work.head).outputs)),
             }[step]
             try:
                 hlo = function.experimental_get_compiler_ir(*args)("hlo_serialized")
@@ -81,35 +82,25 @@ class Programs:
 
 
 def random_batch(work: Workload) -> dict[str, np.ndarray]:
-    """One batch with every position real and the labels of the workload's head.
+    """One batch of the records of the workload's head, with every position real.
 
-    The arrays are input_ids, input_mask and segment_ids int32 [B, S], is_real_example
-    float32 [B], and the labels as in the head's records.
+    The arrays are input_ids, input_mask and segment_ids int32 [B, S], is_real_example float32 [B],
+    and the labels as in the head's records.
     """
-    rng = np.random.default_rng(0)
-    rows, length = work.train_batch_size, work.max_seq_length
-    predictions, vocabulary = work.max_predictions_per_seq, work.config.vocab_size
-
-    def ids(high: int, *shape: int) -> np.ndarray:
-        return rng.integers(0, high, shape).astype(np.int32)
-
-    batch = {
-        "input_ids": ids(vocabulary, rows, length),
-        "input_mask": np.ones([rows, length], np.int32),
-        "segment_ids": ids(2, rows, length),
-        "is_real_example": np.ones([rows], np.float32),
-    }
-    labels = {
-        "pretraining": {
-            "masked_lm_positions": ids(length, rows, predictions),
-            "masked_lm_ids": ids(vocabulary, rows, predictions),
-            "masked_lm_weights": np.ones([rows, predictions], np.float32),
-            "next_sentence_labels": ids(2, rows, 1),
-        },
-        "classification": {"label_ids": ids(work.num_classes, rows, 1)},
-        "token_labels": {"label_ids": ids(work.num_classes, rows, length)},
-        "question_answering": {
-            name: ids(length, rows, 1) for name in ("start_positions", "end_positions")
-        },
-    }
-    return batch | labels[work.head]
+    rng, rows, length = np.random.default_rng(0), work.train_batch_size, work.max_seq_length
+    vocabulary = {"vocab_size": work.config.vocab_size, "type_vocab_size": 2}
+    if work.masked:
+        positions = work.max_predictions_per_seq
+        features = pretraining_record(
+            max_seq_length=length, max_predictions_per_seq=positions, **vocabulary
+        ).features
+    else:
+        labels = head_named(work.head).label_features(length, work.num_classes, 1)
+        features = (*input_features(length, **vocabulary), *labels)
+    batch = {"is_real_example": np.ones(rows, np.float32)}
+    for feature in features:
+        shape, dtype = (rows, feature.size), feature.batch_dtype
+        is_one = feature.name == "input_mask" or dtype == np.float32
+        drawn = 1 if is_one else rng.integers(feature.least, feature.most + 1, shape)
+        batch[feature.name] = np.full(shape, drawn, dtype)
+    return batch

@@ -1,14 +1,82 @@
-"""What is trained and how: everything that memory and time depend on, and the model's variables."""
+"""What is trained, how and on what: all that memory and time depend on."""
 
 import dataclasses
 import functools
 import math
+import pathlib
+from typing import NamedTuple
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 
-HEADS = ("pretraining", "classification", "token_labels", "question_answering")  # of heads.NAMES
 FLOAT32 = INT32 = 4  # bytes of an element
+GIB = 1 << 30
+STEPS = ("train", "evaluate", "predict")  # programs that a training script runs on a device
+
+# ---------------------------------------------------------------------------- devices
+
+# The share of a GPU's memory up to which XLA takes a program as it is: 95 % of 80 %. Beyond it XLA
+# recomputes parts of the program by itself; and libraries need memory too.
+GPU_SHARE = 0.95 * 0.8
+
+
+class Accelerator(NamedTuple):
+    """What a TensorFlow replica runs on: a chip, of a TPU v4 one of the two cores of a chip.
+
+    Rates are those of the maker's data sheet, in bfloat16 with dense operands. The memory of a TPU
+    is what its compiler says it has: the rest is kept for the system.
+    """
+
+    name: str  # as the maker calls it
+    memory_bytes: int  # that a program may use without parts that its compiler computes again
+    flops_per_second: float
+    bytes_per_second: float  # of its memory
+    link_bytes_per_second: float  # to its neighbour, one way
+    topology: str = ""  # of the smallest slice of TPUs, as libtpu calls it
+    slice_type: str = ""  # of that slice, as the cloud calls it
+
+    @property
+    def kind(self) -> str:
+        """tpu or gpu."""
+        return "tpu" if self.topology else "gpu"
+
+    @property
+    def description(self) -> str:
+        """Of a GPU: what XLA asks its driver for, as text of XLA's GpuTargetConfigProto."""
+        name = self.name.split()[1].lower()
+        return (pathlib.Path(__file__).parent / f"gpus/{name}.txtpb").read_text(encoding="utf-8")
+
+
+DEVICES = {
+    "v4": Accelerator("TPU v4 core", int(15.25 * GIB), 137.5e12, 614e9, 50e9, "v4:2x2x1", "v4-8"),
+    "v5e": Accelerator("TPU v5e", int(15.75 * GIB), 197e12, 819e9, 50e9, "v5e:2x2", "v5litepod-4"),
+    "v6e": Accelerator("TPU v6e", int(31.25 * GIB), 918e12, 1640e9, 112e9, "v6e:2x2", "v6e-4"),
+    "a100": Accelerator("NVIDIA A100 80GB SXM", int(GPU_SHARE * 80 * GIB), 312e12, 2039e9, 300e9),
+    "h100": Accelerator(
+        "NVIDIA H100 80GB SXM", int(GPU_SHARE * 84942979072), 989e12, 3350e9, 450e9
+    ),
+}
+
+# ---------------------------------------------------------------------------- heads
+
+
+class HeadSizes(NamedTuple):
+    """What a head adds to the encoder."""
+
+    scope: str = ""  # of its output's weights
+    per_token: bool = False  # an output for each token, otherwise for the pooled vector
+    classes: int | None = None  # outputs; None: `num_classes`
+    masked: bool = False  # it predicts masked words, too
+
+
+HEADS = {  # of bert_tf.heads.NAMES
+    "pretraining": HeadSizes("cls/seq_relationship/", classes=2, masked=True),
+    "classification": HeadSizes(),
+    "token_labels": HeadSizes(per_token=True),
+    "question_answering": HeadSizes("cls/squad/", per_token=True, classes=2),
+}
+
+# ---------------------------------------------------------------------------- training
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -40,12 +108,9 @@ class Workload:
             raise InputError(f"--head={self.head}", f"one of {', '.join(HEADS)}", "correct --head")
         parts = self.num_replicas * self.gradient_accumulation_steps
         if self.train_batch_size % parts:
-            raise InputError(
-                f"--train_batch_size={self.train_batch_size}",
-                f"a multiple of {self.num_replicas} replicas times "
-                f"{self.gradient_accumulation_steps} accumulation steps",
-                f"use a multiple of {parts}",
-            )
+            received = f"--train_batch_size={self.train_batch_size}"
+            expected = f"a multiple of {parts}, num_replicas times gradient_accumulation_steps"
+            raise InputError(received, expected, "correct --train_batch_size")
 
     @property
     def rows(self) -> int:
@@ -58,14 +123,19 @@ class Workload:
         return self.rows * self.max_seq_length
 
     @property
+    def of_head(self) -> HeadSizes:
+        """What the head adds to the encoder."""
+        return HEADS[self.head]
+
+    @property
     def masked(self) -> int:
         """M, masked positions of one device's micro-batch; 0 without a masked-LM head."""
-        return self.rows * self.max_predictions_per_seq if self.head == "pretraining" else 0
+        return self.rows * self.max_predictions_per_seq if self.of_head.masked else 0
 
     @property
     def classes(self) -> int:
         """Outputs of the head for each row or token; start and end of an answer are 2."""
-        return self.num_classes if self.head in ("classification", "token_labels") else 2
+        return self.of_head.classes or self.num_classes
 
     @property
     def hidden_elements(self) -> int:
@@ -90,7 +160,7 @@ class Workload:
     @property
     def variables(self) -> Shapes:
         """The shape of every trained variable, by its name in checkpoints."""
-        return _variables(self.config, self.head, self.classes)
+        return _variables(self.config, self.of_head, self.classes)
 
     def parameters(self, prefix: str = "") -> int:
         """Elements of all variables whose names begin with `prefix`."""
@@ -99,7 +169,7 @@ class Workload:
 
 
 @functools.lru_cache
-def _variables(config: BertConfig, head: str, classes: int) -> Shapes:
+def _variables(config: BertConfig, head: HeadSizes, classes: int) -> Shapes:
     hidden, wide = config.hidden_size, config.intermediate_size
     tables = {
         "word_embeddings": config.vocab_size,
@@ -117,12 +187,11 @@ def _variables(config: BertConfig, head: str, classes: int) -> Shapes:
         shapes |= _dense(f"{layer}/output/dense", wide, hidden)
         shapes |= _norm(f"{layer}/output", hidden)
     shapes |= _dense("bert/pooler/dense", hidden, hidden)
-    if head == "pretraining":
+    if head.masked:
         shapes |= _dense("cls/predictions/transform/dense", hidden, hidden)
         shapes |= _norm("cls/predictions/transform", hidden)
         shapes["cls/predictions/output_bias"] = (config.vocab_size,)
-    scope = {"pretraining": "cls/seq_relationship/", "question_answering": "cls/squad/"}
-    name = f"{scope.get(head, '')}output"
+    name = f"{head.scope}output"
     return shapes | {f"{name}_weights": (classes, hidden), f"{name}_bias": (classes,)}
 
 

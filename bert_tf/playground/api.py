@@ -1,9 +1,13 @@
 """Answers the page's requests in JSON: the model, the answer to texts, attention to look at.
 
 GET  /api/model       describe    task, texts to ask for, sizes
-POST /api/answer      answer      {"texts": ...} -> the answer, and its input sequences by name
+POST /api/answer      answer      {"texts": ...} -> the answer, and names of the sequences
 POST /api/attention   attention   {"texts": ..., "part": 1, "layer": 0} -> the pieces of the
                                   second of these sequences, and the first layer's attention
+
+Most requests are one input sequence of the model. A question or a text with token labels has one
+for each window, a multiple choice one for each ending. The exported function makes them inside the
+graph and does not return them, so they are made again here.
 """
 
 import base64
@@ -15,10 +19,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.playground.sequences import InputSequences
+from bert_tf.heads import NAMES, head_named
+from bert_tf.heads.head import Head
 from bert_tf.serving.inference import encode
+from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.predictor import Predictor
-from bert_tf.serving.rows import Row, RowReader, answers_of, arrays_of, size_of, text_inputs
+from bert_tf.serving.rows import Row, RowReader, size_of
+from bert_tf.serving.signatures import class_of
 
 MOST_BYTES = 200_000  # of the texts of a request: seconds of work, not minutes
 MOST_ENDINGS = 20
@@ -30,14 +37,16 @@ class Playground:
 
     def __init__(self, predictor: Predictor):
         """Takes the model of `predictor`."""
-        self._model = predictor.model
-        self._metadata = predictor.model.metadata
-        self._rows, self._is_list = RowReader(self._metadata), text_inputs(self._metadata)
-        self._sequences = InputSequences(self._model)
+        self._predictor, self._model = predictor, predictor.model
+        self._metadata, self._rows = self._model.metadata, RowReader(self._model.metadata)
+        name, options = self._metadata["task"], ServingOptions(**self._metadata["options"])
+        head = head_named(name) if name in NAMES else Head()  # one that this process does not know
+        self._task = class_of(head)(head, None, self._model.tokenizer, self._model.config, options)
+        self._piece_names = self._task.sequences.piece_names()
 
     def warm_up(self) -> None:
         """Answers once, so that the first request takes no longer than the others."""
-        texts = {name: ["a", "b"] if many else "a" for name, many in self._is_list.items()}
+        texts = {name: ["a", "b"] if many else "a" for name, many in self._rows.is_list.items()}
         self.answer({"texts": texts})
 
     def describe(self) -> Json:
@@ -47,7 +56,7 @@ class Playground:
             "name": self._model.path.rstrip("/").rsplit("/", 2)[-2:],
             "task": metadata["task"],
             "texts": [
-                {"name": name, "what": what, "isList": self._is_list[name]}
+                {"name": name, "what": what, "isList": self._rows.is_list[name]}
                 for name, what in metadata["texts"].items()
             ],
             "options": metadata["options"],
@@ -68,14 +77,16 @@ class Playground:
         """
         row = self._row(request)
         start = time.perf_counter()
-        outputs = self._model.run(arrays_of([row]))
+        (answer,) = self._predictor.predict([row])
         seconds = time.perf_counter() - start
-        (answer,) = answers_of(outputs)
+        texts = _tensors(row)
+        count = len(self._sequences(texts))
+        names = [f"{self._task.part} {number}" for number in range(1, count + 1)]
         return {
             "answer": answer,
             "milliseconds": round(seconds * 1000, 1),
-            "parts": [sequence.name for sequence in self._sequences.of_row(row)],
-            "part": self._sequences.number_of_answer(row, answer),
+            "parts": names if count > 1 else [""],
+            "part": self._task.part_of(answer, **texts),
         }
 
     def attention(self, request: Mapping[str, Any]) -> Json:
@@ -86,47 +97,54 @@ class Playground:
         Raises:
           InputError: the request lacks something, or a number is out of range.
         """
-        sequences = self._sequences.of_row(self._row(request))
-        sequence = sequences[_whole(request, "part", len(sequences))]
+        sequences = self._sequences(_tensors(self._row(request)))
+        ids, segments = sequences[_whole(request, "part", len(sequences))]
         layer = _whole(request, "layer", self._model.config.num_hidden_layers)
-        features = {
-            "input_ids": tf.constant([sequence.ids]),
-            "input_mask": tf.ones([1, len(sequence.ids)], tf.int32),
-            "segment_ids": tf.constant([sequence.segments]),
-        }
+        features = {"input_ids": tf.constant([ids]), "segment_ids": tf.constant([segments])}
+        features["input_mask"] = tf.ones_like(features["input_ids"])
         with tf.device("CPU:0"):  # a few thousand small products are no work for a GPU
             _, probabilities = encode(self._model.model, self._model.config, features)
         found = probabilities[layer][0].numpy()  # [N, S, S]
         return {
-            "pieces": [self._sequences.piece_names[i] for i in sequence.ids],
-            "ids": sequence.ids,
-            "segments": sequence.segments,
+            "pieces": [self._piece_names[i] for i in ids],
+            "ids": ids,
+            "segments": segments,
             "attention": base64.b64encode(np.rint(found * 255).astype(np.uint8)).decode(),
         }
+
+    def _sequences(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[list[int], list[int]]]:
+        """The ids and segment ids of each sequence, without padding; at least one sequence."""
+        features = self._task.features(**texts)
+        if not len(features["input_ids"]):  # the context has no piece: the model is not run
+            features = self._task.sequences.of_texts(tf.constant([""]))
+        ids, mask, segments = (
+            features[name].numpy() for name in ("input_ids", "input_mask", "segment_ids")
+        )
+        lengths = mask.sum(axis=1)
+        return [(ids[i, :n].tolist(), segments[i, :n].tolist()) for i, n in enumerate(lengths)]
 
     def _row(self, request: Mapping[str, Any]) -> Row:
         texts = request.get("texts")
         if not isinstance(texts, Mapping):
-            raise InputError(
-                "a request without texts",
-                '{"texts": {...}}, with a string, or a list of strings, for each text',
-                "correct the request",
-            )
+            expected = '{"texts": {...}}, with a string, or a list of strings, for each text'
+            raise InputError("a request without texts", expected, "correct the request")
         row = self._rows.read(texts, "the request")
         endings = max((len(v) for v in row.values() if isinstance(v, list)), default=0)
         if size_of(row) > MOST_BYTES or endings > MOST_ENDINGS:
-            raise InputError(
-                f"texts of {size_of(row):,} bytes" + f", {endings} endings" * bool(endings),
-                f"at most {MOST_BYTES:,} bytes and {MOST_ENDINGS} endings on this page",
-                "take a shorter text; bert-tf predict takes any",
-            )
+            received = f"texts of {size_of(row):,} bytes" + f", {endings} endings" * bool(endings)
+            expected = f"at most {MOST_BYTES:,} bytes and {MOST_ENDINGS} endings on this page"
+            raise InputError(received, expected, "shorten it; bert-tf predict takes any text")
         return row
+
+
+def _tensors(row: Row) -> dict[str, tf.Tensor]:
+    return {name: tf.constant([value]) for name, value in row.items()}
 
 
 def _whole(request: Mapping[str, Any], name: str, size: int) -> int:
     """The number of that name in a request, 0 to size - 1."""
     value = request.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
+    if type(value) is not int or not 0 <= value < size:
         expected = f"a number from 0 to {size - 1}"
         raise InputError(f"a request with {name} {value!r}", expected, "correct the request")
     return value

@@ -5,16 +5,12 @@ the Host header must name this server (against DNS rebinding), the Origin must b
 body must be JSON, for which a browser first sends a preflight request, which is refused.
 """
 
-import errno
-import http.client
 import http.server
 import importlib.resources
-import io
 import ipaddress
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,14 +19,9 @@ from absl import logging
 from bert_tf.errors import InputError
 from bert_tf.playground.api import Playground
 
-MOST_BYTES_OF_BODY, MOST_BYTES_OF_HEAD = 1 << 20, 1 << 17
-MOST_CONNECTIONS = 32  # at a time, each with a thread
-SECONDS_TO_READ = 20  # for a whole request to arrive, and for a whole response to leave
-SECONDS_TO_WAIT = 60  # for earlier requests
+MOST_BYTES_OF_BODY = 1 << 20
+SECONDS_TO_WAIT = 20  # for the other end to send or to read
 JSON_TYPE = "application/json; charset=utf-8"
-HTTP_PORT = 80
-# The address belongs to no network interface, or to a protocol that the system lacks.
-_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 _FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -71,105 +62,38 @@ class Server(http.server.ThreadingHTTPServer):
         Raises:
           InputError: this is no loopback address of this machine, or the port is taken.
         """
-        address = _loopback(host)
+        try:
+            address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        except ValueError:
+            address = None
+        if address is None or not address.is_loopback:
+            raise InputError(
+                f"--host={host}",
+                "a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
+                "leave out --host; from another machine, forward the port with ssh -L",
+            )
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
         self.views: dict[str, Callable[[Any], Any]] = {
             "/api/answer": playground.answer,
             "/api/attention": playground.attention,
         }
-        self.describe = playground.describe
-        self.model_lock = threading.Lock()
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.describe, self.model_lock = playground.describe, threading.Lock()
         try:
             super().__init__((str(address), port), Handler)
         except (OSError, OverflowError) as error:
-            if getattr(error, "errno", None) in _NO_SUCH_ADDRESS:
-                raise InputError(
-                    f"--host={host} ({error})",
-                    "a loopback address that this machine has",
-                    "leave out --host, or give another one",
-                ) from None
-            raise InputError(
-                f"port {port} ({error})",
-                "a free port that this user may listen on",
-                "give another --port; 0 takes any that is free",
-            ) from None
+            received = f"--host={host} with port {port} ({error})"
+            expected = "an address of this machine and a free port"
+            raise InputError(received, expected, "give another --port; 0: any free one") from None
         shown = f"[{address}]" if address.version == 6 else str(address)
         port = self.server_address[1]
         self.url = f"http://{shown}:{port}/"
-        self.hosts = names_of(shown, port)
-
-    def process_request(self, request: socket.socket, client_address: Any) -> None:
-        """Starts a thread for a connection; one too many is closed."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, *connection: Any) -> None:
-        """Answers the requests of a connection, in its thread."""
-        try:
-            super().process_request_thread(*connection)
-        finally:
-            self._free.release()
+        # The Host headers of requests to this server; browsers leave out port 80.
+        names = (shown, "localhost")
+        self.hosts = {f"{name}:{port}" for name in names} | ({*names} if port == 80 else set())
 
     def handle_error(self, *_: Any) -> None:
         """Keeps broken connections out of the log."""
         logging.debug("A connection ended early.", exc_info=True)
-
-
-def names_of(address: str, port: int) -> set[str]:
-    """The Host headers of requests to this server; browsers leave out port 80."""
-    names = {address, "localhost"}
-    return {f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set())
-
-
-def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        address = None
-    if address is None or not address.is_loopback:
-        raise InputError(
-            f"--host={host}",
-            "a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
-            "leave out --host; to use it from another machine, forward the port with ssh -L, or "
-            "serve the export with TensorFlow Serving",
-        )
-    return address
-
-
-class _Arriving(io.RawIOBase):
-    """The bytes of a connection, bounded in time and, but for bodies, in number."""
-
-    def __init__(self, connection: socket.socket):
-        super().__init__()
-        self._connection = connection
-        self.expect_request()
-
-    def expect_request(self) -> None:
-        """Starts the limits of the next request."""
-        self._end, self._room = time.monotonic() + SECONDS_TO_READ, MOST_BYTES_OF_HEAD
-
-    def expect_body(self, length: int) -> None:
-        """Raises the limit by the length of a body."""
-        self._room += length
-
-    def readable(self) -> bool:
-        """Always true; asked by io."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Waits for bytes no longer than the request may take."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left)
-        count = self._connection.recv_into(buffer)
-        self._room -= count
-        if self._room < 0:
-            raise http.client.LineTooLong("head of the request")
-        return count
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -178,18 +102,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "bert_tf", ""
+    timeout = SECONDS_TO_WAIT
     wbufsize = -1  # head and body leave together: else the body waits 40 ms for the client
-
-    def setup(self) -> None:
-        """Makes the streams of a connection."""
-        super().setup()
-        self._arriving = _Arriving(self.connection)
-        self.rfile = io.BufferedReader(self._arriving)
-
-    def handle_one_request(self) -> None:
-        """Reads a request and answers it."""
-        self._arriving.expect_request()
-        super().handle_one_request()
 
     def do_GET(self) -> None:
         """The page and its files, and the description of the model."""
@@ -212,44 +126,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _post(self) -> tuple[bytes, str]:
         if self.path not in self.server.views:
             raise HttpError(404, "there is nothing here")
-        request = self._read_json()
-        if not self.server.model_lock.acquire(timeout=SECONDS_TO_WAIT):
-            raise HttpError(503, "the model is busy with other requests; try again later")
-        try:
-            return _json(self.server.views[self.path](request)), JSON_TYPE
-        finally:
-            self.server.model_lock.release()
-
-    def _check_origin(self) -> None:
-        """Refuses requests of other sites' pages."""
-        if self.headers.get("Host") not in self.server.hosts:
-            raise HttpError(421, f"this server is {self.server.url}")
-        origin = self.headers.get("Origin")
-        if origin is not None and origin.removeprefix("http://") not in self.server.hosts:
-            raise HttpError(403, f"only the page of {self.server.url} may ask")
-
-    def _read_json(self) -> dict[str, Any]:
-        kind = self.headers.get_content_type()
+        kind, length = self.headers.get_content_type(), self.headers.get("Content-Length", "")
         if kind != "application/json":
             raise HttpError(415, f"received {kind}, expected application/json")
-        length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or "Transfer-Encoding" in self.headers:
             raise HttpError(411, "expected a Content-Length")
         if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
             raise HttpError(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
-        self._arriving.expect_body(int(length))
         try:
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"expected JSON ({error})") from None
         if not isinstance(request, dict):
             raise HttpError(400, "expected a JSON object")
-        return request
+        with self.server.model_lock:
+            return _json(self.server.views[self.path](request)), JSON_TYPE
 
     def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
         status, error = 200, None
         try:
-            self._check_origin()
+            # Refuses requests of other sites' pages.
+            origin = self.headers.get("Origin")
+            if self.headers.get("Host") not in self.server.hosts:
+                raise HttpError(421, f"this server is {self.server.url}")
+            if origin is not None and origin.removeprefix("http://") not in self.server.hosts:
+                raise HttpError(403, f"only the page of {self.server.url} may ask")
             body, kind = make()
         except HttpError as refusal:
             status, error = refusal.status, refusal
@@ -264,7 +165,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body, kind = _json({"error": str(error)}), JSON_TYPE
             # The next request would begin with the rest of a body that was not read.
             self.close_connection = True
-        self.connection.settimeout(SECONDS_TO_READ)
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)

@@ -14,34 +14,37 @@ there saved_model.pb comes last.) Files for LiteRT and ONNX Runtime are laid out
 
 import contextlib
 import json
+import os
+import pathlib
+import re
+import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import files, runtime
+from bert_tf import __version__, files, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.checkpoints.saving import publish_folder
 from bert_tf.config import BertConfig
-from bert_tf.errors import InputError
-from bert_tf.runtime import command_line
-from bert_tf.serving import model_card, portable
-from bert_tf.serving.checksums import MODEL_CARD, write_checksums
+from bert_tf.errors import InputError, printable
+from bert_tf.runtime import command_line, import_tensorflow_text
+from bert_tf.serving import portable
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
-from bert_tf.serving.registry import make_task
-from bert_tf.serving.signatures import ServingTask, Signature, refuse_not_finite
+from bert_tf.serving.signatures import ServingTask, Signature, make_task, refuse_not_finite
 from bert_tf.terminal import Progress
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-METADATA_FILE = "export.json"
+METADATA_FILE, MODEL_CARD, CHECKSUMS = "export.json", "README.md", "SHA256SUMS"
 # The file that makes a folder a model of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
@@ -127,11 +130,8 @@ def export_checkpoint(
         exporting into it.
     """
     if int8 and file_format == SAVED_MODEL:
-        raise InputError(
-            f"int8 weights with --format={SAVED_MODEL}",
-            f"one of {', '.join(portable.FORMATS)}, whose converters have them",
-            "leave out --int8, or choose another --format",
-        )
+        expected = f"--format={' or '.join(portable.FORMATS)}"
+        raise InputError(f"--int8 with --format={SAVED_MODEL}", expected, "leave out one of both")
     activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     task = make_task(source, config, tokenizer, options, activations)
     export_dir = export_dir.rstrip("/")
@@ -151,16 +151,12 @@ def export_checkpoint(
                 signatures, converted = portable.write_portable(
                     task, folder, name=file_format, int8=int8
                 )
-        metadata = model_card.metadata_of(
-            task, source.path, signatures, commands=commands, **converted
-        )
-        texts = {
-            METADATA_FILE: json.dumps(metadata, indent=1, ensure_ascii=False) + "\n",
-            MODEL_CARD: model_card.model_card(metadata, task.head.title),
-        }
+        metadata = metadata_of(task, source.path, signatures, commands=commands, **converted)
+        text = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
         with files.path_errors(export_dir, "written"):
-            for name, text in texts.items():
-                files.write_text(tf.io.gfile.join(folder, name), text)
+            files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
+            card = model_card(metadata, task.head.title)
+            files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
             write_checksums(folder)
             publish_folder(folder, final, last=MODEL_FILES[file_format])
     return final
@@ -172,12 +168,9 @@ def _next_version(export_dir: str, file_format: str) -> int:
     for version, folder in found.items():
         for name, file in MODEL_FILES.items():
             if name != file_format and tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
-                raise InputError(
-                    f"--format={file_format} for {export_dir}, where version {version} has a "
-                    f"{file}",
-                    "a folder with versions of one format",
-                    "choose another --export_dir",
-                )
+                received = f"--format={file_format} for {export_dir}, where version {version} has a"
+                expected = "a folder with versions of one format"
+                raise InputError(f"{received} {file}", expected, "choose another --export_dir")
     return max(found, default=0) + 1
 
 
@@ -192,8 +185,9 @@ def _write_saved_model(
 ) -> None:
     with Progress("trace the signatures"), without_chatter():
         functions = {name: signature.traced() for name, signature in signatures.items()}
-    requests = warm_up_requests(task)
-    for arrays in requests[: len(task.samples())]:
+    samples = task.samples()
+    requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in samples]
+    for arrays in requests[: len(samples)]:
         answers = functions[DEFAULT](**{n: tf.constant(value) for n, value in arrays.items()})
         refuse_not_finite({name: value.numpy() for name, value in answers.items()})
     # Errors up to here are the model's, not the folder's.
@@ -237,18 +231,9 @@ def without_chatter(level: int = logging.WARNING) -> Iterator[None]:
 # ---------------------------------------------------------------------------- warm-up requests
 
 
-def warm_up_requests(task: ServingTask) -> list[dict[str, np.ndarray]]:
-    """The default signature's inputs for all sample texts, of one row and of several."""
-    return [batch_of([row] * count) for count in WARM_UP_BATCHES for row in task.samples()]
-
-
-def batch_of(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Rows of texts by name -> arrays of bytes by name."""
-
-    def encoded(value: Any) -> Any:
-        return value.encode() if isinstance(value, str) else [encoded(one) for one in value]
-
-    return {name: np.array([encoded(row[name]) for row in rows], object) for name in rows[0]}
+def arrays_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Rows of texts by name, of one shape -> arrays [B] or [B, C] by name."""
+    return {name: np.array([row[name] for row in rows], object) for name in rows[0]}
 
 
 def warm_up_record(inputs: Mapping[str, np.ndarray], *, model_name: str) -> bytes:
@@ -279,3 +264,237 @@ def _field(number: int, content: bytes) -> bytes:
         length.append(size & 127 | 128)
         size >>= 7
     return bytes([number << 3 | 2, *length, size]) + content
+
+
+# ---------------------------------------------------------------------------- export.json
+
+# Who gets a model need not learn where it was made.
+_PATHS = ("_checkpoint", "_dir", "_file")  # end the names of flags whose values are paths
+_PLACES = ("gcp_project", "master", "tpu", "tpu_name", "tpu_zone")  # flags that name machines
+
+
+def metadata_of(
+    task: ServingTask,
+    source: str,
+    signatures: Mapping[str, Signature],
+    *,
+    commands: Sequence[str] = (),
+    **converted: Any,
+) -> dict[str, Any]:
+    """The content of export.json. Of paths it has the last part only.
+
+    Args:
+      task: that is exported.
+      source: the path of its checkpoint.
+      signatures: of the export.
+      commands: that made the model, as far as they are known, as typed into a shell.
+      **converted: what `portable.write_portable` says of a conversion; nothing for a SavedModel.
+    """
+    options, tokenizer = task.listed_options(), task.sequences.tokenizer
+    if converted:
+        options = {name: v for name, v in options.items() if name not in task.text_options}
+    else:
+        converted = {"texts": dict(task.texts), "outputs": dict(task.outputs)}
+    return {
+        "task": task.head.name,
+        **converted,
+        "signatures": specs_of({name: one.inputs for name, one in signatures.items()}),
+        "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
+        "options": options,
+        "do_lower_case": tokenizer.do_lower_case,
+        **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
+        "config": task.sequences.config.to_dict(),
+        "source": os.path.basename(source.rstrip("/")),
+        "commands": [without_places(command) for command in commands],
+        "metrics": metrics_of(source),
+        "versions": {
+            "bert-tf": __version__,
+            "tensorflow": tf.__version__,
+            "tensorflow-text": import_tensorflow_text().__version__,
+            "keras": keras.__version__,
+        },
+    }
+
+
+def specs_of(signatures: Mapping[str, Mapping[str, tf.TensorSpec]]) -> dict[str, Any]:
+    """The types and shapes of the inputs of signatures, for JSON."""
+    return {
+        name: {k: {"dtype": v.dtype.name, "shape": v.shape.as_list()} for k, v in inputs.items()}
+        for name, inputs in signatures.items()
+    }
+
+
+def metrics_of(path: str) -> dict[str, str]:
+    """Reads the eval_results.txt of a checkpoint: beside it, or above the folder `best`.
+
+    Empty if there is none, or if its step is another checkpoint's.
+    """
+    folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+    folders = [folder, *([os.path.dirname(folder)] * folder.endswith(f"/{files.BEST}"))]
+    paths = [os.path.join(one, files.EVAL_RESULTS) for one in folders]
+    found = next(filter(tf.io.gfile.exists, paths), None)
+    lines = files.read_text_lines(found) if found else ()
+    pairs = (line.rstrip("\r\n").partition(" = ") for line in lines)
+    metrics = {name: value for name, separator, value in pairs if separator}
+    step = tf1.step_of(path)
+    is_other = step and metrics.get(tf1.GLOBAL_STEP) not in (None, str(step))
+    return {} if is_other else metrics
+
+
+def without_places(command: str) -> str:
+    """A command with the last part of each path, and without flags that name machines.
+
+    >>> without_places("python /home/ann/run.py --data_dir ~/glue/RTE --tpu=grpc://a:1 --freeze=b/")
+    'python run.py --data_dir RTE --freeze=b/'
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quotation mark without the second one
+        words = command.split()
+    kept, flag = [], ""
+    for word in words:
+        start, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        flag = start.lstrip("-") or flag  # a value may be the word behind its flag
+        is_path = value.startswith(("/", "~", ".")) or "://" in value
+        if is_path or not flag or flag.endswith(_PATHS):
+            parts = (os.path.basename(part.rstrip("/")) or part for part in value.split(","))
+            value = ",".join(parts)
+        if flag not in _PLACES:
+            kept.append(f"{start}{equals}{value}")
+    return shlex.join(kept)
+
+
+# ---------------------------------------------------------------------------- README.md
+
+CARD, SAVED_MODEL_CARD, PORTABLE_CARD = (
+    pathlib.Path(__file__).with_name(f"card{kind}.md").read_text(encoding="utf-8")
+    for kind in ("", "_saved_model", "_portable")
+)
+
+
+def model_card(metadata: Mapping[str, Any], title: str) -> str:
+    """The README.md of an export.
+
+    Args:
+      metadata: as of `metadata_of`.
+      title: one line: what the model does.
+    """
+    about = SAVED_MODEL_CARD
+    if "file" in metadata:
+        weights = "int8" if metadata["int8_weights"] else "float32"
+        about = PORTABLE_CARD.format(weights=weights, **metadata, **metadata["choices"])
+    kept = ", ".join(map(_code, metadata.get("never_split", ())))
+    case = "lower-cased" if metadata["do_lower_case"] else "cased"
+    metrics = [_code(f"{name}: {value}") for name, value in metadata["metrics"].items()]
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+    return CARD.format(
+        task=metadata["task"],
+        title=title,
+        about=about.rstrip(),
+        signatures="\n\n".join(_signature(metadata, name) for name in metadata["signatures"]),
+        options=_listed(
+            # The user's own texts are in lists.
+            f"{name}: {', '.join(map(_code, v)) if isinstance(v, list) else v}"
+            for name, v in metadata["options"].items()
+        ),
+        case=case + (f"; never split, wherever a text has them: {kept}" if kept else ""),
+        sizes=_listed(f"{name}: {metadata['config'][name]}" for name in sizes),
+        source=_code(metadata["source"]),
+        metrics=_listed(metrics) or "None were found beside the checkpoint.",
+        commands="".join(f"    {printable(command)}\n" for command in metadata["commands"]),
+        versions=_listed(f"{name} {version}" for name, version in metadata["versions"].items()),
+    )
+
+
+def _signature(metadata: Mapping[str, Any], name: str) -> str:
+    """The part about a signature: what it takes and gives."""
+    meanings = metadata["texts"] if name == DEFAULT else {}
+    takes = _listed(
+        f"`{key}`: {spec['dtype']} {json.dumps(spec['shape'])}"
+        + (f", {meanings[key]}" if key in meanings else "")
+        for key, spec in metadata["signatures"][name].items()
+    )
+    gives = _listed(f"`{key}`: {what}" for key, what in metadata["answers"][name].items())
+    return f"## `{name}`\n\nTakes:\n\n{takes}\n\nGives:\n\n{gives}"
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _code(text: str) -> str:
+    """A text of the user's as Markdown that shows it and interprets nothing in it."""
+    return f"`{printable(text).replace('`', chr(39)).strip() or ' '}`"
+
+
+# ---------------------------------------------------------------------------- checksums
+
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+
+
+def write_checksums(folder: str) -> None:
+    """Writes the checksums of the files in a folder, so that a damaged one is not loaded.
+
+    In the format of sha256sum: `cd /serving/mrpc/1 && sha256sum -c SHA256SUMS`. They show damage
+    and files of another export, not intent: who can change a file can change the list.
+
+    Raises:
+      InputError: a file cannot be read, or the list not written.
+    """
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(_digests(folder).items())]
+    files.write_text(tf.io.gfile.join(folder, CHECKSUMS), "".join(lines))
+
+
+def check_files(folder: str) -> None:
+    """Compares the files of a folder with its list; a folder without one is not checked.
+
+    Hidden files, such as those of file managers, need not be in the list.
+
+    Raises:
+      InputError: a file is missing, changed or not in the list, or the list is damaged.
+    """
+    path = tf.io.gfile.join(folder, CHECKSUMS)
+    with files.path_errors(folder):
+        if not tf.io.gfile.exists(path):
+            logging.info("%s has no %s, so its files are not checked for damage", folder, CHECKSUMS)
+            return
+    listed, found = {}, _digests(folder)
+    remedy = "copy the folder again, or export the model again"
+    for number, line in enumerate([*files.read_text_lines(path)] or [""], 1):
+        line = line.removesuffix("\n")
+        if not (match := _LINE.fullmatch(line)):
+            expected = "a checksum, two spaces and the name of a file, as sha256sum prints them"
+            raise InputError(f"{path}, line {number}: {line[:80]!r}", expected, remedy)
+        listed[match[2]] = match[1]
+    for name in sorted((listed.keys() | found.keys()) - {MODEL_CARD}):
+        if listed.get(name) == found.get(name) or ("/." in f"/{name}" and name not in listed):
+            continue
+        problem = f"whose checksum is not the one in {CHECKSUMS}"
+        if name not in found:
+            problem = "which is missing"
+        elif name not in listed:
+            problem = f"which {CHECKSUMS} does not list"
+        raise InputError(
+            f"{folder.rstrip('/')}/{name}, {problem}",
+            "the files of an export as they were written",
+            f"{remedy}; if you changed it on purpose, remove {CHECKSUMS}",
+        )
+
+
+def _digests(folder: str) -> dict[str, str]:
+    """The checksums of the files in a folder and its folders by their names in it.
+
+    Without the list itself and the model card, which people may edit.
+    """
+    with files.path_errors(folder):
+        paths = [
+            tf.io.gfile.join(inside, name)
+            for inside, _, found in tf.io.gfile.walk(folder)
+            for name in found
+        ]
+    named = {path.removeprefix(folder).lstrip("/"): path for path in paths}
+    return {
+        name: files.digest_of(path)
+        for name, path in named.items()
+        if name not in (CHECKSUMS, MODEL_CARD)
+    }

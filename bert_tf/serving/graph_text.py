@@ -37,10 +37,6 @@ class Runs(NamedTuple):
     starts: tf.Tensor
     lengths: tf.Tensor
 
-    def rows(self, first: int | tf.Tensor | None, last: int | tf.Tensor | None) -> "Runs":
-        """The runs first .. last-1."""
-        return Runs(self.ids, self.starts[first:last], self.lengths[first:last])
-
     def cut(self, most: int | tf.Tensor) -> "Runs":
         """The first `most` ids of each run."""
         return self._replace(lengths=tf.minimum(self.lengths, most))
@@ -59,42 +55,6 @@ def cut_pair(a: Runs, b: Runs, most: int | tf.Tensor) -> tuple[Runs, Runs]:
     """
     of_a = tf.minimum(a.lengths, tf.maximum(most - b.lengths, (most + 1) // 2))
     return a.cut(of_a), b.cut(most - of_a)
-
-
-def join(a: Runs, b: Runs | None, *, cls: int, sep: int) -> Features:
-    """[CLS] a [SEP] b [SEP]; where b has no piece, [CLS] a [SEP].
-
-    Args:
-      a: N runs.
-      b: as many, or None.
-      cls, sep: ids of [CLS] and [SEP].
-
-    Returns:
-      input_ids, input_mask, segment_ids, int32 [N, S] with S at least 1.
-    """
-    special = tf.constant([0, cls, sep], tf.int32)  # padding is piece 0, as in the original
-    lengths = a.lengths + 2  # with [CLS] and [SEP]
-    first_end = lengths[:, tf.newaxis]  # [N, 1]
-    if b is not None:
-        lengths += tf.where(b.lengths > 0, b.lengths + 1, 0)
-    longest = tf.reduce_max(tf.concat([lengths, [1]], 0))  # of no row at all: 1
-    position = tf.range(longest)[tf.newaxis]  # [1, S]
-    # The index in [special, a.ids, b.ids] of each position's id; 2, [SEP], unless set below.
-    in_a = position <= a.lengths[:, tf.newaxis]
-    place = tf.where(in_a, 2 + a.starts[:, tf.newaxis] + position, 2)
-    values = [special, a.ids]
-    if b is not None:
-        shift = 3 + tf.size(a.ids) + b.starts[:, tf.newaxis] - first_end  # [N, 1]
-        in_b = (position >= first_end) & (position < first_end + b.lengths[:, tf.newaxis])
-        place = tf.where(in_b, shift + position, place)
-        values.append(b.ids)
-    mask = position < lengths[:, tf.newaxis]
-    place = tf.where(mask, tf.where(position == 0, 1, place), 0)
-    return {
-        "input_ids": tf.gather(tf.concat(values, 0), place),
-        "input_mask": tf.cast(mask, tf.int32),
-        "segment_ids": tf.cast(mask & (position >= first_end), tf.int32),
-    }
 
 
 class Sequences:
@@ -118,7 +78,7 @@ class Sequences:
             raise InputError(received, f"{LEAST_LENGTH} or more", "use a greater one")
         self.tokenizer, self.config = tokenizer, config
         self.max_seq_length = max_seq_length
-        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self._special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 
     def piece_names(self) -> list[str]:
         """The word piece of each row of the embedding table, `#row` beyond the vocabulary."""
@@ -133,7 +93,8 @@ class Sequences:
         count = tf.shape(texts_a)[0]
         # One call for both: tokenization has many small operations.
         both = runs_of(self.tokenizer.tokenize_ids(tf.concat([texts_a, texts_b], 0)))
-        a, b = both.rows(None, count), both.rows(count, None)
+        a = Runs(both.ids, both.starts[:count], both.lengths[:count])
+        b = Runs(both.ids, both.starts[count:], both.lengths[count:])
         special = tf.where(b.lengths > 0, SPECIAL_PIECES, SPECIAL_PIECES - 1)  # [N]
         return self.join(*cut_pair(a, b, self.max_seq_length - special))
 
@@ -142,8 +103,34 @@ class Sequences:
         return self.join(runs.cut(self.max_seq_length - 2), None)
 
     def join(self, a: Runs, b: Runs | None) -> Features:
-        """Runs that are short enough together, as sequences."""
-        return join(a, b, cls=self._cls, sep=self._sep)
+        """[CLS] a [SEP] b [SEP] of N runs each; where b has no piece, [CLS] a [SEP].
+
+        Returns:
+          input_ids, input_mask, segment_ids, int32 [N, S] with S at least 1.
+        """
+        special = tf.constant([0, *self._special], tf.int32)  # padding is 0, as in the original
+        lengths = a.lengths + 2  # with [CLS] and [SEP]
+        first_end = lengths[:, tf.newaxis]  # [N, 1]
+        if b is not None:
+            lengths += tf.where(b.lengths > 0, b.lengths + 1, 0)
+        longest = tf.reduce_max(tf.concat([lengths, [1]], 0))  # of no row at all: 1
+        position = tf.range(longest)[tf.newaxis]  # [1, S]
+        # The index in [special, a.ids, b.ids] of each position's id; 2, [SEP], unless set below.
+        in_a = position <= a.lengths[:, tf.newaxis]
+        place = tf.where(in_a, 2 + a.starts[:, tf.newaxis] + position, 2)
+        values = [special, a.ids]
+        if b is not None:
+            shift = 3 + tf.size(a.ids) + b.starts[:, tf.newaxis] - first_end  # [N, 1]
+            in_b = (position >= first_end) & (position < first_end + b.lengths[:, tf.newaxis])
+            place = tf.where(in_b, shift + position, place)
+            values.append(b.ids)
+        mask = position < lengths[:, tf.newaxis]
+        place = tf.where(mask, tf.where(position == 0, 1, place), 0)
+        return {
+            "input_ids": tf.gather(tf.concat(values, 0), place),
+            "input_mask": tf.cast(mask, tf.int32),
+            "segment_ids": tf.cast(mask & (position >= first_end), tf.int32),
+        }
 
 
 # ---------------------------------------------------------------------------- records
@@ -180,6 +167,31 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
     }
 
 
+def accepted(features: Features, config: BertConfig) -> Features:
+    """Checks a request's features, and removes columns that are padding in every row.
+
+    Raises (at run time):
+      InvalidArgumentError: they do not fit each other or the model.
+    """
+    # Not left to the look-up, as a GPU's accepts any number.
+    for name, size in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
+        fits = tf.reduce_all((features[name] >= 0) & (features[name] < size))
+        features = checked(features, fits, f"{name} must be 0 or more and below {size}")
+    least = 1
+    if "masked_lm_positions" in features:
+        rows, width = tf.unstack(tf.shape(features["input_ids"]))
+        positions = features["masked_lm_positions"]  # [B, P]
+        fits = tf.reduce_all((positions >= 0) & (positions < width))
+        message = (
+            "masked_lm_positions must have a row for each of input_ids, and be 0 or more and below "
+            "their width"
+        )
+        features = checked(features, fits & (tf.shape(positions)[0] == rows), message)
+        flat = tf.reshape(features["masked_lm_positions"], [-1])
+        least = tf.reduce_max(tf.concat([flat, [0]], 0)) + 1
+    return without_padding(features, most=config.max_position_embeddings, least=least)
+
+
 def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1) -> Features:
     """Features [N, S] cut to the longest row, but not below `least` columns.
 
@@ -194,16 +206,6 @@ def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1
     fits = longest <= most
     features = checked(features, fits, f"a row has more than {most} pieces, the most of this model")
     return {n: v[..., :longest] if n in FEATURE_NAMES else v for n, v in features.items()}
-
-
-def in_range(features: Features, name: str, size: int) -> Features:
-    """The same features; the request is refused unless `name` is from 0 to size - 1.
-
-    Not left to the look-up, as a GPU's accepts any number.
-    """
-    values = features[name]
-    fits = tf.reduce_all((values >= 0) & (values < size))
-    return checked(features, fits, f"{name} must be 0 or more and below {size}")
 
 
 def checked(features: dict, condition: tf.Tensor, message: str) -> dict:

@@ -18,7 +18,7 @@ Shapes: B rows, S sequence, P masked positions.
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,14 +47,14 @@ class PortableFormat(NamedTuple):
     Attributes:
       file_name: in the folder of the export.
       fixed: whether shapes are fixed.
-      modules: that converting and running need, with the name of each one's package.
+      modules: that converting and running need.
       convert: model, signature, whether weights are int8 -> the file's bytes.
       load: the file's path, number of threads -> a function of features.
     """
 
     file_name: str
     fixed: bool
-    modules: Mapping[str, str]
+    modules: Sequence[str]
     convert: Callable[[tf.Module, tf.types.experimental.ConcreteFunction, bool], bytes]
     load: Callable[[str, int], Answer]
 
@@ -79,16 +79,24 @@ def write_portable(
         cannot be written.
     """
     file_format = FORMATS[name]
-    for module, package in file_format.modules.items():
+    for module in file_format.modules:
+        package = module.replace("_", "-")
         import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
     shapes = input_shapes(task, fixed=file_format.fixed)
-    signature = _signature(task, shapes)
+    outputs = {k: v for k, v in task.id_outputs().items() if not v.startswith("string")}
+
+    def numbers(**features: tf.Tensor) -> Answers:
+        answers = task.answer_ids(features)
+        return {name: answers[name] for name in outputs}
+
+    specs = {name: tf.TensorSpec(shape, tf.int32) for name, shape in shapes.items()}
+    signature = Signature(specs, numbers, outputs)
     traced = signature.traced()
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, file_format.file_name)
         with files.path_errors(path, "written"), open(path, "wb") as file:
             file.write(file_format.convert(task.model, traced, int8))
-        difference, choices = compare(file_format.load(path, THREADS), traced, task, shapes)
+        difference, choices = compare(file_format.load(path, THREADS), traced, task)
         logging.info(
             "%s: %.1f MB, greatest difference from the model %.1e, %d of %d choices differ",
             *(file_format.file_name, os.path.getsize(path) / 1e6, difference, *choices.values()),
@@ -114,21 +122,7 @@ def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
     return sizes
 
 
-def _signature(task: ServingTask, shapes: Shapes) -> Signature:
-    """The ids signature for these shapes, without answers that are strings."""
-    outputs = {k: v for k, v in task.id_outputs().items() if not v.startswith("string")}
-
-    def numbers(**features: tf.Tensor) -> Answers:
-        answers = task.answer_ids(features)
-        return {name: answers[name] for name in outputs}
-
-    specs = {name: tf.TensorSpec(shape, tf.int32) for name, shape in shapes.items()}
-    return Signature(specs, numbers, outputs)
-
-
-def compare(
-    answer: Answer, signature: Any, task: ServingTask, shapes: Shapes
-) -> tuple[float, dict[str, int]]:
+def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, dict[str, int]]:
     """Compares a file's answers with its model's, on rows of several lengths, one at a time.
 
     Returns:
@@ -139,7 +133,7 @@ def compare(
       InputError: shapes differ, or answers are NaN or infinite.
     """
     greatest, different, compared = 0.0, 0, 0
-    for features in sample_features(task, shapes):
+    for features in sample_features(task):
         wanted = signature(**{name: tf.constant(value) for name, value in features.items()})
         answers = answer(features)
         for name, value in wanted.items():
@@ -159,35 +153,25 @@ def compare(
 
 
 def _refused(received: str, expected: str) -> InputError:
-    return InputError(
-        f"answers of the converted model {received}",
-        expected,
-        "report it with the versions of tensorflow and of the converter; the SavedModel "
-        "(--format=saved_model) does not depend on it",
-    )
+    remedy = "take --format=saved_model, and report it with the versions of the converter"
+    return InputError(f"answers of the converted model {received}", expected, remedy)
 
 
-def sample_features(task: ServingTask, shapes: Shapes) -> list[Arrays]:
+def sample_features(task: ServingTask) -> Iterator[Arrays]:
     """A row of random ids for each of SAMPLE_LENGTHS, padded to the maximum length."""
-    rng = np.random.default_rng(0)
-    config, length = task.sequences.config, task.sequences.max_seq_length
-    sizes = input_shapes(task, fixed=True)
-    rows = []
+    rng, sizes = np.random.default_rng(0), input_shapes(task, fixed=True)
+    config, length, shape = task.sequences.config, task.sequences.max_seq_length, sizes["input_ids"]
     for share in SAMPLE_LENGTHS:
         count = max(2, round(share * length))
-        real = (np.arange(length) < count).astype(np.int32)  # [S]
-        drawn = {
-            "input_ids": (config.vocab_size, real),
-            "input_mask": (1, 0),
-            "segment_ids": (2, real),
-            "masked_lm_positions": (count, 1),
-        }
+        real = np.arange(length) < count  # [S]
         row = {
-            name: rng.integers(0, drawn[name][0], sizes[name]) * drawn[name][1] for name in shapes
+            "input_ids": rng.integers(0, config.vocab_size, shape) * real,
+            "input_mask": np.broadcast_to(real, shape),
+            "segment_ids": rng.integers(0, 2, shape) * real,
         }
-        row["input_mask"] += real
-        rows.append({name: value.astype(np.int32) for name, value in row.items()})
-    return rows
+        if "masked_lm_positions" in sizes:
+            row["masked_lm_positions"] = rng.integers(0, count, sizes["masked_lm_positions"])
+        yield {name: value.astype(np.int32) for name, value in row.items()}
 
 
 # ---------------------------------------------------------------------------- LiteRT
@@ -245,14 +229,6 @@ def _load_onnx(path: str, num_threads: int) -> Answer:
 
 
 FORMATS: Mapping[str, PortableFormat] = {
-    LITERT: PortableFormat(
-        "model.tflite", True, {"ai_edge_litert": "ai-edge-litert"}, _to_litert, _load_litert
-    ),
-    ONNX: PortableFormat(
-        "model.onnx",
-        False,
-        {"tf2onnx": "tf2onnx", "onnxruntime": "onnxruntime"},
-        _to_onnx,
-        _load_onnx,
-    ),
+    LITERT: PortableFormat("model.tflite", True, ("ai_edge_litert",), _to_litert, _load_litert),
+    ONNX: PortableFormat("model.onnx", False, ("tf2onnx", "onnxruntime"), _to_onnx, _load_onnx),
 }

@@ -1,24 +1,243 @@
-"""Answers to texts, in Python: a model is loaded once, then asked any number of times.
+"""An export or a checkpoint, loaded once and asked any number of times, in Python.
 
 predictor = bert_tf.Predictor("/serving/mrpc")
 predictor.predict([("He left.", "He went away."), ("It rains.", "I am hungry.")])
+
+EXPORT_DIR/1, /2, ...    the greatest version, or the one asked for
+EXPORT_DIR/2             this version
+a folder with weights    the functions that an export of it would have, without writing one
 
 items     in the order of the caller; a window of them is in memory, not all
 batches   rows of similar length, as a batch is as wide as its longest row
 answers   in the order of the caller again, each as soon as its window is done
 """
 
+import contextlib
+import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import files
+from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
+from bert_tf.config import BertConfig, OtherKeys, typed
+from bert_tf.data.by_length import batches_by_length
 from bert_tf.errors import InputError
-from bert_tf.serving.loading import ServedModel, open_model
-from bert_tf.serving.rows import Row, RowReader, answers_of, arrays_of, shape_of, size_of
+from bert_tf.serving import export
+from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
+from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
+from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of
+from bert_tf.serving.signatures import check_options, make_task, refuse_not_finite
+from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
+    FullTokenizer,
+    read_vocabulary,
+)
 
 BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
 BYTES_OF_A_BATCH = 1 << 20  # likewise; tokenization takes many times the memory of the text
+
+# ---------------------------------------------------------------------------- loaded models
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportMetadata(OtherKeys):
+    """What a program needs of a SavedModel's export.json, for `bert_tf.config.typed`.
+
+    Beside it stand inputs and answers of all signatures, compared with the model when it is loaded,
+    and what only people read.
+    """
+
+    task: str
+    texts: dict[str, str]
+    outputs: dict[str, str]
+    options: ServingOptions
+    do_lower_case: bool
+    never_split: tuple[str, ...] = ()  # pieces that the tokenizer keeps whole
+    config: BertConfig
+    metrics: dict[str, str]
+
+
+@dataclasses.dataclass(eq=False)
+class ServedModel:
+    """A model that answers texts. It may be used by several threads.
+
+    Attributes:
+      path: the folder it was loaded from.
+      metadata: as in export.json.
+      model: holds the weights under the names of `inference.InferenceModel`.
+      function: returns the function of a signature.
+      make_tokenizer: returns the model's tokenizer.
+      keep: an object that must live as long as this one.
+    """
+
+    path: str
+    metadata: Mapping[str, Any]
+    model: Any
+    function: Callable[[str], Callable[..., dict[str, tf.Tensor]]]
+    make_tokenizer: Callable[[], FullTokenizer]
+    keep: Any = None
+
+    def run(
+        self, arrays: Mapping[str, np.ndarray], signature: str = DEFAULT
+    ) -> dict[str, np.ndarray]:
+        """Runs a signature; arrays of objects hold bytes. The answers come in the order of names.
+
+        Raises:
+          ValueError: there is no such signature.
+          InputError: answers are NaN or infinite.
+          tf.errors.InvalidArgumentError: the signature refuses the arrays.
+        """
+        if signature not in self.metadata["signatures"]:
+            known = ", ".join(self.metadata["signatures"])
+            raise ValueError(f"received the signature {signature!r}, expected one of {known}")
+        tensors = {name: tf.constant(value) for name, value in arrays.items()}
+        found = self.function(signature)(**tensors)
+        answers = {name: value.numpy() for name, value in sorted(found.items())}
+        refuse_not_finite(answers)
+        return answers
+
+    @property
+    def config(self) -> BertConfig:
+        """The model's configuration."""
+        return BertConfig.from_dict(self.metadata["config"])
+
+    @property
+    def tokenizer(self) -> FullTokenizer:
+        """The tokenizer that the model was trained with."""
+        return self.make_tokenizer()
+
+
+def open_model(
+    path: str | os.PathLike, *, version: int | None = None, **options: Any
+) -> ServedModel:
+    """Loads an export or a checkpoint.
+
+    Args:
+      path: of an export, of the folder of its versions, or of weights; local or remote.
+      version: of the export; None: the greatest.
+      **options: what the files of a checkpoint do not say: bert_config_file, vocab_file,
+        do_lower_case, and fields of `ServingOptions`. None counts as not given.
+
+    Raises:
+      InputError: there is no model, or something does not fit.
+    """
+    path = os.fspath(path).rstrip("/")
+    given = {name: value for name, value in options.items() if value is not None}
+    with files.path_errors(path):
+        versions = _versions(path)
+    if version is not None and version not in versions:
+        numbers = ", ".join(str(number) for number in sorted(filter(None, versions)))
+        expected = f"one of its versions: {numbers}" if numbers else "a folder with versions"
+        remedy = "name an existing version, or none for the greatest"
+        raise InputError(f"version {version} of {path}", expected, remedy)
+    if versions:
+        if given:
+            received = f"{', '.join(given)} for the export {path}"
+            expected = "no such options: they were chosen when it was made"
+            raise InputError(received, expected, "leave them out, or give the checkpoint's folder")
+        return open_export(versions[max(versions) if version is None else version])
+    source = open_weights(path)
+    config_file, vocab_file, lower = (
+        given.pop(name, None) for name in ("bert_config_file", "vocab_file", "do_lower_case")
+    )
+    chosen = ServingOptions(**given)
+    check_options(source, chosen)
+    config = config_of(source, config_file)
+    return of_weights(source, config, tokenizer_of(source, config, vocab_file, lower), chosen)
+
+
+def _versions(path: str) -> dict[int, str]:
+    """The folders of SavedModels by version; an export itself is version 0 of its folder.
+
+    Raises:
+      InputError: there are only files of another format.
+    """
+    if not tf.io.gfile.isdir(path):
+        return {}
+    found: dict[str, dict[int, str]] = {file: {} for file in MODEL_FILES.values()}
+    for number, folder in ({0: path} | export.versions(path)).items():
+        for file, of_format in found.items():
+            if tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
+                of_format[number] = folder
+    saved_models = found.pop(MODEL_FILES[SAVED_MODEL])
+    others = [tf.io.gfile.join(f, file) for file, one in found.items() for f in one.values()]
+    if others and not saved_models:
+        expected = "a SavedModel or a checkpoint; this file needs its own runtime, and takes ids"
+        raise InputError(others[0], expected, "export the model with --format=saved_model")
+    return saved_models
+
+
+def open_export(folder: str) -> ServedModel:
+    """Loads one version of an export.
+
+    Raises:
+      InputError: `bert-tf export` has not written it, or it is damaged.
+    """
+    export.check_files(folder)
+    path = tf.io.gfile.join(folder, METADATA_FILE)
+    metadata = files.read_json(
+        path,
+        expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
+        remedy="export the model again; SavedModels of other programs cannot be used here",
+    )
+    described = typed(ExportMetadata, metadata, source=path)
+    with damage_errors(folder, "an export as `bert-tf export` wrote it"):
+        with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
+            tf.saved_model.experimental.read_fingerprint(folder)
+        with export.without_chatter(logging.FATAL):  # which includes tracebacks
+            loaded = tf.saved_model.load(folder)
+        signatures = loaded.signatures
+        inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
+        answers = {name: {*one.structured_outputs} for name, one in signatures.items()}
+    for key, said, there in (
+        ("signatures", metadata.get("signatures"), export.specs_of(inputs)),
+        ("texts", described.texts.keys(), inputs.get(DEFAULT, {}).keys()),
+        ("outputs", described.outputs.keys(), answers.get(DEFAULT)),
+    ):
+        if said != there:
+            received = f"{path}, whose {key} do not fit the model beside it"
+            remedy = "copy the folder again, or export the model again"
+            raise InputError(received, "the file that was written with the model", remedy)
+    vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
+    num_pieces = len(read_vocabulary(vocab_file))
+    described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
+
+    lower, kept = described.do_lower_case, described.never_split
+    tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, lower, never_split=kept))
+    function = signatures.__getitem__
+    return ServedModel(folder, metadata, loaded.model, function, tokenizer, keep=loaded)
+
+
+def of_weights(
+    source: Weights, config: BertConfig, tokenizer: FullTokenizer, options: ServingOptions
+) -> ServedModel:
+    """Loads a checkpoint as its export would be.
+
+    Args:
+      source: the checkpoint.
+      config: of its model.
+      tokenizer: with its vocabulary.
+      options: what is not in the checkpoint.
+
+    Raises:
+      InputError: the checkpoint is of no such task, or something does not fit.
+    """
+    task = make_task(source, config, tokenizer, options)
+    signatures = task.signatures()
+    metadata = export.metadata_of(task, source.path, signatures)
+    # Each takes seconds to trace: only when first used.
+    function = functools.cache(lambda name: signatures[name].traced())
+    return ServedModel(source.path, metadata, task.model, function, lambda: tokenizer, keep=task)
+
+
+# ---------------------------------------------------------------------------- predictions
 
 
 class Predictor:
@@ -56,11 +275,9 @@ class Predictor:
         if not isinstance(path, ServedModel):
             path = open_model(path, version=version, **options)
         elif options or version is not None:
-            raise InputError(
-                f"options for the model {path.path}, which is loaded",
-                "none: they were chosen when it was loaded",
-                "leave them out, or give the path",
-            )
+            received = f"options for the model {path.path}, which is loaded"
+            expected = "none: they were chosen when it was loaded"
+            raise InputError(received, expected, "leave them out, or give the path")
         self.model = path
         self.batch_size = batch_size
         self._reader = RowReader(self.model.metadata)
@@ -118,11 +335,8 @@ class Predictor:
           InputError: an item cannot be used; earlier windows are answered.
         """
         if isinstance(items, str | bytes | Mapping):
-            raise InputError(
-                f"a single item ({type(items).__name__})",
-                "a list, or another iterable, of items",
-                "put brackets around it",
-            )
+            received = f"a single item ({type(items).__name__})"
+            raise InputError(received, "an iterable of items", "put brackets around it")
         most = self.batch_size * BATCHES_OF_A_WINDOW if window is None else window
         rows = (self._reader.read(item, place(number)) for number, item in enumerate(items, 1))
         for held in _windows(rows, most):
@@ -152,15 +366,11 @@ def _windows(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
 
 def batches(rows: Sequence[Row], *, batch_size: int) -> Iterator[list[int]]:
     """Batches of row numbers: of one shape, similar length, and bounded number and bytes."""
-    keys = [(shape_of(row), size_of(row)) for row in rows]
-    batch: list[int] = []
-    for i in sorted(range(len(rows)), key=keys.__getitem__):
-        shape, size = keys[i]
-        # Sorted, so that `size` is the largest of the batch.
-        full = len(batch) == batch_size or (len(batch) + 1) * size > BYTES_OF_A_BATCH
-        if batch and (full or shape != keys[batch[0]][0]):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+    shapes = [shape_of(row) for row in rows]
+    numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
+    return batches_by_length(
+        [size_of(row) for row in rows],
+        batch_size=batch_size,
+        groups=[numbers[shape] for shape in shapes],
+        most=BYTES_OF_A_BATCH,
+    )

@@ -17,7 +17,7 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
-from bert_tf.tasks.tables import TEXT_NAME
+from bert_tf.tasks.examples import TEXT_NAME
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -51,72 +51,61 @@ def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
 
 
 class RowReader:
-    """Reads what callers give to one model."""
+    """Reads what callers give to one model.
+
+    Attributes:
+      is_list: the names of the texts, in order, and whether each is a list of texts.
+    """
 
     def __init__(self, metadata: Mapping[str, Any]):
         """Takes the names and shapes of the texts from `metadata`, as in export.json."""
-        self._is_list = text_inputs(metadata)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the texts, in order."""
-        return list(self._is_list)
+        self.is_list = text_inputs(metadata)
 
     def read(self, item: Any, place: str) -> Row:
         """Reads the texts of an item.
 
         Args:
-          item: a text for a model of single texts; otherwise texts in the order of `names`, or a
+          item: a text for a model of single texts; otherwise texts in the order of `is_list`, or a
             mapping with these names. Its other keys are ignored, but another text is refused.
           place: names the item in messages.
 
         Raises:
           InputError: it is something else.
         """
+        values = item if isinstance(item, list | tuple) else [item]
         if isinstance(item, Mapping):
-            if missing := [name for name in self._is_list if name not in item]:
+            if missing := [name for name in self.is_list if name not in item]:
                 found = ", ".join(map(str, item)) or "no key"
                 raise self._error(f"{place} without {' and '.join(missing)}, with {found}")
-            if more := [k for k in item.keys() - self._is_list if _is_text(k) and item[k]]:
-                raise self._error(f"{place} with {' and '.join(sorted(more))}, another text")
-            values = [item[name] for name in self._is_list]
-        elif isinstance(item, str | bytes) and len(self._is_list) == 1:
-            values = [item]
-        elif isinstance(item, list | tuple) and len(item) == len(self._is_list):
-            values = item
-        else:
+            others = {k for k in item.keys() - self.is_list if isinstance(k, str) and item[k]}
+            if more := sorted(k for k in others if _TEXT_KEY.fullmatch(k.lower())):
+                raise self._error(f"{place} with {' and '.join(more)}, another text")
+            values = [item[name] for name in self.is_list]
+        elif len(values) != len(self.is_list) or not isinstance(item, str | bytes | list | tuple):
             raise self._error(f"{place}: {_shown(item)}")
-        row = {}
-        for (name, is_list), value in zip(self._is_list.items(), values, strict=True):
+        row: Row = {}
+        for (name, is_list), value in zip(self.is_list.items(), values, strict=True):
             texts = value if is_list and isinstance(value, list | tuple) else [value]
-            if isinstance(value, str | bytes) == is_list or not _are_texts(texts):
+            are_texts = texts and all(isinstance(text, str | bytes) for text in texts)
+            if isinstance(value, str | bytes) == is_list or not are_texts:
                 raise self._error(f"{place}, {name}: {_shown(value)}")
             row[name] = [utf8(text) for text in texts] if is_list else utf8(value)
         return row
 
     def _error(self, received: str) -> InputError:
-        forms = {name: _LIST if is_list else _TEXT for name, is_list in self._is_list.items()}
-        short = f"({', '.join(forms.values())})" if len(forms) > 1 else "".join(forms.values())
-        return InputError(
-            received,
-            f"{short} or {_object(forms)}",
-            "give the model's texts and no others, as strings, under these names or in this order",
-        )
+        forms = [_LIST if is_list else _TEXT for is_list in self.is_list.values()]
+        short = f"({', '.join(forms)})" if len(forms) > 1 else forms[0]
+        remedy = "give the model's texts alone, as strings, under these names or in this order"
+        return InputError(received, f"{short} or {_object(self.is_list)}", remedy)
 
 
 _TEXT, _LIST = '"..."', '["...", "..."]'  # in messages
 
 
-def _object(forms: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f'"{name}": {form}' for name, form in forms.items()) + "}"
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, str | bytes) for value in values)
-
-
-def _is_text(key: Any) -> bool:
-    return isinstance(key, str) and _TEXT_KEY.fullmatch(key.lower()) is not None
+def _object(inputs: Mapping[str, bool]) -> str:
+    """The JSON object with these texts."""
+    pairs = (f'"{name}": {_LIST if is_list else _TEXT}' for name, is_list in inputs.items())
+    return "{" + ", ".join(pairs) + "}"
 
 
 def _shown(value: Any) -> str:
@@ -132,11 +121,6 @@ def size_of(row: Row) -> int:
 def shape_of(row: Row) -> tuple[int, ...]:
     """The lengths of a row's lists, which must be equal within a batch."""
     return tuple(len(value) for value in row.values() if isinstance(value, list))
-
-
-def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    """Rows of one shape -> arrays of bytes [B] or [B, C] by name."""
-    return {name: np.array([row[name] for row in rows], object) for name in rows[0]}
 
 
 # ---------------------------------------------------------------------------- answers
@@ -182,17 +166,12 @@ def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
     Raises:
       InputError: it is a .csv file, whose rows may span several lines.
     """
-    path = path or ""
-    if path.endswith(".csv"):
-        raise InputError(
-            f"{path} without --input_format",
-            "tsv, jsonl, or one text a line",
-            "convert it, or say with --input_format=text that its lines are texts",
-        )
-    for ending, name in ((".tsv", "tsv"), (".jsonl", "jsonl"), (".json", "jsonl")):
-        if path.endswith(ending):
-            return name
-    return "text" if len(metadata["texts"]) == 1 else "tsv"
+    ending = os.path.splitext(path or "")[1]
+    if ending == ".csv":
+        remedy = "convert it, or say with --input_format=text that its lines are texts"
+        raise InputError(f"{path} without --input_format", "tsv, jsonl, or one text a line", remedy)
+    otherwise = "text" if len(metadata["texts"]) == 1 else "tsv"
+    return {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}.get(ending, otherwise)
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
@@ -219,7 +198,26 @@ def read_items(
       InputError: a line cannot be parsed; the message names it.
     """
     inputs = text_inputs(metadata)
-    parse = {"text": str, "tsv": _tsv(inputs), "jsonl": _json}[input_format]
+    names = [name for name, is_list in inputs.items() if not is_list]
+    lists = [name for name, is_list in inputs.items() if is_list]
+
+    def tsv(text: str) -> dict[str, Any]:
+        """The single texts, then the list of texts if there is one."""
+        values = text.split("\t")
+        rest = values[len(names) :]
+        if len(values) < len(names) or bool(rest) != bool(lists):
+            raise ValueError(number_of(len(values), "columns"))
+        return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
+
+    def jsonl(text: str) -> Any:
+        return json.loads(text, object_pairs_hook=files.each_key_once)
+
+    columns = ", ".join([*names, *(f"each of the {name}" for name in lists)])
+    parse, expected = {
+        "text": (str, ""),
+        "tsv": (tsv, f"with tabs between: {columns}"),
+        "jsonl": (jsonl, f"JSON with each key once, such as {_object(inputs)}"),
+    }[input_format]
     for number, raw in enumerate(lines, 1):
         if number == 1:
             raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -228,16 +226,9 @@ def read_items(
         try:
             yield parse(text)
         except (ValueError, RecursionError) as error:
-            shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''}"
-            columns = [f"each of the {one}" if inputs[one] else one for one in inputs]
-            example = _object({one: _LIST if inputs[one] else _TEXT for one in inputs})
-            raise InputError(
-                f"{place(name, number)}: {shown} ({error})",
-                f"JSON with each key once, such as {example}"
-                if input_format == "jsonl"
-                else f"with tabs between: {', '.join(columns)}",
-                "correct the line, or give another --input_format",
-            ) from None
+            shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''} ({error})"
+            remedy = "correct the line, or give another --input_format"
+            raise InputError(f"{place(name, number)}: {shown}", expected, remedy) from None
 
 
 def num_lines(path: str) -> int | None:
@@ -248,22 +239,3 @@ def num_lines(path: str) -> int | None:
 def place(name: str, number: int) -> str:
     """Names a line in messages."""
     return f"{name}, line {number}"
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=files.each_key_once)
-
-
-def _tsv(inputs: Mapping[str, bool]) -> Callable[[str], dict[str, Any]]:
-    """Parses a line of columns: the single texts, then the list of texts if there is one."""
-    names = [name for name, is_list in inputs.items() if not is_list]
-    lists = [name for name, is_list in inputs.items() if is_list]
-
-    def parse(text: str) -> dict[str, Any]:
-        values = text.split("\t")
-        rest = values[len(names) :]
-        if len(values) < len(names) or bool(rest) != bool(lists):
-            raise ValueError(number_of(len(values), "columns"))
-        return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
-
-    return parse

@@ -1,28 +1,49 @@
-"""What all served tasks share: a model, its texts and answers, and the signatures of its export.
+"""A model with its texts and answers: the signatures of an export, made from a checkpoint.
 
-A head names the class of its signatures. `classification.TextTask` serves any head that defines
-`answers`; a task that makes something else of texts is a subclass in a file of its own.
+A head names the class of its signatures. `ServingTask` serves any head that defines `answers`, for
+single texts or pairs; a task that makes something else of texts is a subclass in `tasks.py`,
+`question_answering.py` or `token_labels.py`.
 """
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+from bert_tf.checkpoints.loading import Weights, load_checkpoint, refuse_other_task, with_labels
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads import NAMES, head_named
 from bert_tf.heads.head import Head
 from bert_tf.serving import graph_text
-from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences, checked
-from bert_tf.serving.inference import InferenceModel
-from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS, ServingOptions
+from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences
+from bert_tf.serving.inference import ACTIVATIONS, Activations, InferenceModel
+from bert_tf.serving.options import (
+    DEFAULT,
+    DEFAULT_CHOICES,
+    FROM_EXAMPLES,
+    FROM_IDS,
+    TASKS,
+    ServingOptions,
+)
+from bert_tf.squad.windows import WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 Answers = dict[str, tf.Tensor]
 TEXT = tf.TensorSpec([None], tf.string)
 IDS = tf.TensorSpec([None, None], tf.int32)
+PAIR = {"text_a": "the first text", "text_b": "the second text, or empty"}
+SAMPLE_TEXTS = (
+    "",
+    "A short text.",
+    "A text that is somewhat longer than the first one, as they come in practice.",
+    "A long text. " * 60,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +79,7 @@ def refuse_not_finite(answers: Mapping[str, np.ndarray]) -> None:
 
 
 class ServingTask:
-    """A model with the texts it takes and the answers it gives.
+    """A model with the texts it takes and the answers it gives: single texts or pairs.
 
     Attributes:
       head: of the model.
@@ -68,18 +89,20 @@ class ServingTask:
       own_options: fields of `ServingOptions` that affect this task, beside task, max_seq_length
         and the labels of a head whose classes have names.
       text_options: those of them that an export of ids alone cannot have.
+      part: what a sequence is called if a request has several of them.
     """
 
-    texts: Mapping[str, str]
-    outputs: Mapping[str, str]
+    texts: Mapping[str, str] = {"text": "the text"}
+    outputs: Mapping[str, str] = {}
     feature_names: Sequence[str] = FEATURE_NAMES
-    own_options: Sequence[str] = ()
-    text_options: Sequence[str] = ()
+    own_options: Sequence[str] = ("pairs",)
+    text_options: Sequence[str] = ("pairs",)
+    part = "sequence"
 
     def __init__(
         self,
         head: Head,
-        model: InferenceModel,
+        model: InferenceModel | None,
         tokenizer: FullTokenizer,
         config: BertConfig,
         options: ServingOptions,
@@ -88,7 +111,7 @@ class ServingTask:
 
         Args:
           head: whose signatures these are.
-          model: with this head.
+          model: with this head; None: only `features` are asked for.
           tokenizer: the one it was trained with.
           config: of the model.
           options: with a value in every field of `own_options`.
@@ -101,30 +124,55 @@ class ServingTask:
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in self.feature_names}
         self.outputs_of = tf.function(model, input_signature=[specs], autograph=False)
         self.sequences = Sequences(tokenizer, config, max_seq_length=options.max_seq_length)
+        self.outputs = self.outputs or head.answer_meanings
+        if "pairs" in self.own_options and options.pairs:
+            self.texts = PAIR
 
-    # ------------------------------------------------------------------------ to be defined
+    # ------------------------------------------------------------------------ for subclasses
+
+    def features(self, **texts: tf.Tensor) -> Features:
+        """Texts by name, each [B] -> the sequences that the model reads, int32 [rows, S]."""
+        make = self.sequences.of_pairs if len(self.texts) > 1 else self.sequences.of_texts
+        return make(*(texts[name] for name in self.texts))
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """Texts by name, each [B] -> the answers, each [B, ...]."""
-        raise NotImplementedError
+        return self.answer_ids(self.features(**texts))
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features without columns that are all padding -> the answers."""
-        raise NotImplementedError
+        """Features [B, S] without columns that are all padding -> the answers, each [B, ...]."""
+        return self.head.answers(self.outputs_of(features), self.options.labels)
 
     def samples(self) -> list[dict[str, Any]]:
         """Requests of different lengths: a value for each text input."""
-        raise NotImplementedError
+        return [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
 
     def id_outputs(self) -> Mapping[str, str]:
         """The answers to features, as `outputs`; S is the length of the request's longest row."""
         return self.outputs
 
+    def text_specs(self) -> dict[str, tf.TensorSpec]:
+        """Types and shapes of the text inputs."""
+        return dict.fromkeys(self.texts, TEXT)
+
+    def id_specs(self) -> dict[str, tf.TensorSpec]:
+        """Types and shapes of a record's features."""
+        return dict.fromkeys(self.feature_names, IDS)
+
+    def parse(self, serialized: tf.Tensor) -> Features:
+        """Serialized tf.Examples [B] -> the features of their records."""
+        return graph_text.parse_examples(serialized, tuple(self.feature_names))
+
     def further_signatures(self) -> dict[str, Signature]:
         """Signatures of this task alone."""
         return {}
 
-    # ------------------------------------------------------------------------ signatures
+    def part_of(self, answer: Mapping[str, Any], **texts: tf.Tensor) -> int:
+        """The number of the sequence, from 0, that the answer to one request comes from."""
+        del texts
+        return answer.get("choice", 0)
+
+    # ------------------------------------------------------------------------ what all share
 
     @classmethod
     def option_names(cls, head: Head) -> tuple[str, ...]:
@@ -136,14 +184,6 @@ class ServingTask:
         values = {name: getattr(self.options, name) for name in self.option_names(self.head)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
-    def text_specs(self) -> dict[str, tf.TensorSpec]:
-        """Types and shapes of the text inputs."""
-        return dict.fromkeys(self.texts, TEXT)
-
-    def id_specs(self) -> dict[str, tf.TensorSpec]:
-        """Types and shapes of a record's features."""
-        return dict.fromkeys(self.feature_names, IDS)
-
     def signatures(self) -> dict[str, Signature]:
         """All signatures by name."""
 
@@ -151,11 +191,12 @@ class ServingTask:
             if len(texts) > 1:
                 counts = tf.stack([tf.shape(text)[0] for text in texts.values()])
                 alike = tf.reduce_all(tf.equal(counts[0], counts))
-                texts = checked(texts, alike, f"{' and '.join(texts)} must have the same length")
+                message = f"{' and '.join(texts)} must have the same length"
+                texts = graph_text.checked(texts, alike, message)
             return self.answer(**texts)
 
         def of_ids(**features):
-            return self.answer_ids(self.accepted(features))
+            return self.answer_ids(graph_text.accepted(features, self.sequences.config))
 
         def of_examples(examples):
             return of_ids(**self.parse(examples))
@@ -167,36 +208,139 @@ class ServingTask:
             **self.further_signatures(),
         }
 
-    def accepted(self, features: Features) -> Features:
-        """Checks a request's features, and removes columns that are padding in every row.
 
-        Raises (at run time):
-          InvalidArgumentError: they do not fit each other or the model.
-        """
-        config = self.sequences.config
-        features = graph_text.in_range(features, "input_ids", config.vocab_size)
-        features = graph_text.in_range(features, "segment_ids", config.type_vocab_size)
-        least = 1
-        if "masked_lm_positions" in features:
-            features, least = _checked_positions(features)
-        most = config.max_position_embeddings
-        return graph_text.without_padding(features, most=most, least=least)
-
-    def parse(self, serialized: tf.Tensor) -> Features:
-        """Serialized tf.Examples [B] -> the features of their records."""
-        return graph_text.parse_examples(serialized, tuple(self.feature_names))
+# ---------------------------------------------------------------------------- from a checkpoint
 
 
-def _checked_positions(features: Features) -> tuple[Features, tf.Tensor]:
-    """Features with positions [B, P] inside the rows, and the columns that these need."""
-    rows, width = tf.unstack(tf.shape(features["input_ids"]))
-    positions = features["masked_lm_positions"]
-    fits = tf.reduce_all((positions >= 0) & (positions < width)) & (tf.shape(positions)[0] == rows)
-    features = checked(
-        features,
-        fits,
-        "masked_lm_positions must have a row for each of input_ids, and be 0 or more and below "
-        "their width",
-    )
-    positions = tf.reshape(features["masked_lm_positions"], [-1])
-    return features, tf.reduce_max(tf.concat([positions, [0]], 0)) + 1
+def class_of(head: Head) -> type[ServingTask]:
+    """The class of a head's signatures."""
+    module, name = head.serving.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def make_task(
+    source: Weights,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    options: ServingOptions,
+    activations: Activations = ACTIVATIONS,
+) -> ServingTask:
+    """Builds the task of a checkpoint and loads its weights.
+
+    Args:
+      source: the checkpoint.
+      config: of its model.
+      tokenizer: with its vocabulary.
+      options: what is not in the checkpoint.
+      activations: as for `InferenceModel`.
+
+    Raises:
+      InputError: the checkpoint is of no such task, or something does not fit.
+    """
+    head = head_of(source, options)
+    kind, options = class_of(head), _completed(source, config, options, head)
+    refuse_other_task(source, head.name, options.pairs)
+    if head.has_names:
+        source = with_labels(source, options.labels)
+    if source.metadata.doc_stride and "doc_stride" not in kind.own_options:
+        logging.warning(
+            "%s was trained on windows of long texts. Served, it cuts them to %d tokens.",
+            *(source.path, options.max_seq_length),
+        )
+    if source.metadata.document_context:
+        logging.warning(
+            "%s was trained with --document_context: give it the text around a sentence, too.",
+            source.path,
+        )
+    model = head.model(config, num_classes=source.num_classes)
+    load_checkpoint(model, source, required=head.required)
+    has_pooler = "bert/pooler/dense/kernel" in source.shapes  # else it is a new one
+    outputs = [name for name in head.outputs if has_pooler or name != "pooled_output"]
+    served = InferenceModel(model, config, outputs, activations)
+    return kind(head, served, tokenizer, config, options)
+
+
+def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = False) -> None:
+    """Refuses chosen options that have no effect on the task of a checkpoint.
+
+    Args:
+      source: the checkpoint.
+      options: what was chosen.
+      ids_only: the export takes ids and returns numbers, so that options of texts have no effect.
+
+    Raises:
+      InputError: naming the flag.
+    """
+    head = head_of(source, options)
+    kind = class_of(head)
+    without = kind.text_options if ids_only else ()
+    known = ["task", *(name for name in kind.option_names(head) if name not in without)]
+    for field in dataclasses.fields(options):
+        if getattr(options, field.name) != field.default and field.name not in known:
+            raise InputError(
+                f"--{field.name} for {source.path} as {head.name}",
+                f"what has an effect there: {', '.join(f'--{one}' for one in known)}",
+                f"leave out --{field.name}, or say with --task what the model is for",
+            )
+    threshold = options.null_score_diff_threshold
+    if threshold is not None and options.version_2_with_negative is False:
+        raise InputError(
+            f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative",
+            "one of them: where every question has an answer, a threshold has no effect",
+            "leave out one of the two",
+        )
+
+
+def _shown_head(source: Weights) -> str | None:
+    """The task that architecture and weights of a checkpoint show; None: an unknown one."""
+    return "fill_mask" if source.head == "pretraining" else source.head
+
+
+def head_of(source: Weights, options: ServingOptions) -> Head:
+    """The head of a checkpoint: as chosen, else as its files say, else as its weights show.
+
+    Raises:
+      InputError: there is no such head, or the checkpoint has one of another architecture.
+    """
+    name = options.task or source.metadata.task or _shown_head(source)
+    if name == "pretraining" or name not in NAMES:
+        place = "--task" if options.task else f"task in {METADATA_FILE}"
+        raise InputError(
+            f"{name!r} as {place}, for {source.path}"
+            if name
+            else f"{source.path}, a {source.metadata.architecture}, with a head",
+            f"one of {', '.join(TASKS)}, or a head of your own",
+            "say with --task what the model is for",
+        )
+    return head_named(name)
+
+
+def _completed(
+    source: Weights, config: BertConfig, options: ServingOptions, head: Head
+) -> ServingOptions:
+    """The options with a value in every field: as chosen, else as the files say, else a default."""
+    stored = source.metadata
+    is_trained_task = head.name == (stored.task or _shown_head(source))
+    trained = stored if is_trained_task else ModelMetadata()
+    length = config.max_position_embeddings
+    if "doc_stride" in class_of(head).own_options:
+        length = min(WindowSizes.max_seq_length, length)
+    threshold = options.null_score_diff_threshold  # one that is chosen says that it is used
+    defaults = {
+        "pairs": (trained.pairs, False),
+        "num_choices": (trained.num_choices, DEFAULT_CHOICES),
+        "max_seq_length": (trained.max_seq_length, length),
+        "doc_stride": (trained.doc_stride, WindowSizes.doc_stride),
+        "max_query_length": (trained.max_query_length, WindowSizes.max_query_length),
+        "labels": (stored.labels or None, tuple(map(str, range(source.num_classes)))),
+        "version_2_with_negative": (
+            stored.version_2_with_negative if threshold is None else True,
+            stored.null_score_diff_threshold is not None,
+        ),
+        "null_score_diff_threshold": (stored.null_score_diff_threshold, 0.0),
+    }
+    chosen = {
+        key: next(v for v in (getattr(options, key), *values) if v is not None)
+        for key, values in defaults.items()
+    }
+    return dataclasses.replace(options, task=head.name, **chosen)

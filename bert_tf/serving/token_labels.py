@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
 from bert_tf.serving.signatures import Answers, ServingTask
-from bert_tf.tokenization import unicode_table as ut
-from bert_tf.tokenization.never_split import NeverSplit
+from bert_tf.tokenization import basic
+from bert_tf.tokenization.basic import NeverSplit
 
 # ---------------------------------------------------------------------------- words
 
@@ -76,12 +76,14 @@ def _words_between(texts: tf.Tensor) -> TextWords:
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
     text = tf.cast(points.value_rowids(), tf.int32)  # [C]
     found = _flags_of(points.values)  # [C]
-    is_solo = found & (ut.BREAK_BEFORE | ut.BREAK_AFTER) == ut.BREAK_BEFORE | ut.BREAK_AFTER
-    is_space = (found & ut.BREAK_BEFORE != 0) & ~is_solo
+    is_solo = (
+        found & (basic.BREAK_BEFORE | basic.BREAK_AFTER) == basic.BREAK_BEFORE | basic.BREAK_AFTER
+    )
+    is_space = (found & basic.BREAK_BEFORE != 0) & ~is_solo
     chunk = tf.cumsum(tf.cast(is_space, tf.int32)) + text  # grows at spaces and with the text
-    seen = tf.where(~is_space & (found & ut.DROPPED == 0))[:, 0]  # [V]
+    seen = tf.where(~is_space & (found & basic.DROPPED == 0))[:, 0]  # [V]
     chunk, solo = tf.gather(chunk, seen), tf.gather(is_solo, seen)
-    begins = _begins(chunk, solo, solo & ut.is_ideograph(tf.gather(points.values, seen)))  # [V]
+    begins = _begins(chunk, solo, solo & basic.is_ideograph(tf.gather(points.values, seen)))  # [V]
     first = tf.where(begins)[:, 0]  # [W], in V
     last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
     start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
@@ -112,11 +114,11 @@ def _begins(chunk: tf.Tensor, solo: tf.Tensor, ideograph: tf.Tensor) -> tf.Tenso
 
 
 def _flags_of(point: tf.Tensor) -> tf.Tensor:
-    """Flags int32 [C] of code points [C], as in `unicode_table`."""
-    table = ut.load_unicode_table(do_lower_case=False)  # case makes no word boundaries
-    page = tf.gather(tf.constant(table.pages), point // ut.PAGE)
+    """Flags int32 [C] of code points [C], as in `basic`."""
+    table = basic.load_unicode_table(do_lower_case=False)  # case makes no word boundaries
+    page = tf.gather(tf.constant(table.pages), point // basic.PAGE)
     flags = tf.constant(table.flags[table.rows])  # [pages, PAGE]
-    return tf.gather_nd(flags, tf.stack([page, point % ut.PAGE], 1))
+    return tf.gather_nd(flags, tf.stack([page, point % basic.PAGE], 1))
 
 
 # ---------------------------------------------------------------------------- windows
@@ -199,6 +201,8 @@ def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
 class TokenLabelsTask(ServingTask):
     """A label for each word of texts of any length, in windows as in training."""
 
+    own_options = text_options = ()
+    part = "window"
     texts = MappingProxyType({"text": "the text, of any length"})
     outputs = MappingProxyType(
         {
@@ -217,10 +221,13 @@ class TokenLabelsTask(ServingTask):
         self._unknown = self.sequences.tokenizer.vocab["[UNK]"]
         self._room = self.sequences.max_seq_length - 2  # tokens of a window
 
-    def answer(self, **texts: tf.Tensor) -> Answers:
-        """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
-        splitter = self.sequences.tokenizer.splitter
-        words = words_of_texts(texts["text"], splitter)
+    def features(self, **texts: tf.Tensor) -> Features:
+        """text [B] -> the windows [W, S] of all texts."""
+        return self._windows(**texts)[0]
+
+    def _windows(self, **texts: tf.Tensor) -> tuple[Features, TextWords, tf.Tensor]:
+        """text [B] -> windows [windows, S], words, and where each word is scored [W, 2]."""
+        words = words_of_texts(texts["text"], self.sequences.tokenizer.splitter)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)
@@ -230,12 +237,8 @@ class TokenLabelsTask(ServingTask):
         first_piece = tf.gather(before, start)
         behind = tf.gather(before, start + windows.stop - windows.start)
         runs = Runs(pieces.ids, first_piece, behind - first_piece)
-        features = self.sequences.of_runs(runs)
-        logits, *_ = in_chunks(
-            lambda chunk: [self.outputs_of(chunk)["logits"]], features, dtypes=[tf.float32]
-        )  # [windows, S, L]
-        place = _places(windows, first_word, pieces.starts, first_piece)  # [W, 2]
-        return self._named(words, tf.gather_nd(logits, place))
+        places = _places(windows, first_word, pieces.starts, first_piece)
+        return self.sequences.of_runs(runs), words, places
 
     def _pieces(self, words: TextWords) -> Runs:
         """The tokens of each word alone, at most a window of them; [UNK] for a word without any."""
@@ -246,9 +249,13 @@ class TokenLabelsTask(ServingTask):
         places = tf.ragged.range(starts, starts + lengths)
         return runs_of(places.with_values(tf.gather(ids, places.values)))
 
-    def _named(self, words: TextWords, logits: tf.Tensor) -> Answers:
-        """Words and logits [W, L] -> the answers, a row for each text."""
-        probabilities = tf.nn.softmax(logits)
+    def answer(self, **texts: tf.Tensor) -> Answers:
+        """text [B] -> words, labels, probabilities, starts, ends [B, N] and num_words [B]."""
+        features, words, places = self._windows(**texts)
+        logits, *_ = in_chunks(
+            lambda chunk: [self.outputs_of(chunk)["logits"]], features, dtypes=[tf.float32]
+        )  # [windows, S, L]
+        probabilities = tf.nn.softmax(tf.gather_nd(logits, places))  # [W, L]
 
         def rows(values: tf.Tensor, other) -> tf.Tensor:
             ragged = tf.RaggedTensor.from_row_lengths(values, words.counts, validate=False)

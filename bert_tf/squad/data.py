@@ -29,6 +29,10 @@ WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
 TFDS_TRAIN, TFDS_PREDICT = "train", "validation"  # the splits for training and for prediction
 WARNINGS_SHOWN = 10
+_TO_LEARN = (  # what training data are expected to have, and what to do
+    "questions with `answers` that are in their context at answer_start",
+    "check that it is the training data, or give another --train_file",
+)
 _OPTIONAL = type(None)
 
 
@@ -106,35 +110,32 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
-    examples, decided, has_golds, unsaid, num_empty = [], False, False, 0, 0
+    examples, marked, has_golds, unsaid = [], False, False, 0
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
         title = str(_get(article, "title", place, None, kind=(str, int, _OPTIONAL)) or "")
         for p, paragraph in enumerate(_get(article, "paragraphs", place, kind=list)):
             place = f"{source}, data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", place, kind=str)
-            num_empty += not context.strip()
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
                 example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
-                decided |= "is_impossible" in qa
+                marked |= "is_impossible" in qa
                 has_golds |= qa.get("is_impossible", False) or bool(example.answers)
                 # v2.0 marks it with an empty list; in v1.1 an empty list means nothing.
-                marked = "is_impossible" in qa or (version_2 and "answers" in qa)
-                unsaid += not example.answers and not marked
+                is_said = "is_impossible" in qa or (version_2 and "answers" in qa)
+                unsaid += not example.answers and not is_said
                 examples.append(example)
-    repeated = len(examples) - len({example.qas_id for example in examples})
-    for count, of_what in (
-        (repeated, "questions have an id that another has; the last prediction counts"),
-        (num_empty, "empty contexts, in which nothing is found"),
-        (
-            has_golds and unsaid,
-            "questions have no answers and are not marked impossible: they are taken as "
-            "unanswerable, and the file as one of SQuAD v2.0",
-        ),
-    ):
-        if count:
-            logging.warning("%s, with %d questions: %d %s.", source, len(examples), count, of_what)
-    version_2 = version_2 or decided or not all(example.answers for example in examples)
+    if repeated := len(examples) - len({example.qas_id for example in examples}):
+        logging.warning(
+            "%s: %d questions have the id of another; the last counts", source, repeated
+        )
+    if has_golds and unsaid:
+        logging.warning(
+            "%s: %d questions have no answers and are not marked impossible: they are taken as "
+            "unanswerable, and the file as one of SQuAD v2.0.",
+            *(source, unsaid),
+        )
+    version_2 = version_2 or marked or not all(example.answers for example in examples)
     return SquadFile(examples, version_2, source, has_golds=has_golds or not examples)
 
 
@@ -162,12 +163,14 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
     is_number = kind is not bool and isinstance(value, bool)  # as which Python takes true
     if value is not _REQUIRED and isinstance(value, kind) and not is_number:
         return value
-    found = f"a {type(parent).__name__} without {key!r}"
-    if isinstance(parent, dict) and key in parent:
-        found = f"{key!r} that is {value!r:.80}"
-    raise InputError(
-        f"{place}: {found}", EXPECTED, "correct the file, or check that it is the one you mean"
+    is_there = isinstance(parent, dict) and key in parent
+    found = (
+        f"{key!r} that is {value!r:.80}"
+        if is_there
+        else f"a {type(parent).__name__} without {key!r}"
     )
+    remedy = "correct the file, or check that it is the one you mean"
+    raise InputError(f"{place}: {found}", EXPECTED, remedy)
 
 
 def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> SquadFile:
@@ -187,12 +190,10 @@ def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> Sq
         try:
             articles.append(article_of_row(row))
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{dataset.source}, example {number}: {row!r:.80} ({error!r})",
-                "the features of SQuAD: id, question, context, answers; texts in UTF-8, as many "
-                "answers as their offsets",
-                "give a dataset in SQuAD's form, such as --tfds_name=squad",
-            ) from None
+            received = f"{dataset.source}, example {number}: {row!r:.80} ({error!r})"
+            expected = "the features of SQuAD: id, question, context, answers; texts in UTF-8"
+            remedy = "give a dataset in SQuAD's form, such as --tfds_name=squad"
+            raise InputError(received, expected, remedy) from None
     return parse_squad({"data": articles}, dataset.source)
 
 
@@ -321,19 +322,17 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
       InputError: a question lacks an answer that it needs, or no question is left.
     """
     if not file.has_golds:
-        raise _nothing_to_learn(f"{file.source}, none of whose questions has an answer")
+        raise InputError(f"{file.source}, none of whose questions has an answer", *_TO_LEARN)
     kept, wrong, words_of = [], [], {}
     for example in file.examples:
         if version_2_with_negative and example.is_impossible:
             kept.append(TrainingExample(example, None, None))
             continue
         if not example.answers:
-            without = "" if version_2_with_negative else ", as without --version_2_with_negative"
-            raise InputError(
-                f"{file.source}, question {example.qas_id!r}, which has no answer",
-                f"an answer to each question that is not marked impossible{without}",
-                "correct the file" + (without and ", or add --version_2_with_negative"),
-            )
+            received = f"{file.source}, question {example.qas_id!r}, which has no answer"
+            flag = "" if version_2_with_negative else ", or add --version_2_with_negative"
+            remedy = f"correct the file{flag}"
+            raise InputError(received, "an answer, or is_impossible in v2.0", remedy)
         if example.context not in words_of:
             words_of[example.context] = split_context(example.context)
         answer, words = example.answers[0], words_of[example.context]
@@ -342,18 +341,17 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
             wrong.append(example)
         else:
             kept.append(TrainingExample(example, answer, span))
-    _report(file, wrong)
+    for example in wrong[:WARNINGS_SHOWN]:
+        given = (file.source, example.qas_id, *example.answers[0])
+        logging.warning("%s, question %r: the answer %r is not at answer_start %s", *given)
+    if wrong:
+        logging.warning(
+            "%s: %d of %d questions left out, because the answer is not where its offset says",
+            *(file.source, len(wrong), len(file.examples)),
+        )
     if not kept:
-        raise _nothing_to_learn(f"{file.source}: no answer is in its context at answer_start")
+        raise InputError(f"{file.source}: no answer is in its context at answer_start", *_TO_LEARN)
     return kept
-
-
-def _nothing_to_learn(received: str) -> InputError:
-    return InputError(
-        received,
-        "questions with `answers` that are in their context at answer_start",
-        "check that it is the training data, or give another --train_file",
-    )
 
 
 def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
@@ -365,18 +363,3 @@ def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]
     shuffled = list(examples)
     random.Random(12345).shuffle(shuffled)
     return shuffled
-
-
-def _report(file: SquadFile, wrong: Sequence[SquadExample]) -> None:
-    for example in wrong[:WARNINGS_SHOWN]:
-        text, start = example.answers[0]
-        found = "" if start is None else example.context[max(0, start) :][: len(text)]
-        logging.warning(
-            "%s, question %r: the answer %r is not at answer_start %s, where the context has %r",
-            *(file.source, example.qas_id, text, start, found),
-        )
-    if wrong:
-        logging.warning(
-            "%s: %d of %d questions left out, because the answer is not where its offset says",
-            *(file.source, len(wrong), len(file.examples)),
-        )

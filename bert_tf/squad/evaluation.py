@@ -17,11 +17,14 @@ from typing import NamedTuple
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.squad.answers import Prediction, best_non_null, decide
 from bert_tf.squad.data import SquadExample, SquadFile
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
 MISSING_SHOWN = 10
+MAIN_SCORES = ("exact_match", "exact", "f1", "best_exact", "best_f1")  # in percent
+LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
 
 
 class Score(NamedTuple):
@@ -66,7 +69,9 @@ def score_answer(prediction: str, golds: Sequence[str], *, both_empty: float = 1
     )
 
 
-def score_question(example: SquadExample, prediction: str | None, *, version_2: bool) -> Score:
+def score_question(
+    example: SquadExample, prediction: str | None, *, version_2: bool = False
+) -> Score:
     """The score of the answer to one question, by the official script of that version; None: 0.
 
     In v2.0 "" is right where there is no gold answer, or none with a word that counts.
@@ -117,20 +122,17 @@ def official_scores(
       InputError: there are no questions, no gold answers, or na_probs do not cover a prediction.
     """
     check_golds(file)
-    missing = [one.qas_id for one in file.examples if one.qas_id not in predictions]
-    if missing:
+    if missing := [one.qas_id for one in file.examples if one.qas_id not in predictions]:
         logging.warning(
-            "%d of %d questions have no prediction and score 0: %s%s",
+            "%d of %d questions have no prediction and score 0, the first: %s",
             *(len(missing), len(file.examples), ", ".join(missing[:MISSING_SHOWN])),
-            ", ..." if len(missing) > MISSING_SHOWN else "",
         )
     if others := len(predictions.keys() - {one.qas_id for one in file.examples}):
         logging.warning("%d predictions have ids that are not in %s", others, file.source)
     if file.version_2:
         return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
-    exact, f1 = _percentages(
-        score_question(one, predictions.get(one.qas_id), version_2=False) for one in file.examples
-    )
+    scores = [score_question(one, predictions.get(one.qas_id)) for one in file.examples]
+    exact, f1 = _percentages(scores)
     return {"exact_match": exact, "f1": f1}
 
 
@@ -143,11 +145,9 @@ def check_golds(file: SquadFile) -> None:
     if not file.examples:
         raise InputError(f"{file.source}, without a question", "at least one", "give another file")
     if not file.has_golds:
-        raise InputError(
-            f"{file.source}, whose questions have no answers to compare with",
-            "answers, or is_impossible, in it",
-            "give a file with answers, or leave out the evaluation",
-        )
+        received = f"{file.source}, whose questions have no answers to compare with"
+        remedy = "give a file with answers, or leave out the evaluation"
+        raise InputError(received, "answers, or is_impossible, in it", remedy)
 
 
 def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
@@ -160,40 +160,27 @@ def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
 
 
 def _evaluate_v2(
-    file: SquadFile,
-    predictions: Mapping[str, str],
-    na_probs: Mapping[str, float] | None,
-    na_prob_thresh: float,
+    file: SquadFile, predictions: Mapping[str, str], na_probs: Mapping | None, na_prob_thresh: float
 ) -> dict[str, float]:
     scores = score_answers(file.examples, predictions)
     has_answer = {one.qas_id: bool(one.answers) for one in file.examples}
-    odds = dict.fromkeys(scores, 0.0) if na_probs is None else na_probs
-    predicted = [qas_id for qas_id in scores if qas_id in predictions]
-    lacking = [qas_id for qas_id in predicted if qas_id not in odds]
-    if lacking:
-        raise InputError(
-            f"no-answer numbers for {file.source} without question {lacking[0]!r} and "
-            f"{len(lacking) - 1} more that are predicted",
-            "a number for each prediction",
-            "give the null_odds.json of the same run as the predictions",
-        )
-    for qas_id in predicted:
-        if odds[qas_id] > na_prob_thresh:  # taken as ""
-            scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
-    groups = {
-        "": list(scores),
-        "HasAns_": [qas_id for qas_id in scores if has_answer[qas_id]],
-        "NoAns_": [qas_id for qas_id in scores if not has_answer[qas_id]],
-    }
-    result = {}
-    for prefix, ids in groups.items():
-        if ids:
-            exact, f1 = _percentages(scores[qas_id] for qas_id in ids)
-            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(ids)}
+    best = {}
     if na_probs is not None:
+        predicted = [qas_id for qas_id in scores if qas_id in predictions]
+        if lacking := [qas_id for qas_id in predicted if qas_id not in na_probs]:
+            received = f"no no-answer number for {len(lacking)} questions, the first {lacking[0]!r}"
+            remedy = "give the null_odds.json of the same run as the predictions"
+            raise InputError(received, "a number for each prediction", remedy)
+        for qas_id in predicted:
+            if na_probs[qas_id] > na_prob_thresh:  # taken as ""
+                scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
         best = best_thresholds(file.examples, predictions, na_probs)
-        result |= {f"best_{key}": value for key, value in best.items()}
-    return result
+    result = {}
+    for prefix, kinds in {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}.items():
+        if some := [scores[qas_id] for qas_id in scores if has_answer[qas_id] in kinds]:
+            exact, f1 = _percentages(some)
+            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(some)}
+    return result | best
 
 
 def score_answers(
@@ -207,9 +194,7 @@ def score_answers(
 
 
 def best_thresholds(
-    examples: Sequence[SquadExample],
-    predictions: Mapping[str, str],
-    na_probs: Mapping[str, float],
+    examples: Sequence[SquadExample], predictions: Mapping[str, str], na_probs: Mapping[str, float]
 ) -> dict[str, float]:
     """The best scores that a threshold on na_probs can give, and these thresholds.
 
@@ -223,7 +208,7 @@ def best_thresholds(
         q3           -1.0     "Ruprecht"   "Ruprecht"   +1       -1.0           3
         q4            4.0     "Heidelberg" no answer    -1        4.0           2
 
-        -> {"exact": 75.0, "exact_thresh": -5.0, ...}     the first of equal ones
+        -> {"best_exact": 75.0, "best_exact_thresh": -5.0, ...}     the first of equal ones
 
     No threshold separates equal numbers, but like the official script this counts their answers one
     by one. The threshold is 0, as there, if no answer at all scores best.
@@ -235,7 +220,7 @@ def best_thresholds(
       na_probs: as for `official_scores`.
 
     Returns:
-      exact, exact_thresh, f1, f1_thresh; the scores in percent.
+      best_exact, best_exact_thresh, best_f1, best_f1_thresh; the scores in percent.
     """
     has_answer = {one.qas_id: bool(one.answers) for one in examples}
     scores = score_answers(examples, predictions)
@@ -252,5 +237,93 @@ def best_thresholds(
                 current -= 1
             if current > best:
                 best, threshold = current, na_probs[qas_id]
-        result |= {metric: 100.0 * best / len(scores), f"{metric}_thresh": threshold}
+        percent = 100.0 * best / len(scores)
+        result |= {f"best_{metric}": percent, f"best_{metric}_thresh": threshold}
     return result
+
+
+# ---------------------------------------------------------------------------- of a model
+
+
+def decided(predictions: Sequence[Prediction], *, threshold: float = 0.0) -> dict[str, str]:
+    """What is answered to each question, by id, in order: the content of predictions.json."""
+    return {one.qas_id: decide(one, null_score_diff_threshold=threshold) for one in predictions}
+
+
+def scores(
+    file: SquadFile, predictions: Sequence[Prediction], *, threshold: float = 0.0
+) -> dict[str, float]:
+    """The official scores of a model's answers, and where answers may be lacking, the best ones.
+
+    exact, f1, HasAns_exact, ...    under this threshold
+    null_score_diff_threshold       which it was
+    best_exact, best_exact_thresh   the best that any threshold gives, and the threshold
+    best_f1, best_f1_thresh         the same for F1
+    at_best_f1_exact, at_best_f1_f1, at_best_f1_HasAns_exact, ...     all scores under that one, or
+                                                                      without any answer if best
+
+    Without null odds there are the first only.
+
+    Raises:
+      InputError: there are no questions.
+    """
+    result = official_scores(file, decided(predictions, threshold=threshold))
+    if any(one.null_odds is None for one in predictions):
+        return result
+    found = search(file, predictions)
+    at_best = decided(predictions, threshold=_best_threshold(file, predictions, found))
+    return {
+        **result,
+        "null_score_diff_threshold": threshold,
+        **found,
+        **{f"at_best_f1_{name}": value for name, value in official_scores(file, at_best).items()},
+    }
+
+
+def main_scores(results: Mapping[str, float]) -> dict[str, float]:
+    """The scores of all questions together: those that belong into a curve."""
+    return {name: results[name] for name in MAIN_SCORES if name in results}
+
+
+def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
+    """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
+
+    It starts from each question's best non-empty answer; the threshold decides which become "".
+    """
+    entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
+    answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
+    odds = {one.qas_id: one.null_odds for one in predictions}
+    return best_thresholds(file.examples, answers, odds)
+
+
+def _best_threshold(
+    file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
+) -> float:
+    """The threshold with the best F1; below all null odds if it is best to answer nothing."""
+    has_answer = {one.qas_id: bool(one.answers) for one in file.examples}.values()
+    without = 100.0 * sum(not has for has in has_answer) / len(has_answer)
+    lowest = min((one.null_odds for one in predictions), default=0.0)
+    if results["best_f1"] == without and lowest <= 0.0:
+        return lowest - 2 * LARGEST_STEP
+    return results["best_f1_thresh"]
+
+
+def threshold_to_keep(
+    file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
+) -> float | None:
+    """The best threshold for F1, if these questions can tell: some have an answer, others not.
+
+    The official search gives the null odds of one question, which another computer may round to
+    the other side. The one to keep is half-way to the next greater ones, but no further than
+    LARGEST_STEP, and so decides these questions alike:
+
+        null odds        -8.0   -2.0          -1.4   4.0
+        best_f1_thresh          -2.0
+        to keep                        -1.7
+    """
+    kinds = {bool(example.answers) for example in file.examples}
+    if len(kinds) < 2 or "best_f1" not in results:
+        return None
+    best = _best_threshold(file, predictions, results)
+    gaps = [one.null_odds - best for one in predictions if one.null_odds > best]
+    return best + min(0.5 * min(gaps, default=2 * LARGEST_STEP), LARGEST_STEP)

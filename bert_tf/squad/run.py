@@ -16,10 +16,9 @@ import numpy as np
 
 from bert_tf.data.records import Record
 from bert_tf.heads.other_heads import QuestionAnswering
-from bert_tf.squad import thresholds
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
+from bert_tf.squad.answers import AnswerSizes, Prediction, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, TrainingExample
+from bert_tf.squad.evaluation import main_scores, scores
 from bert_tf.squad.windows import (
     Window,
     WindowSizes,
@@ -64,21 +63,21 @@ class QuestionData(SplitData):
         return len(self.windows)
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class SquadRun(Run):
-    """Fine-tuning on questions about contexts."""
+    """Fine-tuning on questions about contexts.
 
-    name, head = "squad", QuestionAnswering()
+    Attributes:
+      sizes: of the windows.
+      config: how they are answered.
+    """
 
-    def __init__(self, sizes: WindowSizes, config: AnswerConfig, *args, **of_run):
-        """Takes further what `Run` does.
+    sizes: WindowSizes
+    config: AnswerConfig
+    head = QuestionAnswering()
 
-        Args:
-          sizes: of the windows.
-          config: how they are answered.
-        """
-        super().__init__(*args, **of_run)
-        self.sizes, self.config = sizes, config
-        self.metric = "best_f1" if config.version_2_with_negative else "f1"
+    def __post_init__(self):
+        self.metric = "best_f1" if self.config.version_2_with_negative else "f1"
 
     def facts(self) -> dict[str, Any]:
         """Sizes of windows, and whether questions may have no answer."""
@@ -143,21 +142,11 @@ class SquadRun(Run):
     def predict(self, data: QuestionData) -> list[Prediction]:
         """The answers to the questions, in order."""
         config, logits = self.config, self.window_logits(data)
-        align = make_alignment(
-            data.windows,
-            self.model.tokenizer,
-            legacy_alignment=config.legacy_alignment,
-            verbose_logging=config.verbose_logging,
-        )
-        return rank_answers(
-            data.examples,
-            data.windows,
-            *logits,
-            align,
-            sizes=config.sizes,
-            version_2_with_negative=config.version_2_with_negative,
-        )
+        way = {n: getattr(config, n) for n in ("legacy_alignment", "verbose_logging")}
+        align = make_alignment(data.windows, self.model.tokenizer, **way)
+        options = {"sizes": config.sizes, "version_2_with_negative": config.version_2_with_negative}
+        return rank_answers(data.examples, data.windows, *logits, align, **options)
 
     def evaluate(self, data: QuestionData) -> dict[str, float]:
-        """The official scores of all questions together, as `thresholds.main_scores`."""
-        return thresholds.main_scores(thresholds.scores(data.questions, self.predict(data)))
+        """The official scores of all questions together, as `main_scores`."""
+        return main_scores(scores(data.questions, self.predict(data)))

@@ -46,12 +46,10 @@ class WindowSizes:
 
     def __post_init__(self):
         if self.max_query_length < 0 or self.room(self.max_query_length) < 1:
-            raise InputError(
-                f"--max_seq_length={self.max_seq_length} "
-                f"--max_query_length={self.max_query_length}",
-                f"0 <= max_query_length <= max_seq_length - {SPECIAL_PIECES + 1}",
-                "use longer windows or shorter questions",
-            )
+            flags = f"--max_seq_length={self.max_seq_length}"
+            received = f"{flags} --max_query_length={self.max_query_length}"
+            expected = f"0 <= max_query_length <= max_seq_length - {SPECIAL_PIECES + 1}"
+            raise InputError(received, expected, "use longer windows or shorter questions")
         if self.doc_stride < 1:
             raise InputError(f"--doc_stride={self.doc_stride}", "1 or more", "correct --doc_stride")
 

@@ -1,27 +1,45 @@
-"""Rows -> examples: which columns of a file, or features of a dataset, hold texts and labels.
+"""Files and datasets -> rows -> examples; what cannot be used is an `InputError` with its place.
 
-    TextColumns     a text or a pair             -> Example
-    ChoiceColumns   a beginning, several endings -> ChoiceExample
-    WordColumns     the words of a sentence      -> WordsExample
+    Layout          file or dataset                 its rows become
+    TextColumns     a text or a pair                Example
+    ChoiceColumns   a beginning, several endings    ChoiceExample
+    WordColumns     the words of a sentence         WordsExample
 
-Each layout reads a file of its format, or the dicts of a dataset with the same names. What it
-cannot use is an `InputError` with file and line.
+A layout names the columns of a file (TSV, CSV, JSON lines, CoNLL) or the features of a dataset. A
+row has the cells of these columns, by what is in them:
+
+    index  sentence    gold_label
+    0      It rains.   neutral        ->  Row("train.tsv, line 2",
+                                              {"text_a": "It rains.", "label": "neutral"})
 """
 
+import csv
 import dataclasses
+import io
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from absl import logging
 
+from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Label, Labels, TagError, text_of
-from bert_tf.tasks.tables import Column, Columns, Row, pick, read_conll, read_rows, refuse_header
 
+FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
+BYTE_ORDER_MARK = "\ufeff"
+DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
+# Names of columns of texts in published files.
+TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
+CORRECT = "correct or delete the row"
+
+Column = str | int  # the name in the header, or the position from 0 in a file without one
+Columns = Mapping[str, Column]  # by what is in them: text_a, label, id, ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +77,19 @@ class WordsExample:
 
 
 AnyExample = Example | ChoiceExample | WordsExample
-Texts = Iterator[tuple[Row, tuple]]  # rows with what their examples have between guid and label
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """Some cells of a row by what is in them, and where the row is ("train.tsv, line 7").
+
+    A sentence in words has a line for each word: `word_places` are the places of these lines.
+    """
+
+    place: str
+    cells: Mapping[str, Any]
+    word_places: tuple[str, ...] = ()
+
 
 # ---------------------------------------------------------------------------- layouts
 
@@ -71,13 +101,19 @@ class Layout:
     Attributes:
       label, id: columns: names, or positions in a file without a header; None for no such column.
       id_required: whether the file must have the column of the ids.
-      file_format: tsv, csv or jsonl.
+      file_format: tsv, csv, jsonl or conll.
+      only: a column, and the value that it must have; other rows are ignored.
+      skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
+        of columns than the header, for published files that have such rows. Every row without
+        label must be predicted: there an empty text is kept.
     """
 
     label: Column | None = None
     id: Column | None = None
     id_required: bool = False
     file_format: str = "tsv"
+    only: tuple[Column, str] | None = None
+    skip_flawed: bool = False
     example: ClassVar[type]
 
     def read(self, path: str, labels: Labels, *, labelled: str = REQUIRED) -> list[AnyExample]:
@@ -86,128 +122,100 @@ class Layout:
         Raises:
           InputError: the file has no example, or one that cannot be used.
         """
-        return self._examples(path, self._rows(path, labels, labelled), labels, labelled)
+        columns, optional = self._columns(labelled)
+        skip_broken = self.skip_flawed and labelled == REQUIRED
+        rows = read_rows(
+            path, self.file_format, columns, optional=optional, skip_broken=skip_broken
+        )
+        return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
         self,
         source: str,
         dicts: Iterable[Mapping],
         labels: Labels,
-        *,
-        labelled: str = REQUIRED,
-        label_names: Sequence[str] | None = None,
+        labelled: str,
+        names: Sequence[str],
     ) -> list[AnyExample]:
         """The examples of a dataset of dicts, whose keys are the columns; `source` for messages.
 
-        Numbers are labels by their number in `label_names`; -1 stands for no label there.
+        Numbers are labels by their number in `names`; -1 stands for no label there.
         """
-        if label_names and not labels.are_fixed and not labels.head.is_per_word:
-            labels = dataclasses.replace(labels, names=tuple(label_names))  # refuses others
-        rows = _rows_of(
-            source, dicts, self._columns(labelled), self._optional(labelled), label_names or ()
-        )
+        if names and not labels.are_fixed and not labels.head.is_per_word:
+            labels = dataclasses.replace(labels, names=tuple(names))  # refuses others
+        rows = _rows_of(source, dicts, *self._columns(labelled), names)
         return self._examples(source, rows, labels, labelled)
 
-    def _columns(self, labelled: str) -> Columns:
-        """The columns to be read, by what is in them."""
-        label = None if labelled == NONE else self.label
-        columns = self._text_columns() | {"id": self.id, "label": label}
-        return {part: column for part, column in columns.items() if column is not None}
+    def _columns(self, labelled: str) -> tuple[Columns, set[str]]:
+        """The columns to be read, by what is in them; and those that the file may lack."""
+        columns = self._text_columns() | {
+            "only": self.only and self.only[0],
+            "id": self.id,
+            "label": None if labelled == NONE else self.label,
+        }
+        may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
+        named = {part: column for part, column in columns.items() if column is not None}
+        return named, {part for part, may in may_lack.items() if may}
 
     def _text_columns(self) -> dict[str, Column | None]:
         raise NotImplementedError
 
-    def _optional(self, labelled: str) -> set[str]:
-        """The parts that the file may lack."""
-        may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
-        return {part for part, may in may_lack.items() if may}
+    def _texts(self, row: Row, labelled: str) -> tuple | None:
+        """What an example has between guid and label; None for a row to be left out."""
+        raise NotImplementedError
 
-    def _rows(self, path: str, _: Labels, labelled: str) -> Iterator[Row]:
-        columns, optional = self._columns(labelled), self._optional(labelled)
-        return read_rows(path, self.file_format, columns, optional=optional)
-
-    def _examples(self, source: str, rows: Iterable[Row], labels: Labels, labelled: str) -> list:
-        examples = []
+    def _examples(
+        self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
+    ) -> list[AnyExample]:
+        examples, left_out = [], []
+        others: set[str] = set()  # the values of `only` in other rows
         places: dict[str, str] = {}  # of the ids in the file
-        for row, texts in self._texts(source, rows, labelled):
+        for row in rows:
+            if self.only and row.cells["only"] != self.only[1]:
+                others.add(str(row.cells["only"]))
+                continue
+            texts = self._texts(row, labelled)
+            if texts is None:
+                left_out.append(row.place)
+                continue
             label, guid = _label(row, labels, labelled), str(len(examples))
             if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
-                guid = _id(row)
-                if guid in places:
+                guid = text_of(row.cells["id"])
+                if not guid or guid in places:
+                    where = f", which {places[guid]} has too" if guid else ""
                     raise InputError(
-                        f"{row.place}: the id {guid!r}, which {places[guid]} has too",
-                        *_OF_IDS,
+                        f"{row.place}: the id {row.cells['id']!r:.80}{where}",
+                        "in every row an id of its own, a text or a number",
+                        "correct the row, or leave the column of the ids out",
                     )
                 places[guid] = row.place
             examples.append(self.example(guid, *texts, label))
+        if left_out:
+            logging.warning("%d rows without text left out: %s", len(left_out), left_out[0])
         if not examples:
-            _refuse_nothing(source)
+            where = f" with {self.only[0]} {self.only[1]!r}" if self.only else ""
+            found = f"; there are {', '.join(sorted(others))}" if others else ""
+            received = f"{source}: no example{where}{found}"
+            raise InputError(received, "at least one", "check that it is the right file")
         return examples
-
-    def _texts(self, source: str, rows: Iterable[Row], labelled: str) -> Texts:
-        """The rows that become examples, with their texts."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextColumns(Layout):
-    """A text or a pair in columns.
-
-    Attributes:
-      text_a, text_b: columns, as label and id; text_b is None for single texts.
-      only: a column, and the value that it must have; other rows are ignored.
-      positions: of text_a, text_b and label: where the original reads them, for files whose
-        header has other names.
-      skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
-        of columns than the header, for published files that have such rows. Every row without
-        label must be predicted: there an empty text is kept.
-    """
+    """A text or a pair in columns; text_b is None for single texts."""
 
     text_a: Column
     text_b: Column | None = None
-    only: tuple[Column, str] | None = None
-    skip_flawed: bool = False
-    positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     example: ClassVar[type] = Example
 
     def _text_columns(self) -> dict[str, Column | None]:
-        only = self.only[0] if self.only else None
-        return {"text_a": self.text_a, "text_b": self.text_b, "only": only}
+        return {"text_a": self.text_a, "text_b": self.text_b}
 
-    def _rows(self, path: str, labels: Labels, labelled: str) -> Iterator[Row]:
-        rows = read_rows(
-            path,
-            self.file_format,
-            self._columns(labelled),
-            optional=self._optional(labelled),
-            skip_broken=self.skip_flawed and labelled == REQUIRED,
-            positions=self.positions,
-        )
-        if self.file_format != "jsonl" and isinstance(self.text_a, int):
-            first = next(rows, None)
-            if first is not None:
-                if first.cells.get("label") not in labels.names:
-                    refuse_header(first)
-                rows = itertools.chain([first], rows)
-        return rows
-
-    def _texts(self, source: str, rows: Iterable[Row], labelled: str) -> Texts:
-        others, flawed, is_empty = set(), [], True
-        for row in rows:
-            if self.only and row.cells["only"] != self.only[1]:
-                others.add(row.cells["only"])
-                continue
-            is_empty = False
-            names = [name for name in ("text_a", "text_b") if name in row.cells]
-            texts = [_text(row, name, may_be_empty=self.skip_flawed) for name in names]
-            if labelled == REQUIRED and not all(text.strip() for text in texts):
-                flawed.append(row.place)
-            else:
-                yield row, (texts[0], texts[1] if len(texts) > 1 else None)
-        if flawed:
-            logging.warning("%d rows with an empty text are left out: %s", len(flawed), flawed[0])
-        if is_empty:
-            _refuse_nothing(source, self.only, others)
+    def _texts(self, row: Row, labelled: str) -> tuple | None:
+        names = ("text_a",) if self.text_b is None else ("text_a", "text_b")
+        texts = [_text(row, name, may_be_empty=self.skip_flawed) for name in names]
+        is_flawed = labelled == REQUIRED and not all(text.strip() for text in texts)
+        return None if is_flawed else (*texts, None)[:2]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,11 +241,10 @@ class ChoiceColumns(Layout):
         endings = {f"ending{i}": ending for i, ending in enumerate(self.endings)}
         return {"text_a": self.text_a, "start": self.start, **endings}
 
-    def _texts(self, _source: str, rows: Iterable[Row], _labelled: str) -> Texts:
-        for row in rows:
-            text_a, start = _text(row, "text_a"), _text(row, "start", may_be_empty=True)
-            endings = [_text(row, f"ending{i}") for i in range(len(self.endings))]
-            yield row, (tuple((text_a, f"{start} {ending}".strip()) for ending in endings),)
+    def _texts(self, row: Row, _: str) -> tuple:
+        text_a, start = _text(row, "text_a"), _text(row, "start", may_be_empty=True)
+        endings = [_text(row, f"ending{i}") for i in range(len(self.endings))]
+        return (tuple((text_a, f"{start} {ending}".strip()) for ending in endings),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,63 +253,35 @@ class WordColumns(Layout):
 
     words: str = "tokens"
     label: str = "ner"
+    file_format: str = "conll"
     example: ClassVar[type] = WordsExample
 
     def _text_columns(self) -> dict[str, Column | None]:
         return {"words": self.words}
 
-    def _rows(self, path: str, _labels: Labels, _labelled: str) -> Iterator[Row]:
-        return read_conll(path)
-
-    def _texts(self, source: str, rows: Iterable[Row], _labelled: str) -> Texts:
-        num_empty = 0
-        for row in rows:
-            words, tags = row.cells["words"], row.cells.get("label")
-            if words == []:  # conll2003 of tensorflow-datasets ends with such a sentence
-                num_empty += 1
-                continue
-            if not isinstance(words, list) or not all(
-                isinstance(word, str) and word.strip() for word in words
-            ):
-                _refuse_empty(row, "one of the words")
-            if tags is not None and not (isinstance(tags, list) and len(tags) == len(words)):
-                raise InputError(
-                    f"{row.place}: {len(words)} words with the tags {tags!r:.80}",
-                    "a list with a tag for each word",
-                    "correct the data",
-                )
-            yield row, (tuple(words), row.cells.get("document", 0))
-        if num_empty:
-            logging.warning("%s: %d sentences without a word", source, num_empty)
-
-
-# ---------------------------------------------------------------------------- parts of a row
-
-_OF_IDS = (
-    "in every row an id of its own, a text or a number",
-    "correct the row, or leave the column of the ids out",
-)
+    def _texts(self, row: Row, _: str) -> tuple | None:
+        words, tags = row.cells["words"], row.cells.get("label")
+        if words == []:  # conll2003 of tensorflow-datasets ends with such a sentence
+            return None
+        are_words = isinstance(words, list) and all(
+            isinstance(word, str) and word.strip() for word in words
+        )
+        if not are_words or (tags is not None and len(tags) != len(words)):
+            received = f"{row.place}: the words {words!r:.80} with the tags {tags!r:.80}"
+            raise InputError(received, "a list of words, a tag for each", CORRECT)
+        return tuple(words), row.cells.get("document", 0)
 
 
 def _text(row: Row, part: str, *, may_be_empty: bool = False) -> str:
     text = row.cells[part]
-    if not isinstance(text, str):
-        raise InputError(f"{row.place}: {text!r} for {part}", "a text", "correct the row")
-    if not may_be_empty and not text.strip():
-        _refuse_empty(row, part)
+    if not isinstance(text, str) or not (may_be_empty or text.strip()):
+        what = "an empty text" if isinstance(text, str) else f"{text!r:.80}"
+        raise InputError(f"{row.place}: {what} ({part})", "a text with a word in it", CORRECT)
     return text
-
-
-def _id(row: Row) -> str:
-    guid = text_of(row.cells["id"])
-    if not guid:
-        raise InputError(f"{row.place}: {row.cells['id']!r:.80} for the id", *_OF_IDS)
-    return guid
 
 
 def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
     cell = row.cells.get("label")
-    is_empty = cell is None or (cell == "" and not labels.head.may_be_empty)
     if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
         return None
     try:
@@ -312,32 +291,186 @@ def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
         place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
         received = f"{place}: the tag {cell[at]!r}"
     except ValueError as error:
-        received = f"{row.place}: " + ("no label" if is_empty else f"the label {cell!r}")
-        expected = str(error)
-    raise InputError(
-        received,
-        expected,
+        what = "no label" if cell in (None, "") else f"the label {cell!r}"
+        received, expected = f"{row.place}: {what}", str(error)
+    remedy = (
         "correct the row; of your own files --label_column says where the labels are, and "
-        "--labels which there are, if the training data have not all",
+        "--labels which there are, if the training data have not all"
     )
+    raise InputError(received, expected, remedy)
 
 
-def _refuse_empty(row: Row, part: str) -> None:
-    raise InputError(
-        f"{row.place}: an empty text ({part})",
-        "a text with a word in it",
-        "delete the row or fill it in",
-    )
+# ---------------------------------------------------------------------------- files
 
 
-def _refuse_nothing(source: str, only: tuple | None = None, others: Iterable = ()) -> None:
-    where = f" with {only[0]} {only[1]!r}" if only else ""
-    found = f"; there are {', '.join(sorted(map(repr, others)))}" if others else ""
-    raise InputError(
-        f"{source}, line 1 to its end: no example{where}{found}",
-        "at least one",
-        "check that it is the right file",
-    )
+def read_rows(
+    path: str,
+    file_format: str,
+    columns: Columns,
+    *,
+    optional: Collection[str] = (),
+    skip_broken: bool = False,
+) -> Iterator[Row]:
+    """Yields the rows of a file with the cells of `columns`.
+
+    Windows line ends, a byte order mark and empty lines at the end are accepted.
+
+    Args:
+      path: of the file.
+      file_format: tsv, where quotes are text (original: `_read_tsv`); csv, where they enclose
+        cells; jsonl, an object a line; or conll, see `read_conll`.
+      columns: names, if the file has a header or is jsonl; or positions, if it has no header.
+      optional: keys of `columns` that the file may lack; their cells are then None.
+      skip_broken: leave out rows with too few or too many columns, with a warning.
+
+    Raises:
+      InputError: a column is missing, a row is broken, or the header is repeated.
+    """
+    if file_format == "conll":
+        yield from read_conll(path)
+        return
+    if file_format == "jsonl":
+        yield from _json_rows(path, columns, optional)
+        return
+    # TSV not by the csv module: there a carriage return inside a cell ends the row, and a cell of
+    # more than 131,072 characters is an error.
+    tsv = ((place, line.split("\t")) for place, line in _lines(path))
+    lines = tsv if file_format == "tsv" else _csv_lines(path)
+    header, places = None, columns
+    if any(isinstance(column, str) for column in columns.values()):
+        place, header = next(lines, (f"{path}, line 1", [""]))
+        places, least = _find_columns(place, header, columns, optional), len(header)
+    else:
+        least = 1 + max(column for part, column in columns.items() if part not in optional)
+    broken = []
+    for place, cells in lines:
+        is_whole = len(cells) >= least and not (header and any(cells[least:]))
+        if is_whole and cells != header:
+            yield Row(place, {part: _cell(cells, at) for part, at in places.items()})
+        elif skip_broken:
+            broken.append(place)
+        else:
+            raise InputError(
+                f"{place}: {len(cells)} columns: {_preview(cells)}",
+                f"{least} columns" + (", and the header only in the first line" if header else ""),
+                f"{CORRECT}; a line end or a tab inside a text makes such rows",
+            )
+    if broken:
+        logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
+
+
+def _cell(cells: list[str], position: int | None) -> str | None:
+    return cells[position] if position is not None and position < len(cells) else None
+
+
+def _find_columns(
+    place: str, header: list[str], columns: Columns, optional: Collection[str]
+) -> dict[str, int | None]:
+    """The position of each column; None for an optional one that is missing."""
+    names = [name.strip() for name in header]
+    for part, column in columns.items():
+        count = names.count(column)
+        if count > 1 or (count == 0 and part not in optional):
+            raise InputError(
+                f"{place}: the columns {_preview(header)}",
+                f"a header with one column {column!r} (there is {count or 'no such column'})",
+                "check the file, its header, and what separates its columns; --text_a_column, "
+                "--label_column and so on name those of your own files",
+            )
+    return {part: names.index(c) if c in names else None for part, c in columns.items()}
+
+
+def _lines(path: str) -> Iterator[tuple[str, str]]:
+    """Place and text of each line of a file in UTF-8; at least one.
+
+    Only the line feed ends one: U+2028 and others are text.
+    """
+    for number, line in enumerate(_text_of(path).split("\n"), 1):
+        yield f"{path}, line {number}", line.removesuffix("\r")
+
+
+def _text_of(path: str) -> str:
+    """A file's text, without byte order mark and without empty lines at its end."""
+    return "".join(files.read_text_lines(path)).removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
+
+
+def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
+    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    while True:
+        place = f"{path}, line {reader.line_num + 1}"
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            received = f"{place}: no row of a CSV file ({error})"
+            expected = 'quotes around cells with a comma, quote or line end, and "" for a quote'
+            remedy = "correct the row, or use tsv or jsonl, where quotes mean nothing"
+            raise InputError(received, expected, remedy) from None
+        yield place, cells or [""]
+
+
+def _json_rows(path: str, columns: Columns, optional: Collection[str]) -> Iterator[Row]:
+    for place, line in _lines(path):
+        try:
+            values = json.loads(line, object_pairs_hook=files.each_key_once)
+        except (ValueError, RecursionError) as error:
+            values = error
+        if not isinstance(values, dict):
+            raise InputError(
+                f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})",
+                'a JSON object with each key once, such as {"text_a": "...", "label": "..."}',
+                CORRECT,
+            )
+        yield _pick(place, values, columns, optional)
+
+
+def _pick(place: str, values: Mapping, columns: Columns, optional: Collection[str]) -> Row:
+    """The row of a JSON object or of an example of a dataset."""
+    for part, column in columns.items():
+        if column not in values and part not in optional:
+            raise InputError(
+                f"{place}: only {', '.join(map(str, values)) or 'an empty object'}",
+                f"a value for {column!r}",
+                "correct the data, or name another column with the flags",
+            )
+    return Row(place, {part: values.get(column) for part, column in columns.items()})
+
+
+def read_conll(path: str) -> Iterator[Row]:
+    """The sentences of a file in CoNLL's format: a word a line, an empty line between sentences.
+
+    The first column is the word, the last one its tag; in a file with one column there are none.
+
+    Yields:
+      Rows of words, label, the tags or None, and document: how many lines with -DOCSTART- were
+      before, 0 for none. The place is that of the first word.
+
+    Raises:
+      InputError: a line has another number of columns than the lines before.
+    """
+    words: list[list[str]] = []  # columns of each line
+    places: list[str] = []
+    width = document = 0
+    for place, line in itertools.chain(_lines(path), [("", "")]):
+        columns = re.split(r"[ \t]+", line.strip(" \t\r"))
+        if columns[0] and columns[0] != DOCUMENT_MARK:
+            width = width or len(columns)
+            if len(columns) != width:
+                received = f"{place}: {len(columns)} columns: {_preview([line])}"
+                raise InputError(received, f"{width} columns, as in the lines before", CORRECT)
+            words.append(columns)
+            places.append(place)
+        elif words:
+            tags = [columns[-1] for columns in words] if width > 1 else None
+            cells = {"words": [columns[0] for columns in words], "label": tags}
+            yield Row(places[0], cells | {"document": document}, tuple(places))
+            words, places = [], []
+        document += columns[0] == DOCUMENT_MARK
+
+
+def _preview(cells: list[str]) -> str:
+    return repr(" | ".join(cells)[:80])
 
 
 # ---------------------------------------------------------------------------- datasets
@@ -348,46 +481,35 @@ def _rows_of(
     dicts: Iterable[Mapping],
     columns: Columns,
     optional: set[str],
-    label_names: Sequence[str],
+    names: Sequence[str],
 ) -> Iterator[Row]:
     """Dicts of a dataset -> rows; bytes become text, arrays lists, numbers of labels names."""
 
     def named(label: Any) -> Any:
         if isinstance(label, list):
             return list(map(named, label))
-        if label == -1 and label_names and "label" in optional:
+        if label == -1 and names and "label" in optional:
             return None
-        is_number = isinstance(label, int) and 0 <= label < len(label_names)
-        return label_names[label] if is_number else label
+        is_number = isinstance(label, int) and 0 <= label < len(names)
+        return names[label] if is_number else label
 
     for number, values in enumerate(dicts):
         place = f"{source}, example {number}"
-        try:
-            values = _with_translations(values, columns, place)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{place}: {values!r:.80}",
-                "features by name, as many translations as languages",
-                "correct the data",
-            ) from None
-        row = pick(place, values, columns, optional, kind="feature")
+        row = _pick(place, _with_translations(values, columns), columns, optional)
         cells = {part: plain(value, place) for part, value in row.cells.items()}
         yield Row(place, cells | {"label": named(cells.get("label"))})
 
 
-def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping:
+def _with_translations(values: Mapping, columns: Columns) -> Mapping:
     """Where premise/de is a column: premise becomes premise/ar, premise/bg, ..., a text each.
 
     A feature of translations is a dict of texts by language, or of all languages and all texts.
     """
     found = dict(values)
     for name in {str(c).partition("/")[0] for c in columns.values() if "/" in str(c)}:
-        texts = found.get(name)
-        if not isinstance(texts, Mapping):
-            continue
+        texts = found.pop(name, {})
         if texts.keys() == {"language", "translation"}:
-            languages, translations = (plain(texts[key], place) for key in sorted(texts))
-            texts = dict(zip(languages, translations, strict=True))
-        del found[name]
+            languages = (plain(language, name) for language in texts["language"])
+            texts = dict(zip(languages, texts["translation"], strict=False))
         found |= {f"{name}/{language}": text for language, text in texts.items()}
     return found

@@ -13,6 +13,7 @@ S positions of a sequence, C sequences of an example (1 but for multiple choice)
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +22,7 @@ from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.heads.labels import IGNORED, Labels
-from bert_tf.tasks.examples import AnyExample, ChoiceExample, Example, WordsExample
+from bert_tf.tasks.examples import AnyExample, WordsExample
 from bert_tf.tokenization.packing import LEAST_LENGTH, Packer
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -115,30 +116,24 @@ def make_features(
     """
     tokenizer.require_special_tokens("[CLS]", "[SEP]")
     if max_seq_length < LEAST_LENGTH:
-        raise InputError(
-            f"--max_seq_length={max_seq_length}", f"{LEAST_LENGTH} or more", "use a greater one"
-        )
-    if examples and isinstance(examples[0], WordsExample):
-        yield from _words(examples, labels, tokenizer, max_seq_length, document_context)
-    else:
-        yield from _texts(examples, labels, tokenizer, max_seq_length, doc_stride)
+        received = f"--max_seq_length={max_seq_length}"
+        raise InputError(received, f"{LEAST_LENGTH} or more", "use a greater one")
+    shared = (examples, labels, tokenizer, max_seq_length)
+    are_words = examples and isinstance(examples[0], WordsExample)
+    yield from _words(*shared, document_context) if are_words else _texts(*shared, doc_stride)
 
 
 def _texts(
-    examples: Sequence[Example | ChoiceExample],
-    labels: Labels,
-    tokenizer: FullTokenizer,
-    max_seq_length: int,
-    doc_stride: int,
+    examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, doc_stride: int
 ) -> Iterator[Features]:
-    packer = Packer(tokenizer, max_seq_length)
+    packer = Packer(tokenizer, length)
     ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair if t)
     for e in examples:
         pairs = [[next(ids) if t else [] for t in pair] for pair in e.pairs]
         pairs = [(a, b[0] if b else []) for a, *b in pairs]
         windows, is_cut = [pairs], False
         if doc_stride:
-            windows, is_cut = text_windows(*pairs[0], max_seq_length, doc_stride)
+            windows, is_cut = text_windows(*pairs[0], length, doc_stride)
         label_ids = labels.ids(e.label)
         for window in windows:
             # [CLS] a [SEP] b [SEP] of each pair; b may be missing.
@@ -197,20 +192,15 @@ def first_windows(guids: Sequence[str]) -> list[int]:
 
 
 def _words(
-    examples: Sequence[WordsExample],
-    labels: Labels,
-    tokenizer: FullTokenizer,
-    max_seq_length: int,
-    document_context: bool,
+    examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, in_document: bool
 ) -> Iterator[Features]:
-    cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    unknown = tokenizer.convert_tokens_to_ids(["[UNK]"])
-    room = max_seq_length - 2
+    cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
+    room = length - 2
     ids = tokenizer.iter_ids(word for e in examples for word in e.words)
-    key = (lambda e: e.document) if document_context else (lambda e: e.guid)
+    key = (lambda e: e.document) if in_document else (lambda e: e.guid)
     for document in (list(members) for _, members in itertools.groupby(examples, key)):
         # A word of dropped characters has no piece, but is scored like any other.
-        pieces = [(next(ids) or unknown)[:room] for e in document for _ in e.words]
+        pieces = [(next(ids) or [unknown])[:room] for e in document for _ in e.words]
         sizes, start = [len(p) for p in pieces], 0
         for e in document:
             stop = start + len(e.words)
@@ -222,15 +212,13 @@ def _words(
                     label_ids.append(numbers[word - start] if is_scored else IGNORED)
                     label_ids += [IGNORED] * (len(pieces[word]) - 1)
                     input_ids += pieces[word]
-                input_ids.append(sep)
-                label_ids.append(IGNORED)
-                yield Features(e.guid, (input_ids,), ([0] * len(input_ids),), label_ids, True)
+                ids_of, segments = ([*input_ids, sep],), ([0] * (len(input_ids) + 1),)
+                yield Features(e.guid, ids_of, segments, [*label_ids, IGNORED], is_per_token=True)
             start = stop
 
 
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """Words start .. stop-1 of a sentence, of which first .. last-1 are scored here."""
+class WordWindow(NamedTuple):
+    """Words start .. stop-1 of a document, of which first .. last-1 are scored here."""
 
     start: int
     stop: int
@@ -238,7 +226,7 @@ class Window:
     last: int
 
 
-def sentence_windows(sizes: Sequence[int], first: int, last: int, *, room: int) -> list[Window]:
+def sentence_windows(sizes: Sequence[int], first: int, last: int, *, room: int) -> list[WordWindow]:
     """Windows over words `first` to `last` - 1 of a document, with the words around them.
 
     A sentence that fits has one window, filled with as many whole words as it holds, half of the
@@ -253,12 +241,12 @@ def sentence_windows(sizes: Sequence[int], first: int, last: int, *, room: int) 
     spare = room - sum(sizes[first:last])
     if spare <= 0:
         within = word_windows(sizes[first:last], room=room)
-        return [Window(*(word + first for word in dataclasses.astuple(w))) for w in within]
+        return [WordWindow(*(word + first for word in window)) for window in within]
     left, right = sizes[max(0, first - spare) : first][::-1], sizes[last : last + spare]
     _, used = _words_that_fit(left, spare // 2)
     after, used = _words_that_fit(right, spare - used)
     before, _ = _words_that_fit(left, spare - used)
-    return [Window(first - before, last + after, first, last)]
+    return [WordWindow(first - before, last + after, first, last)]
 
 
 def _words_that_fit(sizes: Sequence[int], room: int) -> tuple[int, int]:
@@ -268,7 +256,7 @@ def _words_that_fit(sizes: Sequence[int], room: int) -> tuple[int, int]:
     return count, before[count]
 
 
-def word_windows(sizes: Sequence[int], *, room: int) -> list[Window]:
+def word_windows(sizes: Sequence[int], *, room: int) -> list[WordWindow]:
     """Windows over the words of a sentence, in each as many whole words as it holds.
 
     A sentence that fits is one window. Of a longer one, each window begins half a window after the
@@ -283,37 +271,29 @@ def word_windows(sizes: Sequence[int], *, room: int) -> list[Window]:
       sizes: pieces of each word, from 1 to `room`.
       room: pieces that a window holds.
     """
-    if not all(0 < size <= room for size in sizes):
-        raise ValueError(f"received words of {sizes} pieces, expected 1 to {room}")
     before = list(itertools.accumulate(sizes, initial=0))  # pieces before each word
     spans = [(0, _stop(before, 0, room))]
     while spans[-1][1] < len(sizes):
-        start = _next_start(before, *spans[-1], room)
+        start, stop = spans[-1]
+        # Half a window on, or later if the next word needs the room.
+        least = max(before[start] + room / 2, before[stop + 1] - room)
+        start = min(int(np.searchsorted(before, least)), stop)
         spans.append((start, _stop(before, start, room)))
     borders = [0]
     for (_, stop), (start, _) in itertools.pairwise(spans):
         # Pieces left of the word in the later window, against those right of it in the earlier.
-        later = (
-            w
-            for w in range(start, stop)
-            if before[w] - before[start] > before[stop] - before[w + 1]
-        )
-        borders.append(next(later, stop))
-    borders.append(len(sizes))
-    scored = itertools.pairwise(borders)
-    windows = [Window(*span, *words) for span, words in zip(spans, scored, strict=True)]
+        is_later = [
+            before[w] - before[start] > before[stop] - before[w + 1] for w in range(start, stop)
+        ]
+        borders.append(start + is_later.index(True) if any(is_later) else stop)
+    scored = itertools.pairwise([*borders, len(sizes)])
+    windows = [WordWindow(*span, *words) for span, words in zip(spans, scored, strict=True)]
     return [window for window in windows if window.first < window.last]
 
 
 def _stop(before: Sequence[int], start: int, room: int) -> int:
     """Where a window ends that begins at a word."""
     return int(np.searchsorted(before, before[start] + room, side="right")) - 1
-
-
-def _next_start(before: Sequence[int], start: int, stop: int, room: int) -> int:
-    """The next window starts half a window on, or later if the next word needs the room."""
-    least = max(before[start] + room / 2, before[stop + 1] - room)
-    return min(int(np.searchsorted(before, least)), stop)
 
 
 def join_words(

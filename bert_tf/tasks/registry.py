@@ -13,13 +13,21 @@ A new task is one entry more in `_TASKS`:
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 
 from bert_tf import heads
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels
-from bert_tf.tasks.examples import NONE, OPTIONAL, ChoiceColumns, TextColumns, WordColumns
-from bert_tf.tasks.tables import FORMATS, Column
+from bert_tf.tasks.examples import (
+    FORMATS,
+    NONE,
+    OPTIONAL,
+    ChoiceColumns,
+    Column,
+    TextColumns,
+    WordColumns,
+)
 from bert_tf.tasks.task import Split, Task, splits
 
 GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
@@ -53,42 +61,22 @@ def _glue(
       tfds_texts: the same in tensorflow-datasets, where they have other names.
       **columns: the other columns, where they are not called label and index.
     """
-    layout = TextColumns(**texts, **({"label": "label", "id": "index"} | columns))
-    tfds_layout = TextColumns(
-        **(tfds_texts or texts), label="label", id="idx", skip_flawed=layout.skip_flawed
-    )
+    columns = {"label": "label", "id": "index"} | columns
     return Task(
         name=name,
         title=f"{title} (GLUE)",
-        layout=layout,
+        layout=TextColumns(**texts, **columns),
         labels=labels,
         metrics=metrics,
         splits=splits(*GLUE_FILES, submission=f"{name.upper()}.tsv"),
-        tfds_layout=tfds_layout,
+        tfds_layout=TextColumns(
+            **(tfds_texts or texts), **(columns | {"label": "label", "id": "idx"})
+        ),
     )
 
 
-_MNLI_POSITIONS = {"text_a": 8, "text_b": 9, "label": -1}
-_MNLI_PAIR = TextColumns(**TWO_SENTENCES, label="gold_label", id="index", positions=_MNLI_POSITIONS)
+_MNLI_PAIR = TextColumns(**TWO_SENTENCES, label="gold_label", id="index")
 _MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
-
-
-def _mnli_splits() -> tuple[Split, ...]:
-    parts = [Split(name="train", files=("train.tsv",), tfds_split="train")]
-    for suffix, genre, short in (("", "matched", "m"), ("_mismatched", "mismatched", "mm")):
-        dev, test = f"dev_{genre}.tsv", f"test_{genre}.tsv"
-        parts += [
-            Split(name=f"dev{suffix}", files=(dev,), tfds_split=f"validation_{genre}"),
-            Split(
-                name=f"test{suffix}",
-                files=(test,),
-                labelled=NONE,
-                submission=f"MNLI-{short}.tsv",
-                tfds_split=f"test_{genre}",
-            ),
-        ]
-    return tuple(parts)
-
 
 _TASKS = (
     Task(
@@ -118,7 +106,6 @@ _TASKS = (
         ("f1", "accuracy"),
         tfds_texts=TWO_SENTENCES,
         label="Quality",
-        positions={"label": 0, "text_a": 3, "text_b": 4},
     ),
     _glue(
         "sts-b",
@@ -146,7 +133,13 @@ _TASKS = (
         layout=_MNLI_PAIR,
         labels=NLI_LABELS,
         metrics=("accuracy",),
-        splits=_mnli_splits(),
+        splits=(
+            Split("train", "train.tsv", "train"),
+            Split("dev", "dev_matched.tsv", "validation_matched"),
+            Split("dev_mismatched", "dev_mismatched.tsv", "validation_mismatched"),
+            Split("test", "test_matched.tsv", "test_matched", NONE, "MNLI-m.tsv"),
+            Split("test_mismatched", "test_mismatched.tsv", "test_mismatched", NONE, "MNLI-mm.tsv"),
+        ),
         tfds_layout=_MNLI_TFDS,
     ),
     _glue(
@@ -168,15 +161,7 @@ _TASKS = (
         layout=_MNLI_PAIR,
         labels=NLI_LABELS,
         metrics=("matthews", "accuracy"),
-        splits=(
-            Split(
-                name="test",
-                files=("diagnostic.tsv", "AX.tsv"),
-                labelled=NONE,
-                submission="AX.tsv",
-                tfds_split="test",
-            ),
-        ),
+        splits=(Split("test", "diagnostic.tsv|AX.tsv", "test", NONE, "AX.tsv"),),
         tfds_layout=_MNLI_TFDS,
     ),
     Task(
@@ -217,13 +202,11 @@ def _xnli(*, language: str = "zh") -> Task:
         metrics=("accuracy",),
         splits=(
             Split(
-                name="train",
-                files=(f"multinli/multinli.train.{language}.tsv",),
+                *("train", f"multinli/multinli.train.{language}.tsv", "train"),
                 layout=TextColumns(text_a="premise", text_b="hypo", label="label"),
-                tfds_split="train",
             ),
-            Split(name="dev", files=("xnli.dev.tsv",), tfds_split="validation"),
-            Split(name="test", files=("xnli.test.tsv",), tfds_split="test"),
+            Split("dev", "xnli.dev.tsv", "validation"),
+            Split("test", "xnli.test.tsv", "test"),
         ),
         tfds_layout=TextColumns(
             text_a=f"premise/{language}", text_b=f"hypothesis/{language}", label="label"
@@ -254,32 +237,25 @@ def _own_files(
     test_file: str | None = None,
 ) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
-    if label_kind not in _LABEL_KINDS:
-        raise InputError(
-            f"{label_kind!r} for the labels of the task {name}",
-            f"one of {', '.join(_LABEL_KINDS)}",
-            "correct the flag; for words with tags use the task ner",
-        )
     is_several = label_kind == "multi_label"
-    if is_several and not label_separator:
+    are_names = all(name.strip() == name != "" for name in labels)
+    are_whole = label_separator and not any(label_separator in name for name in labels)
+    if len({*labels}) < len(labels) or not are_names or (is_several and not are_whole):
+        received = f"the labels {', '.join(map(repr, labels))}, separator {label_separator!r}"
+        raise InputError(received, "different names without the separator", "correct --labels")
+    columns: dict[str, Column] = {"text_a": text_a, "label": label}
+    columns |= {part: c for part, c in (("text_b", text_b), ("id", id_column)) if c is not None}
+    by_name = has_header or name == "jsonl"
+    are_numbers = all(column.isascii() and column.isdigit() for column in columns.values())
+    if len({*columns.values()}) < len(columns) or not (by_name or are_numbers):
         raise InputError(
-            "an empty --label_separator", "what is between the labels of a cell", "name it"
+            f"the columns {', '.join(f'{part}={column}' for part, column in columns.items())}",
+            "different ones: names, or positions from 0 if the files have no header",
+            "correct the column flags",
         )
-    if (
-        len(set(labels)) < len(labels)
-        or not all(name.strip() == name != "" for name in labels)
-        or (is_several and any(label_separator in name for name in labels))
-    ):
-        raise InputError(
-            f"the labels {', '.join(map(repr, labels))}",
-            "different names" + f" without {label_separator!r}, the --label_separator" * is_several,
-            "correct --labels",
-        )
+    if not by_name:
+        columns = {part: int(column) for part, column in columns.items()}
     head, metrics = _LABEL_KINDS[label_kind]
-    columns = _columns_of_own(
-        {"text_a": text_a, "text_b": text_b, "label": label, "id": id_column},
-        by_name=has_header or name == "jsonl",
-    )
     files = (train_file or f"train.{name}", dev_file or f"dev.{name}", test_file or f"test.{name}")
     return Task(
         name=name,
@@ -291,25 +267,12 @@ def _own_files(
     )
 
 
-def _columns_of_own(columns: dict[str, str | None], *, by_name: bool) -> dict[str, Column]:
-    """The columns that the flags name, checked."""
-    given = {role: column for role, column in columns.items() if column is not None}
-    are_numbers = all(column.isascii() and column.isdigit() for column in given.values())
-    if len(set(given.values())) < len(given) or not (by_name or are_numbers):
-        raise InputError(
-            f"the columns {', '.join(f'{k}={v}' for k, v in given.items())}",
-            "different ones: names, or positions from 0 if the files have no header",
-            "correct the column flags",
-        )
-    return given if by_name else {role: int(column) for role, column in given.items()}
-
-
-_MADE: dict[str, Callable[..., Task]] = {"xnli": _xnli} | {
-    file_format: functools.partial(_own_files, file_format) for file_format in FORMATS
+_ALL: dict[str, Task | Callable[..., Task]] = {
+    **{task.name: task for task in _TASKS},
+    "xnli": _xnli,
+    **{file_format: functools.partial(_own_files, file_format) for file_format in FORMATS},
 }
-
-
-_REGISTERED: dict[str, Task] = {}  # of a user's own
+_BUILT_IN = frozenset(_ALL)
 
 
 def register(task: Task) -> None:
@@ -318,22 +281,22 @@ def register(task: Task) -> None:
     Raises:
       InputError: a task or head of this package has that name.
     """
-    if task.name in list_tasks() and task.name not in _REGISTERED:
+    if task.name in _BUILT_IN:
         raise InputError(f"a task with the name {task.name}", "a new name", "rename the task")
     heads.register(task.labels.head)
-    _REGISTERED[task.name] = task
+    _ALL[task.name] = task
 
 
 def list_tasks() -> tuple[str, ...]:
     """The names of all tasks."""
-    return (*(task.name for task in _TASKS), *_MADE, *_REGISTERED)
+    return tuple(_ALL)
 
 
 def describe_tasks() -> str:
     """All tasks for --help: what is asked, the metrics, and the files in --data_dir."""
     lines = []
     for task in map(get_task, list_tasks()):
-        files = " ".join(dict.fromkeys("|".join(split.files) for split in task.splits))
+        files = " ".join(dict.fromkeys(split.files for split in task.splits))
         lines += [f"{task.name}: {task.title}", f"  [{', '.join(task.metrics)}] {files}"]
     return "\n".join(lines)
 
@@ -349,25 +312,23 @@ def get_task(name: str, **options) -> Task:
     Raises:
       InputError: there is no such task, or its columns or labels are invalid.
     """
-    name = find_name(name)
-    if name in _MADE:
-        return _MADE[name](**options)
+    found = _ALL[find_name(name)]
+    if not isinstance(found, Task):
+        return found(**options)
     if options:
         raise ValueError(f"the task {name} takes no options, received {options}")
-    return next(task for task in (*_TASKS, *_REGISTERED.values()) if task.name == name)
+    return found
 
 
 def find_name(name: str) -> str:
     """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
 
-    def plain(text: str) -> str:
-        return text.lower().replace("-", "").replace("_", "")
+    known = {_plain(one): one for one in _ALL}
+    if _plain(name) not in known:
+        remedy = "correct --task_name; for your own files use csv, tsv or jsonl"
+        raise InputError(f"the task {name!r}", f"one of {', '.join(_ALL)}", remedy)
+    return known[_plain(name)]
 
-    for known in list_tasks():
-        if plain(known) == plain(name):
-            return known
-    raise InputError(
-        f"the task {name!r}",
-        f"one of {', '.join(list_tasks())}",
-        "correct --task_name; for your own files use csv, tsv or jsonl",
-    )
+
+def _plain(name: str) -> str:
+    return re.sub("[-_]", "", name.lower())

@@ -1,46 +1,50 @@
 """Fine-tuning in one folder: records -> first weights -> training -> predictions -> scores.
 
     SplitData       the data of a split, and their file of records
+    TrainingConfig  how a run is trained
     Run             what all tasks share; a subclass for each kind of task gives the rest:
                     `tasks.text_run.TextRun`, `squad.run.SquadRun`
-    TrainingConfig  how a run is trained
+    BestCheckpoint  the best one, by evaluations during training; early stopping
 
 OUTPUT_DIR/train.tf_record, eval.tf_record, predict.tf_record    records
 OUTPUT_DIR/model.ckpt-900, ...                                   checkpoints
-OUTPUT_DIR/best/                                                 the best one: see best.py
+OUTPUT_DIR/best/                    the best checkpoint, a whole model
+OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after each step
 """
 
 import dataclasses
 import gc
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions, tf1
-from bert_tf.checkpoints.companions import PretrainedModel
+from bert_tf import runtime
+from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
-from bert_tf.checkpoints.run_settings import check_finished_run, is_finished
-from bert_tf.data.record_batches import BatchingConfig, RecordBatches
+from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
+from bert_tf.config import typed
+from bert_tf.data.batches import Batches
+from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
-from bert_tf.files import digest_of
+from bert_tf.files import BEST, digest_of, read_json, write_text
 from bert_tf.heads.head import Head
-from bert_tf.tasks.best import BestCheckpoint, refuse_best_of_others
 from bert_tf.training import optimization
-from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import StopTraining, Trainer
 
 # Metadata of how sequences are made.
 AS_TRAINED = (
     *("max_seq_length", "doc_stride", "document_context"),
     *("max_query_length", "version_2_with_negative"),
 )
+REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 # Settings that may change when a finished run is trained further: its length, and how its best
 # checkpoint is chosen.
 _MAY_CHANGE = ("num_train_epochs", "num_train_steps", "eval_steps", "early_stopping")
@@ -94,44 +98,33 @@ class TrainingConfig:
     early_stopping: int = 0
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Run:
     """A model that is fine-tuned, evaluated and used in one folder.
 
     Attributes:
-      name: of the task; this and the next two are the subclass's.
-      head: of the model.
+      model: the weights to begin with, their configuration and tokenizer.
+      strategy: the devices.
+      batching: how records become batches.
+      output_dir: the folder of the run.
+      step_config: how steps are computed, as for `Trainer`.
+      head: of the model; this and the next are the subclass's.
       metric: the result of `evaluate` by which the best model is chosen.
       trainer: with the model that predicts; None before `train` or `restore`.
       step: of that model.
     """
 
-    name: str
-    head: Head
-    metric: str
-    num_classes, num_choices = 2, 1  # of the model
-
-    def __init__(
-        self,
-        model: PretrainedModel,
-        strategy: tf.distribute.Strategy,
-        batching: BatchingConfig,
-        *,
-        output_dir: str,
-        step_config: StepConfig | None = None,
-    ):
-        """Has no trainer yet: `train` or `restore` makes one.
-
-        Args:
-          model: the weights to begin with, their configuration and tokenizer.
-          strategy: the devices.
-          batching: how records become batches.
-          output_dir: the folder of the run.
-          step_config: how steps are computed, as for `Trainer`.
-        """
-        self.model, self.strategy, self.batching = model, strategy, batching
-        self.output_dir, self.step_config = output_dir, step_config or StepConfig()
-        self.trainer: Trainer | None = None
-        self.step = 0
+    model: loading.PretrainedModel
+    strategy: tf.distribute.Strategy
+    batching: BatchingConfig
+    output_dir: str
+    step_config: StepConfig = dataclasses.field(default_factory=StepConfig)
+    trainer: Trainer | None = dataclasses.field(default=None, init=False)
+    step: int = dataclasses.field(default=0, init=False)
+    head: ClassVar[Head]
+    metric: ClassVar[str]
+    num_classes: ClassVar[int] = 2  # of the model
+    num_choices: ClassVar[int] = 1
 
     # ------------------------------------------------------------------------ what a task gives
 
@@ -143,10 +136,6 @@ class Run:
         """The values of each record of a split."""
         raise NotImplementedError
 
-    def predict(self, data: SplitData) -> Any:
-        """The predictions of the model as it is now, in the order of the examples."""
-        raise NotImplementedError
-
     def evaluate(self, data: SplitData) -> Mapping[str, float]:
         """The scores of the model as it is now."""
         raise NotImplementedError
@@ -154,10 +143,6 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """The task's fields of `ModelMetadata`."""
         raise NotImplementedError
-
-    def settings(self) -> dict[str, Any]:
-        """The task's part of `settings_of`."""
-        return {}
 
     def num_examples(self, train: SplitData) -> int:
         """What is counted in an epoch."""
@@ -182,7 +167,7 @@ class Run:
     # ------------------------------------------------------------------------ the model
 
     def make_trainer(
-        self, optimizer: AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
+        self, optimizer: optimization.AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
     ) -> Trainer:
         """A trainer with a fresh head; it becomes the run's."""
         self.trainer = None  # two models need not have room at once
@@ -210,8 +195,8 @@ class Run:
           InputError: it has no such head.
         """
         self._warn_of_other_facts()
-        schedule = Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
-        trainer = self.make_trainer(AdamWeightDecay(schedule), seed=0)
+        schedule = optimization.Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
+        trainer = self.make_trainer(optimization.AdamWeightDecay(schedule), seed=0)
         source = self.model.source
         logging.info("%s", load_checkpoint(trainer.model, source, required=self.head.required))
         self.step = tf1.step_of(source.path)
@@ -258,8 +243,12 @@ class Run:
         """
         config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
-        companions.refuse_other_model(folder, self.model, self.metadata())
-        refuse_best_of_others(self.output_dir, is_kept=keeps_best)
+        loading.refuse_other_model(folder, self.model, self.metadata())
+        best = f"{self.output_dir}/{BEST}"
+        if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
+            # This run might later load it as its own.
+            received = f"{best}, the best checkpoint of a single run with --eval_steps"
+            raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
 
     def settings_of(
         self, config: TrainingConfig, train: SplitData, dev: SplitData | None
@@ -272,8 +261,8 @@ class Run:
           dev: what selects the model; None if nothing does.
         """
         return {
+            **self.facts(),
             **config.run_settings,
-            **self.settings(),
             "init_checkpoint": self.model.source.path,
             "train_data": train.digest,
             "dev_data": self.prepare(dev).digest if dev else None,
@@ -306,25 +295,24 @@ class Run:
         evaluates = dev is not None and config.intervals.eval_steps > 0
         if not is_trial:
             self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
-        settings = self.settings_of(
-            config, self.prepare(train), dev if evaluates or is_trial else None
-        )
+        selects = dev if evaluates or is_trial else None
+        settings = self.settings_of(config, self.prepare(train), selects)
         num_train_steps = settings["num_train_steps"]
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
-        refuse_other_settings(checkpoints, settings)
-        trainer = self.make_trainer(
-            make_optimizer(config.schedule, num_train_steps), seed=config.seed, freeze=config.freeze
-        )
-        if checkpoints.latest() is None:
+        latest = checkpoints.latest()
+        if latest and is_finished(latest):  # to be trained further, it may differ in its length
+            check_finished_run(latest, settings, besides=_MAY_CHANGE)
+        optimizer = make_optimizer(config.schedule, num_train_steps)
+        trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
+        if latest is None:
             self.load_pretrained()
-        settings = with_run_ends(checkpoints, settings)
         best = None
         if evaluates:
-            best = BestCheckpoint(self, dev, folder, settings, config.early_stopping)
-            best.resume_after(checkpoints.latest())
+            ends = {"early_stopping": config.early_stopping, "last": tf1.step_of(latest or "")}
+            best = BestCheckpoint(self, dev, folder, settings, **ends)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
-            check_finished_run(checkpoints.latest(), settings, besides=("early_stopping",))
+            check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
             batches = self.batching.training(
@@ -332,7 +320,6 @@ class Run:
                 batch_size=config.schedule.train_batch_size,
                 num_train_steps=num_train_steps,
                 seed=config.seed,
-                run_ends=settings.get(tf1.RUN_ENDS, ()),
             )
             trainer.train(
                 batches,
@@ -350,45 +337,103 @@ class Run:
 # ---------------------------------------------------------------------------- optimizer, settings
 
 
-def make_optimizer(schedule: FineTuningSchedule, num_train_steps: int) -> AdamWeightDecay:
+def make_optimizer(
+    schedule: FineTuningSchedule, num_train_steps: int
+) -> optimization.AdamWeightDecay:
     """The optimizer of a fine-tuning run of so many steps."""
     options = dataclasses.asdict(schedule)
     del options["train_batch_size"], options["num_train_epochs"]
     return optimization.make_optimizer(num_train_steps, **options)
 
 
-def refuse_other_settings(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> None:
-    """Raises `InputError` if the folder has a finished run with other settings.
+# ---------------------------------------------------------------------------- the best
 
-    A finished run may be trained further; with other settings it would be another run.
+
+@dataclasses.dataclass(eq=False)
+class BestCheckpoint:
+    """Evaluates during training, and keeps the best checkpoint; called by the training loop.
+
+    Attributes:
+      run: what is trained; its `metric` is to be greatest.
+      dev: what it is evaluated on.
+      run_dir: the folder of its checkpoints.
+      run_settings: recorded in the checkpoint.
+      early_stopping: evaluations without a better one after which training stops; 0: never.
+      last: the step from which a killed run goes on; later evaluations will come again.
+      folder: of the best checkpoint.
+      values: the metric of the evaluations so far, by step.
     """
-    latest = folder.latest()
-    if latest and is_finished(latest):
-        check_finished_run(latest, run_settings, besides=_MAY_CHANGE)
+
+    run: Run
+    dev: SplitData
+    run_dir: str
+    run_settings: Mapping[str, Any]
+    early_stopping: int = 0
+    last: int = 0
+
+    def __post_init__(self):
+        self.folder = tf1.CheckpointFolder(f"{self.run_dir}/{BEST}", keep_max=1)
+        self._path = f"{self.folder.path}/evaluations.json"
+        found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
+        self.values = {step: value for step, value in found.items() if step <= self.last}
+
+    def __call__(self, step: int) -> Mapping[str, float]:
+        """As `evaluate`; raises `StopTraining` if training is to end."""
+        results = self.evaluate(step)
+        if self.has_stopped:
+            raise StopTraining(
+                f"{self.early_stopping} evaluations without a better {self.run.metric}"
+            )
+        return results
+
+    def evaluate(self, step: int) -> Mapping[str, float]:
+        """Evaluates; the checkpoint is kept if it is the best so far. Before step 1 none is."""
+        run, results = self.run, self.run.evaluate(self.dev)
+        if not step:
+            return results
+        earlier = {at: value for at, value in self.values.items() if at < step}
+        value = results[run.metric]
+        # All processes agree: sums may differ in the last bit from one machine to another.
+        if runtime.any_process(not earlier or value > max(earlier.values())):
+            run.write_model_files(self.folder.path)
+            self.folder.save(step, run.trainer.state(step, self.run_settings))
+        self.values = earlier | {step: value}
+        write_text(self._path, json.dumps(self.values, indent=2) + "\n")
+        return results
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether none of the last `early_stopping` evaluations was better than all before."""
+        patience, values = self.early_stopping, list(self.values.values())
+        if not patience or len(values) <= patience:
+            return False
+        return runtime.any_process(max(values[-patience:]) <= max(values[:-patience]))
+
+    def restore(self, last: int) -> int:
+        """Loads the best checkpoint into the run's trainer; returns its step.
+
+        The model of the last step, which the trainer has, is evaluated first unless it was.
+        """
+        if last not in self.values:
+            self.evaluate(last)
+        step = self.run.trainer.restore(self.folder, {})
+        logging.info("The best checkpoint is that of step %d.", step)
+        return step
 
 
-def with_run_ends(folder: tf1.CheckpointFolder, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run; of one that is trained further, with the steps of all its ends.
-
-    They decide the order of records in batches by length, and so are recorded in checkpoints.
-
-    Args:
-      folder: of the run, which may have been begun with another number of steps.
-      run_settings: with num_train_steps.
-    """
-    last, latest = run_settings["num_train_steps"], folder.latest()
-    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
-    ends = saved.get(tf1.RUN_ENDS) or [saved.get("num_train_steps", last)]
-    if last > ends[-1]:
-        ends = [*ends, last]
-    return {**run_settings} | ({tf1.RUN_ENDS: ends} if ends != [last] else {})
+def read_evaluations(path: str) -> dict[int, float]:
+    """The metric by step, from an evaluations.json."""
+    values = typed(dict[str, float], read_json(path, remedy=REMEDY), source=path)
+    if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
+        raise InputError(f"{path} with {wrong[0]!r:.80}", 'a number for each step, "100"', REMEDY)
+    return {int(step): value for step, value in values.items()}
 
 
 # ---------------------------------------------------------------------------- predictions
 
 
 def predictions_in_order(
-    trainer: Trainer, batches: RecordBatches, names: Iterable[str]
+    trainer: Trainer, batches: Batches, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
     """The model's outputs for every record, in the order of the records.
 
@@ -414,8 +459,7 @@ def predictions_in_order(
             raise InputError(
                 f"a model whose {name} are NaN or infinite for {wrong} of {len(values)} records",
                 "finite numbers: its training diverged, or its weights are damaged",
-                "train again with a lower --learning_rate or a longer warm-up, or give another "
-                "checkpoint",
+                "train with a lower --learning_rate or a longer warm-up, or use another checkpoint",
             )
     return {name: _stack(values) for name, values in found.items()}
 

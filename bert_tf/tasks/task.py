@@ -5,7 +5,7 @@ Task    layout, labels, metrics and splits; reads its examples from files or dat
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -13,33 +13,34 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Label, Labels
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
-from bert_tf.tasks.metrics import METRICS
+from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
     from bert_tf.heads.label_heads import LabelHead
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Split:
     """A part of a task's data.
 
     Attributes:
       name: train, dev or test; with a suffix where there are several (dev_mismatched).
-      files: names in the folder of the data; the first that exists is read.
+      files: names in the folder of the data, or several with | between: the first that exists is
+        read.
+      tfds_split: its name in tensorflow-datasets, or several with | between.
       labelled: whether its examples have labels: required, optional or none.
       submission: the name of its file for GLUE's server.
       layout: its own, where it differs from the task's.
-      tfds_split: its name in tensorflow-datasets, or several with | between.
     """
 
     name: str
-    files: tuple[str, ...]
+    files: str
+    tfds_split: str
     labelled: str = REQUIRED
     submission: str | None = None
     layout: Layout | None = None
-    tfds_split: str
 
     @property
     def kind(self) -> str:
@@ -84,11 +85,6 @@ class Task:
         return len(self.layout.endings) if isinstance(self.layout, ChoiceColumns) else 1
 
     @property
-    def takes_windows(self) -> bool:
-        """Whether a text may be read in windows, whose logits have a mean."""
-        return self.head.takes_windows
-
-    @property
     def has_pairs(self) -> bool:
         """Whether an example may have a second text."""
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
@@ -105,19 +101,19 @@ class Task:
         Raises:
           InputError: the task has no such data.
         """
-        names = [split.name for split in self.splits]
-        if name in names:
-            return self.splits[names.index(name)]
-        raise InputError(
-            f"{name} data of the task {self.name}, which has none",
-            f"one of its parts: {', '.join(names)}",
-            "leave the step out, or use another task (a model for ax is trained on mnli)",
-        )
+        splits = {split.name: split for split in self.splits}
+        if name not in splits:
+            raise InputError(
+                f"{name} data of the task {self.name}, which has none",
+                f"one of its parts: {', '.join(splits)}",
+                "leave the step out, or use another task (a model for ax is trained on mnli)",
+            )
+        return splits[name]
 
     def find_file(self, data_dir: str, split: Split) -> str | None:
         """The path of a split's file; None if none of its names exists."""
         gfile = files.gfile()
-        paths = [gfile.join(data_dir, name) for name in split.files]
+        paths = [gfile.join(data_dir, name) for name in split.files.split("|")]
         return next((path for path in paths if gfile.exists(path)), None)
 
     def read(self, data_dir: str, split: str) -> list[AnyExample]:
@@ -130,7 +126,7 @@ class Task:
         path = self.find_file(data_dir, part)
         if path is None:
             raise InputError(
-                f"{data_dir}, where there is no {' or '.join(part.files)}",
+                f"{data_dir}, where there is no {part.files.replace('|', ' or ')}",
                 f"the {split} data of the task {self.name}",
                 "check --data_dir, which names the folder of this one task",
             )
@@ -150,99 +146,28 @@ class Task:
           InputError: there is no such dataset or split, or it has other features.
         """
         purpose = f"the {split} data of the task {self.name}"
-        part = read_split(dataset, self.split(split).tfds_split, purpose=purpose, data_dir=data_dir)
-        names = part.label_names((self.tfds_layout or self.layout).label)
-        return self.from_dicts(part.rows, split, source=part.source, label_names=names)
-
-    def from_dicts(
-        self,
-        dicts: Iterable[Mapping],
-        split: str,
-        *,
-        source: str,
-        label_names: Sequence[str] | None = None,
-    ) -> list[AnyExample]:
-        """The examples of a split, from a dataset.
-
-        Args:
-          dicts: features by name: text as str or bytes, labels as numbers of `label_names` or as
-            in the task's files; arrays and eager tensors too.
-          split: of the task.
-          source: what the dataset is called, for messages.
-          label_names: the names of label numbers.
-
-        Raises:
-          InputError: a feature is missing, or cannot be used.
-        """
+        part, layout = self.split(split), self.tfds_layout or self.layout
+        data = read_split(dataset, part.tfds_split, purpose=purpose, data_dir=data_dir)
         has_classes = bool(self.labels.names) or not self.labels.are_fixed  # not scores
-        return (self.tfds_layout or self.layout).from_dicts(
-            source,
-            dicts,
-            self.labels,
-            labelled=self.split(split).labelled,
-            label_names=label_names if has_classes else None,
-        )
+        names = data.label_names(layout.label) if has_classes else None
+        return layout.from_dicts(data.source, data.rows, self.labels, part.labelled, names or ())
 
     # ------------------------------------------------------------------------ labels
 
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
-        Warns if all examples have one label, if names look alike, or if a name looks like several
-        labels or like none.
-
         Raises:
-          InputError: there are too few to learn anything, or 0 and 1 stand for names.
+          InputError: there are too few to learn anything.
         """
-        labels = [example.label for example in examples]
-        found = self.labels.with_names_in(labels)
-        least = self.head.least_names
-        if not self.labels.are_fixed and len(found.names) < least:
+        found = self.labels.with_names_in(example.label for example in examples)
+        if not self.labels.are_fixed and len(found.names) < self.head.least_names:
             raise InputError(
-                f"training data of the task {self.name} with the labels "
-                f"{', '.join(found.names) or 'none'}",
-                f"{least} or more different labels",
+                f"training data with the labels {', '.join(found.names) or 'none'}",
+                f"{self.head.least_names} or more different labels",
                 "check which column holds the labels",
             )
-        if self.head.may_be_empty and not self.labels.are_fixed and found.are_binary:
-            raise InputError(
-                f"training data of the task {self.name} with the labels {', '.join(found.names)}",
-                found.head.describe_several(found),
-                "write the names; if these are the names, add --labels=" + ",".join(found.names),
-            )
-        self._warn_of_doubtful(labels, found)
         return dataclasses.replace(self, labels=found)
-
-    def _warn_of_doubtful(self, labels: Sequence[Label], found: Labels) -> None:
-        if len(set(labels)) == 1 < len(labels) and not self.head.is_per_word:
-            logging.warning(
-                "All %d training examples have the same label, %s: nothing can be learned from "
-                "them. Check which column holds the labels.",
-                *(len(labels), found.spell_label(labels[0]) or "none"),
-            )
-        if self.labels.are_fixed:
-            return
-        if alike := found.look_alikes():
-            logging.warning(
-                "These labels look alike, but each is a class of its own: %s. If they mean the "
-                "same, spell them the same way.",
-                "; ".join(" and ".join(map(repr, names)) for names in alike[:3]),
-            )
-        if self.head.is_per_word:
-            return
-        for separator, names in found.separated().items():
-            kind = "" if self.head.may_be_empty else "--label_kind=multi_label "
-            logging.warning(
-                "%d labels hold %r and are taken as one name each: %s. If they are several names, "
-                "use %s--label_separator=%r.",
-                *(len(names), separator, ", ".join(map(repr, names[:3])), kind, separator),
-            )
-        if missing := {"None", "null"}.intersection(found.names):
-            logging.warning(
-                "%r is taken as the name of a label. If it means that there is none, leave these "
-                "rows out.",
-                missing.pop(),
-            )
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
         """A model's names of labels, as this task spells them."""
@@ -263,9 +188,9 @@ class Task:
         Raises:
           InputError: neither model nor task name the labels, or they name different ones.
         """
+        own = self.labels.names
         if not self.head.has_names:
             return self
-        own = self.labels.names
         if not names and not own:
             raise InputError(
                 f"{source}, which does not say the names of its classes",
@@ -282,11 +207,9 @@ class Task:
             return self
         found = self.names_of_model(names)
         if own and set(found) != set(own):
-            raise InputError(
-                f"{source}, a model of the labels {', '.join(names)}",
-                f"one of the task {self.name}: {', '.join(own)}",
-                "give a model that was trained for this task",
-            )
+            received = f"{source}, a model of the labels {', '.join(names)}"
+            expected = f"one of the task {self.name}: {', '.join(own)}"
+            raise InputError(received, expected, "give a model that was trained for this task")
         labels = dataclasses.replace(self.labels, names=own or found)
         return dataclasses.replace(self, labels=labels)
 
@@ -298,9 +221,8 @@ def splits(train: str, dev: str, test: str, **options) -> tuple[Split, ...]:
       train, dev, test: the files.
       **options: further attributes of the test split, which has no labels unless they say so.
     """
-    options = {"labelled": NONE, "tfds_split": "test"} | options
     return (
-        Split(name="train", files=tuple(train.split("|")), tfds_split="train"),
-        Split(name="dev", files=tuple(dev.split("|")), tfds_split="validation|dev"),
-        Split(name="test", files=tuple(test.split("|")), **options),
+        Split("train", train, "train"),
+        Split("dev", dev, "validation|dev"),
+        Split("test", test, "test", **({"labelled": NONE} | options)),
     )

@@ -1,27 +1,43 @@
-"""Fine-tuning on texts: the records, the decisions and the scores of a `Task`.
+"""Fine-tuning on texts: the records, the decisions and the scores of a `Task`; a grid of trials.
 
 With windows (`doc_stride`) the logits of a text are the mean of those of its windows; everything
 counted then counts texts: loss, metrics, predictions. Training takes windows as examples.
+
+A grid is the paper's protocol: several learning rates and seeds, the best by the dev data (section
+4.1). Each trial is a run of its own, in a folder of its own, and is resumed if it was killed. Its
+best checkpoint is that of the evaluation with the best first metric, or its last one if it has no
+evaluations during training.
+
+    trial.json            of each trial: its settings and its results
+    trials.tsv            the results of every trial
+    trials_summary.tsv    of each learning rate: mean, deviation, best
+    trials.png            the same as a strip of points for each learning rate
 
 N examples (records of token_labels), S positions, L labels, C choices, W words of a sentence.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import io
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import companions
-from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf import runtime
+from bert_tf.checkpoints import loading, tf1
+from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.tf1 import changed_settings
+from bert_tf.config import typed
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
+from bert_tf.files import BEST, read_json, whole_file, write_text
 from bert_tf.heads.label_heads import LabelHead
-from bert_tf.heads.labels import IGNORED
-from bert_tf.tasks import metrics, outputs
+from bert_tf.tasks.examples import FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
     first_windows,
@@ -29,12 +45,15 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.run import Run, SplitData
-from bert_tf.tasks.tables import FORMATS
+from bert_tf.tasks.results import METRICS, row_of, score_labels, write_labeled, write_lines
+from bert_tf.tasks.run import REMEDY, Run, SplitData, TrainingConfig
 from bert_tf.tasks.task import Split, Task
+from bert_tf.terminal import aligned
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
+Point = tuple[float, int]  # learning rate and seed of a trial
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
+SPREAD = 0.3  # of a strip: the distance of its outermost points from its middle; strips are 1 apart
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -66,23 +85,23 @@ class TextData(SplitData):
         return None not in labels and any(label != () for label in labels)
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class TextRun(Run):
-    """Fine-tuning on the texts of a task."""
+    """Fine-tuning on the texts of a task.
 
-    def __init__(
-        self, task: Task, *args, doc_stride: int = 0, document_context: bool = False, **of_run
-    ):
-        """Takes further what `Run` does.
+    Attributes:
+      task: with its label names.
+      doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
+      document_context: whether sentences in words stand in their document.
+    """
 
-        Args:
-          task: with its label names.
-          doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
-          document_context: whether sentences in words stand in their document.
-        """
-        super().__init__(*args, **of_run)
-        self.task, self.doc_stride, self.document_context = task, doc_stride, document_context
-        self.name, self.head, self.metric = task.name, task.labels.head, f"eval_{task.metrics[0]}"
-        self.num_classes, self.num_choices = task.labels.size, task.num_choices
+    task: Task
+    doc_stride: int = 0
+    document_context: bool = False
+
+    def __post_init__(self):
+        self.head, self.metric = self.task.labels.head, f"eval_{self.task.metrics[0]}"
+        self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
 
     # ------------------------------------------------------------------------ records
 
@@ -111,10 +130,11 @@ class TextRun(Run):
             document_context=self.document_context,
         ):
             num_cut += features.is_cut
+            values = features.values(length)
             if data.split.kind != "train":
                 data.guids.append(features.guid)
-                data.label_ids.append(features.label_ids)
-            yield features.values(length)
+                data.label_ids.append(values["label_ids"])
+            yield values
         if num_cut:
             logging.warning(
                 "%d of %d examples have more than %d tokens (--max_seq_length) and were cut.",
@@ -139,10 +159,6 @@ class TextRun(Run):
             "document_context": self.document_context or None,
         }
 
-    def settings(self) -> dict[str, Any]:
-        """The task's name and labels."""
-        return {"task_name": self.name, "labels": list(self.task.labels.names)}
-
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
 
@@ -151,17 +167,16 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        if purposes := companions.other_purpose(source, self.head.name, self.task.has_pairs):
+        if purposes := loading.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
-            flags = "the flags that it was trained with (--label_kind, --text_b_column), or "
+            flags = ", or its --label_kind and --text_b_column" * (self.task.name in FORMATS)
             raise InputError(
                 f"{source.path}, a model with {theirs}",
                 f"{ours}, for the task {self.task.name}",
-                f"give {flags if self.task.name in FORMATS else ''}a model that was trained for "
-                "such a task",
+                f"give a model that was trained for such a task{flags}",
             )
         if self.head.has_names:
-            source = companions.with_labels(source, self.task.labels.names, self._own_names())
+            source = loading.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
 
@@ -174,15 +189,12 @@ class TextRun(Run):
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
-            other = companions.other_purpose(source, self.head.name, self.task.has_pairs)
+            other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._with_labels()
             if kept is None:
-                skip, is_for = (
-                    self.head.weights,
-                    other[0] if other else companions.classes_of(source),
-                )
+                skip, why = self.head.weights, other[0] if other else loading.classes_of(source)
                 logging.warning(
-                    "The head of %s is for %s: a new head is initialised.", source.path, is_for
+                    "The head of %s is for %s: a new head is initialised.", source.path, why
                 )
             source = kept or source
         logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
@@ -191,7 +203,7 @@ class TextRun(Run):
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
-            return companions.in_order_of(source, labels.names, self._own_names())
+            return loading.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 
     def _own_names(self) -> tuple[str, ...]:
@@ -207,9 +219,7 @@ class TextRun(Run):
             logits = join_texts(data.guids, logits)
         data.probabilities = self.head.probabilities(logits)
         if self.head.is_per_word:
-            rows = zip(data.probabilities, data.label_ids, strict=True)
-            cut = [row[: len(ids)] for row, ids in rows]
-            data.probabilities = join_words(data.guids, data.label_ids, cut)
+            data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
         return logits
 
     def evaluate(self, data: TextData) -> dict[str, float]:
@@ -221,13 +231,10 @@ class TextRun(Run):
         Raises:
           InputError: an example has no label.
         """
-        unlabelled = sum(example.label is None for example in data.examples)
-        if unlabelled:
-            raise InputError(
-                f"{data.split.name} data with {unlabelled} examples without a label",
-                "labels to compare with",
-                "use --do_predict for data without labels",
-            )
+        if missing := sum(example.label is None for example in data.examples):
+            received = f"{data.split.name} data with {missing} examples without a label"
+            remedy = "use --do_predict for data without labels"
+            raise InputError(received, "labels to compare with", remedy)
         return self.score(data, self.predict(data))
 
     def score(self, data: TextData, logits: np.ndarray) -> dict[str, float]:
@@ -238,13 +245,13 @@ class TextRun(Run):
         loss = mean_loss(self.head, logits, ids)
         if self.head.is_per_word:
             ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
-        found = metrics.score_labels(task.metrics, task.labels, ids, data.probabilities)
+        found = score_labels(task.metrics, task.labels, ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **found}
 
     def write_labeled(self, data: TextData, path: str) -> None:
         """The predictions of a split with ids and names, beside the labels if it has them."""
-        labels, examples, has_labels = self.task.labels, data.examples, data.has_labels
-        outputs.write_labeled(path, labels, examples, data.probabilities, with_gold=has_labels)
+        shown = (self.task.labels, data.examples, data.probabilities)
+        write_labeled(path, *shown, with_gold=data.has_labels)
 
 
 def mean_loss(head: LabelHead, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
@@ -253,13 +260,205 @@ def mean_loss(head: LabelHead, logits: np.ndarray, label_ids: Sequence[Sequence]
     Args:
       head: of the task.
       logits: float32 [N, ...] as the model gives them.
-      label_ids: of each example; of words as long as its tokens.
+      label_ids: of each example, as in its record.
     """
-    if head.is_per_word:
-        longest = logits.shape[1]
-        label_ids = [[*ids, *[IGNORED] * (longest - len(ids))] for ids in label_ids]
     labels, real = np.asarray(label_ids), np.ones(len(logits), np.float32)
+    labels = labels[:, : logits.shape[1]] if head.is_per_word else labels
     labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int32)
     batch = {"label_ids": labels, "is_real_example": real}
     sums = head.loss_sums({"logits": tf.constant(logits)}, batch)
     return float(head.loss(sums, head.denominators(batch)))
+
+
+# ---------------------------------------------------------------------------- a grid
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialFile:
+    """What a trial.json holds."""
+
+    facts: dict[str, Any]  # the settings that affect its weights
+    results: dict[str, float]
+
+
+def train_trials(
+    run: TextRun, config: TrainingConfig, train: TextData, dev: TextData, points: Iterable[Point]
+) -> None:
+    """Trains at every point; the best model is then in the run and its folder.
+
+    Args:
+      run: the task, the initial weights and the folder.
+      config: of all trials, but for learning rate and seed.
+      train: the training data.
+      dev: what selects the best model.
+      points: learning rate and seed of each trial.
+    """
+    run.check_training(config, train, keeps_best=False)
+    results = {}
+    for rate, seed in points:
+        schedule = dataclasses.replace(config.schedule, learning_rate=rate)
+        trial = dataclasses.replace(config, schedule=schedule, seed=seed)
+        results[rate, seed] = train_or_read(run, trial, train, dev)
+    write_sweep(results, task=run.task, output_dir=run.output_dir)
+    keep_best(run, results)
+    for point in results:
+        for folder in (trial_folder(run, *point), f"{trial_folder(run, *point)}/{BEST}"):
+            tf1.CheckpointFolder(folder).clear()
+
+
+def trial_folder(run: TextRun, learning_rate: float, seed: int) -> str:
+    """The folder of a trial."""
+    return f"{run.output_dir}/learning_rate_{learning_rate!r}_seed_{seed}"
+
+
+def train_or_read(
+    run: TextRun, config: TrainingConfig, train: TextData, dev: TextData
+) -> dict[str, float]:
+    """The results of a trial; one that is finished is not trained again.
+
+    Raises:
+      InputError: it was begun with other settings.
+    """
+    folder = trial_folder(run, config.schedule.learning_rate, config.seed)
+    path, latest = f"{folder}/trial.json", tf1.CheckpointFolder(folder).latest()
+    settings = run.settings_of(config, run.prepare(train), dev)
+    is_finished = tf.io.gfile.exists(path)
+    old = read_trial(path).facts if is_finished else run_settings_of(latest)
+    if other := changed_settings(old, settings):
+        received = f"{folder}, a trial with another {', '.join(other)}"
+        raise InputError(received, "the trials of this command, or an empty folder", REMEDY)
+    if not is_finished:
+        logging.info("Trial: learning rate %g, seed %d", config.schedule.learning_rate, config.seed)
+        run.train(config, train, dev, folder=folder)
+        results = {"global_step": run.step, **run.evaluate(dev)}
+        write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
+        runtime.barrier()
+    results = read_trial(path).results
+    if run.metric not in results:
+        raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)
+    return results
+
+
+def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> None:
+    """Copies the best trial's checkpoint into the run's folder, and loads it.
+
+    Of equal ones it is that whose model is already kept, otherwise the first.
+
+    Args:
+      run: of all trials.
+      results: of each trial by learning rate and seed.
+
+    Raises:
+      InputError: its checkpoints are gone, and the folder keeps another trial's.
+    """
+    own = tf1.CheckpointFolder(run.output_dir)
+    saved = own.latest()
+    settings = run_settings_of(saved)
+    kept = settings.get("learning_rate"), settings.get("seed")
+    best = max(results, key=lambda point: (results[point][run.metric], point == kept))
+    folder = trial_folder(run, *best)
+    logging.info("The best trial: learning rate %g, seed %d", *best)
+    if best != kept or tf1.CheckpointFolder(folder).latest():
+        if saved and not tf1.CheckpointFolder(folder).latest():  # all was done before
+            raise InputError(
+                f"{folder}, the best trial, whose model was not kept; kept was that of {kept}",
+                "a grid with the trial whose model was kept, as the best one",
+                f"give the earlier trials again, or remove {folder} to train it again",
+            )
+        reader = tf1.CheckpointReader(folder)
+        tensors = {name: reader.read(name) for name in reader.shapes}
+        run.write_model_files(own.path)
+        saved = own.save(tf1.step_of(reader.prefix), tensors)
+    run.model = dataclasses.replace(run.model, source=open_weights(saved))
+    run.restore()
+
+
+def run_settings_of(prefix: str | None) -> dict[str, Any]:
+    """The settings of the run that wrote a checkpoint; of none nothing."""
+    return tf1.CheckpointReader(prefix).run_settings() if prefix else {}
+
+
+def read_trial(path: str) -> TrialFile:
+    """The content of a trial.json."""
+    return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
+
+
+def write_sweep(
+    results: Mapping[Point, Mapping[str, float]], *, task: Task, output_dir: str
+) -> None:
+    """Writes trials.tsv, trials_summary.tsv and trials.png.
+
+    Args:
+      results: of every trial, by learning rate and seed.
+      task: of all; its first metric is shown.
+      output_dir: the folder.
+    """
+    metric = task.metrics[0]
+    names = sorted(set.intersection(*map(set, results.values())))
+    rows = [["learning_rate", "seed", *names]]
+    scores: dict[float, list[float]] = {}
+    for (rate, seed), found in results.items():
+        rows.append([f"{rate:g}", seed, *(found[name] for name in names)])
+        scores.setdefault(rate, []).append(found[f"eval_{metric}"])
+    write_lines(f"{output_dir}/trials.tsv", [*map(row_of, rows)])
+    rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
+    for rate, values in scores.items():
+        numbers = (statistics.fmean(values), _deviation(values), max(values))
+        rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
+    write_lines(f"{output_dir}/trials_summary.tsv", [*map(row_of, rows)])
+    logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
+    try:
+        picture = draw_sweep(scores, task=task.name, metric=metric)
+    except ImportError:
+        logging.info("No trials.png: it needs matplotlib, pip install 'bert-tf[plot]'.")
+        return
+    with whole_file(f"{output_dir}/trials.png") as path, tf.io.gfile.GFile(path, "wb") as file:
+        file.write(picture)
+
+
+def draw_sweep(scores: Mapping[float, Sequence[float]], *, task: str, metric: str) -> bytes:
+    """A PNG with a strip of points for each learning rate, the mean marked.
+
+    The same scores give the same bytes.
+
+    Args:
+      scores: for each learning rate the metric of its trials, in the order of their seeds.
+      task: its name.
+      metric: a key of METRICS.
+
+    Raises:
+      ImportError: matplotlib is not installed (the extra `plot`).
+    """
+    from matplotlib.figure import Figure
+
+    width = max(4.8, 1.0 + 1.35 * len(scores))  # inches; a label below each strip needs its room
+    figure = Figure(figsize=(width, 4.2), layout="constrained")
+    axes, ticks = figure.add_subplot(), []
+    for place, (rate, values) in enumerate(scores.items()):
+        mean, spread = statistics.fmean(values), SPREAD if len(values) > 1 else 0
+        # Points side by side in the order of the seeds, so that equal ones are visible.
+        places = np.linspace(place - spread, place + spread, len(values))
+        axes.plot(places, values, "o", color="tab:blue", alpha=0.75, zorder=3)
+        axes.hlines(mean, place - 0.4, place + 0.4, color="tab:orange", linewidth=2)
+        deviation = f" ± {_deviation(values):.3f}" if len(values) > 1 else ""
+        ticks.append(f"{rate:g}\n{mean:.3f}{deviation}")
+    seeds, label = max(map(len, scores.values())), METRICS[metric].label
+    below = "mean ± standard deviation" if seeds > 1 else "score"
+    axes.set(xlabel=f"peak learning rate; {below} below it", ylabel=label)
+    axes.set_title(
+        f"{task}: {label.partition(' (')[0]} on dev, {seeds} seed{'s' * (seeds > 1)} each; "
+        "the line is the mean",
+        fontsize=10,
+    )
+    axes.set_xticks(range(len(scores)), ticks)
+    axes.margins(y=0.12)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(axis="y", alpha=0.3)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation of a sample; 0 for one value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0

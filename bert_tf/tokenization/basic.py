@@ -1,18 +1,22 @@
-"""Texts -> words, as TensorFlow operations (original: BasicTokenizer).
+"""Texts -> words, as TensorFlow operations (original: BasicTokenizer), and pieces never split.
 
-Every code point is looked up in the frozen table of unicode_table.py. Two things depend on the
-neighbours and are decided here, both rare: the final sigma, and the canonical order of combining
-characters.
+Python's `unicodedata` changes with the version of Python, and with it the tokens of a text. A model
+must not depend on that, so what each code point becomes is kept in a table, `unicode_14.npz`,
+written by tests/helpers/make_unicode_table.py, with which a test compares it. Two things depend on
+the neighbours and are decided here, both rare: the final sigma, and the canonical order of
+combining characters.
 
 Shapes: N texts, C code points of all texts, K characters that they become (K may be above C: a
-Hangul syllable becomes two or three), W words, R rows of the table.
+Hangul syllable becomes two or three), W words, R rows of the table, M parts of all texts.
 """
 
-from typing import NamedTuple
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
-
-from bert_tf.tokenization import unicode_table as ut
 
 # Texts of these characters alone take a short cut: no table, two regular expressions.
 PLAIN_TEXT = r"[\t\n\r -~]*"
@@ -20,6 +24,61 @@ PLAIN_PUNCTUATION = r"([!-/:-@\[-`{-~])"
 
 CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
 COMBINING_CLASSES = 256
+
+# ---------------------------------------------------------------------------- the table
+
+UNICODE_VERSION = "14.0.0"
+FILE = pathlib.Path(__file__).with_name("unicode_14.npz")
+CODE_POINTS = 0x110000
+PAGE = 256
+
+# In `characters`: no character. Larger than any distance between two code points.
+ABSENT = 1 << 21
+
+# Bits of `flags`.
+DROPPED = 1  # control and format characters, U+0000, U+FFFD
+BREAK_BEFORE = 2  # white space, punctuation, CJK ideographs
+BREAK_AFTER = 4  # punctuation and CJK ideographs, which are words of their own
+ACCENT = 8  # becomes nothing, and belongs to the character before it (lower-casing only)
+# What decides whether a capital sigma between them is final (Unicode 3.13, Final_Sigma).
+CASED = 16
+CASE_IGNORABLE = 32
+# Canonical order of combining characters (Unicode 3.11).
+STARTER = 64  # nothing moves across it
+MOVABLE = 128  # leaves a character that is kept and may change places with its neighbours
+
+
+class UnicodeTable(NamedTuple):
+    """Code point `c` has row `rows[pages[c // PAGE], c % PAGE]`.
+
+    Nearly all of the 1,114,112 entries repeat, so code points share rows, and pages share lines.
+    """
+
+    pages: np.ndarray  # [CODE_POINTS / PAGE] int32
+    rows: np.ndarray  # [number of pages, PAGE] int32
+    characters: np.ndarray  # [R, width] int32: what to add to c for each character, or ABSENT
+    flags: np.ndarray  # [R] int32
+    movable: np.ndarray  # [M, 2] int32: kept characters with a combining class, and the class
+
+
+def load_unicode_table(*, do_lower_case: bool) -> UnicodeTable:
+    """Reads the table for lower-casing, or for cased text.
+
+    The file has differences along the first axis, which compress far better.
+    """
+    prefix = "lower" if do_lower_case else "cased"
+    with np.load(FILE) as file:
+        parts = [file[f"{prefix}_{name}"] for name in UnicodeTable._fields]
+    return UnicodeTable(*(np.cumsum(part, axis=0, dtype=np.int32) for part in parts))
+
+
+def is_ideograph(point: Any) -> Any:
+    """Whether code points [...] that are words of their own are ideographs, not punctuation."""
+    blocks = (point >= 0x3400) & (point < 0xA000) | (point >= 0xF900) & (point < 0xFB00)
+    return blocks | (point >= 0x20000)
+
+
+# ---------------------------------------------------------------------------- words
 
 
 class Words(NamedTuple):
@@ -40,7 +99,7 @@ def plain_words(texts: tf.Tensor, *, do_lower_case: bool) -> tf.RaggedTensor:
     return tf.strings.split(tf.strings.regex_replace(texts, PLAIN_PUNCTUATION, r" \1 "))
 
 
-def split_words(texts: tf.Tensor, table: ut.UnicodeTable) -> Words:
+def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
     """The words of texts [N] in UTF-8; bytes that are not UTF-8 are skipped.
 
     The table decides on lower-casing: only the one for it has CASED and MOVABLE entries.
@@ -59,9 +118,10 @@ def split_words(texts: tf.Tensor, table: ut.UnicodeTable) -> Words:
     flags = tf.gather(table.flags, row)  # [C]
     character, source = _characters(point, row, table)  # [K]
     if lower_cases:
+        marks = tf.cumsum(tf.cast(flags & STARTER != 0, tf.int64)) + text_of_point  # [C]: run
         character = tf.cond(
-            tf.reduce_any(flags & ut.MOVABLE != 0),
-            lambda: _in_canonical_order(character, source, flags, text_of_point, table),
+            tf.reduce_any(flags & MOVABLE != 0),
+            lambda: _in_canonical_order(character, tf.gather(marks, source), table.movable),
             lambda: character,
         )
     breaks = _breaks(flags, text_of_point)  # [C]
@@ -79,27 +139,26 @@ def split_words(texts: tf.Tensor, table: ut.UnicodeTable) -> Words:
     )
 
 
-def _rows(point: tf.Tensor, table: ut.UnicodeTable) -> tf.Tensor:
+def _rows(point: tf.Tensor, table: UnicodeTable) -> tf.Tensor:
     """The row of the table for each code point [C]."""
-    page = tf.gather(table.pages, point // ut.PAGE)
-    return tf.gather(tf.reshape(table.rows, [-1]), page * ut.PAGE + point % ut.PAGE)
+    page = tf.gather(table.pages, point // PAGE)
+    return tf.gather(tf.reshape(table.rows, [-1]), page * PAGE + point % PAGE)
 
 
 def _characters(
-    point: tf.Tensor, row: tf.Tensor, table: ut.UnicodeTable
+    point: tf.Tensor, row: tf.Tensor, table: UnicodeTable
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The characters [K] that code points [C] become, and the code point of each [K]."""
     width = table.characters.shape[1]
     distance = tf.gather(table.characters, row)  # [C, width]
     characters = tf.reshape(point[:, tf.newaxis] + distance, [-1])  # [C * width]
-    kept = tf.where(tf.reshape(distance, [-1]) != ut.ABSENT)[:, 0]  # [K]
+    kept = tf.where(tf.reshape(distance, [-1]) != ABSENT)[:, 0]  # [K]
     return tf.gather(characters, kept), kept // width
 
 
 def _breaks(flags: tf.Tensor, text_of_point: tf.Tensor) -> tf.Tensor:
     """A number for each code point [C] that rises where a word ends and another may begin."""
-    before = tf.cast(flags & ut.BREAK_BEFORE != 0, tf.int64)
-    after = tf.cast(flags & ut.BREAK_AFTER != 0, tf.int64)
+    before, after = (tf.cast(flags & b != 0, tf.int64) for b in (BREAK_BEFORE, BREAK_AFTER))
     return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text_of_point
 
 
@@ -117,15 +176,15 @@ def _extents(points: tf.RaggedTensor, flags: tf.Tensor) -> tuple[tf.Tensor, tf.T
         points.row_starts(), points.value_rowids()
     )
     # An accent extends the nearest code point before it that is neither accent nor dropped.
-    owns = tf.cast(flags & (ut.ACCENT | ut.DROPPED) == 0, tf.int64)
+    owns = tf.cast(flags & (ACCENT | DROPPED) == 0, tf.int64)
     owner = tf.cumsum(owns) + points.value_rowids()
-    end = tf.where(flags & ut.DROPPED == 0, start + 1, 0)
+    end = tf.where(flags & DROPPED == 0, start + 1, 0)
     end = tf.gather(tf.math.segment_max(end, owner), owner)
     return tf.cast(start, tf.int32), tf.cast(end, tf.int32)
 
 
 def _settle_final_sigmas(
-    point: tf.Tensor, text_of_point: tf.Tensor, table: ut.UnicodeTable
+    point: tf.Tensor, text_of_point: tf.Tensor, table: UnicodeTable
 ) -> tf.Tensor:
     """Writes the final form for each capital sigma that ends a word (Unicode 3.13, Final_Sigma).
 
@@ -134,8 +193,8 @@ def _settle_final_sigmas(
     ignorable, they need no rule of their own.
     """
     flags = tf.gather(table.flags, _rows(point, table))
-    counts = tf.where(flags & (ut.CASE_IGNORABLE | ut.DROPPED) == 0)[:, 0]
-    cased = tf.gather(flags, counts) & ut.CASED != 0
+    counts = tf.where(flags & (CASE_IGNORABLE | DROPPED) == 0)[:, 0]
+    cased = tf.gather(flags, counts) & CASED != 0
     text = tf.gather(text_of_point, counts)
     neighbours = text[1:] == text[:-1]
     nothing = tf.zeros_like(cased[:1])
@@ -148,19 +207,86 @@ def _settle_final_sigmas(
     )
 
 
-def _in_canonical_order(
-    character: tf.Tensor,
-    source: tf.Tensor,
-    flags: tf.Tensor,
-    text_of_point: tf.Tensor,
-    table: ut.UnicodeTable,
-) -> tf.Tensor:
-    """Sorts each run of combining characters by combining class (Unicode 3.11, D109)."""
-    runs = tf.cumsum(tf.cast(flags & ut.STARTER != 0, tf.int64)) + text_of_point  # [C]
-    movable, combining_class = table.movable[:, 0], table.movable[:, 1]  # [M], sorted
-    place = tf.minimum(tf.searchsorted(movable, character), tf.size(movable) - 1)  # [K]
-    combining = tf.where(
-        tf.gather(movable, place) == character, tf.gather(combining_class, place), 0
-    )
-    key = tf.gather(runs, source) * COMBINING_CLASSES + tf.cast(combining, tf.int64)
+def _in_canonical_order(character: tf.Tensor, run: tf.Tensor, movable: tf.Tensor) -> tf.Tensor:
+    """Sorts each run [K] of combining characters by combining class (Unicode 3.11, D109)."""
+    known, class_of = movable[:, 0], movable[:, 1]  # [M], sorted
+    place = tf.minimum(tf.searchsorted(known, character), tf.size(known) - 1)  # [K]
+    combining = tf.where(tf.gather(known, place) == character, tf.gather(class_of, place), 0)
+    key = run * COMBINING_CLASSES + tf.cast(combining, tf.int64)
     return tf.gather(character, tf.argsort(key, stable=True))
+
+
+# ---------------------------------------------------------------------------- never split
+
+MARK = b"\xff"  # occurs in no UTF-8
+
+
+class Parts(NamedTuple):
+    """The parts of N texts, one after the other; in each text every second one is a piece."""
+
+    strings: tf.Tensor  # [M] string: empty in the place of a piece
+    pieces: tf.RaggedTensor  # string [M, (0 or 1)]: the piece
+    ids: tf.RaggedTensor  # int32 [M, (0 or 1)]: of the piece
+    starts: tf.Tensor  # [M] int32: where the part begins in its text, in code points
+    lengths: tf.Tensor  # [M] int32, in code points
+    text_splits: tf.Tensor  # [N + 1] int64: parts before each text
+
+
+class NeverSplit:
+    """Tokenizes texts whose pieces of a list are kept whole.
+
+        text     "He <e1> [MASK]."     never split: <e1>, [MASK]
+        parts    "He " | <e1> | " " | [MASK] | "."
+
+    The parts between such pieces are tokenized as texts of their own. A piece is found anywhere,
+    also inside a word, in its own case only; of two that begin at one place, the longer.
+    """
+
+    def __init__(self, ids: Mapping[str, int]):
+        """Takes the ids of these pieces, which are not empty."""
+        pieces = sorted(ids, key=len, reverse=True)
+        self._pattern = f"({'|'.join(map(re.escape, pieces))})"
+        self._pieces = tf.constant(pieces)
+        self._ids = tf.constant([ids[piece] for piece in pieces], tf.int32)
+
+    def tokenize(self, tokenize: Callable, texts: tf.Tensor) -> list[tf.RaggedTensor]:
+        """Texts [N] -> what `tokenize` gives: ids, or ids, starts and ends, [N, (pieces)] each."""
+        parts = self.split(texts)
+        ids, *borders = tokenize(parts.strings)
+        found = [tf.concat([parts.ids, ids], axis=1)]
+        for own, border in zip((parts.starts, parts.starts + parts.lengths), borders, strict=False):
+            of_pieces = parts.ids.with_values(tf.gather(own, parts.ids.value_rowids()))
+            moved = border.values + tf.gather(parts.starts, border.value_rowids())
+            found.append(tf.concat([of_pieces, border.with_values(moved)], axis=1))
+        return [in_texts(values, parts.text_splits) for values in found]
+
+    def split(self, texts: tf.Tensor) -> Parts:
+        """Texts [N] -> their parts."""
+        # What is no UTF-8 is skipped in any case; here so that no text has the mark.
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        marked = tf.strings.regex_replace(texts, self._pattern, MARK + rb"\1" + MARK)
+        parts = tf.strings.split(marked, MARK)  # [N, (parts)]
+        strings, rows = parts.values, parts.value_rowids()  # [M]
+        number = tf.range(tf.size(strings, tf.int64)) - tf.gather(parts.row_starts(), rows)
+        is_piece = number % 2 == 1  # [M]
+        pieces = tf.boolean_mask(strings, is_piece)  # [Q]
+        which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
+        lengths = tf.strings.length(strings, "UTF8_CHAR")
+        before = tf.cumsum(lengths, exclusive=True)
+        ids = tf.RaggedTensor.from_row_lengths(
+            tf.gather(self._ids, which), tf.cast(is_piece, tf.int64), validate=False
+        )
+        return Parts(
+            strings=tf.where(is_piece, "", strings),
+            pieces=ids.with_values(pieces),
+            ids=ids,
+            starts=before - tf.gather(before, tf.gather(parts.row_starts(), rows)),
+            lengths=lengths,
+            text_splits=parts.row_splits,
+        )
+
+
+def in_texts(columns: tf.RaggedTensor, text_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Joins the rows of each text [N + 1]: [W, (pieces)] -> [N, (pieces)]."""
+    splits = tf.gather(columns.row_splits, text_splits)
+    return tf.RaggedTensor.from_row_splits(columns.values, splits, validate=False)

@@ -55,11 +55,8 @@ def pack_texts(
     first = _texts(texts, "text")
     second = [""] * len(first) if text_pairs is None else _texts(text_pairs, "second text")
     if len(first) != len(second):
-        raise InputError(
-            f"{len(first)} texts and {len(second)} second texts",
-            "a second text for each; an empty one where there is none",
-            "correct one of the two lists",
-        )
+        received = f"{len(first)} texts and {len(second)} second texts"
+        raise InputError(received, "as many, some of them empty", "correct one of the two lists")
     packer = Packer(tokenizer, sys.maxsize if max_length is None else max_length)
     ids = tokenizer.iter_ids(itertools.chain(first, second))
     of_first = list(itertools.islice(ids, len(first)))
@@ -70,11 +67,8 @@ def _texts(texts: Iterable[Any], what: str) -> list[str | bytes]:
     texts = [texts] if isinstance(texts, str | bytes) else list(texts)
     for number, text in enumerate(texts):
         if not isinstance(text, str | bytes):
-            raise InputError(
-                f"{text!r:.80} as {what} {number}, counted from 0",
-                "a string",
-                "take rows without a text out, or make them strings",
-            )
+            received = f"{text!r:.80} as {what} {number}, counted from 0"
+            raise InputError(received, "a string", "leave out rows without a text")
     return texts
 
 
@@ -86,20 +80,12 @@ def padded(
     shape = len(rows), longest if length is None else length
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     for number, (ids, segments) in enumerate(rows):
-        batch["input_ids"][number, : len(ids)] = ids
-        batch["input_mask"][number, : len(ids)] = 1
-        batch["segment_ids"][number, : len(ids)] = segments
+        for array, values in zip(batch.values(), (ids, 1, segments), strict=True):
+            array[number, : len(ids)] = values
     return batch
 
 
 def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:
     """Cuts from the end of the longer, of the second if equal, until both fit into `most`."""
-    excess = max(0, len(a) + len(b) - most)
-    from_longer = min(excess, abs(len(a) - len(b)))
-    rest = excess - from_longer
-    cut_a, cut_b = rest // 2, rest - rest // 2
-    if len(a) > len(b):
-        cut_a += from_longer
-    else:
-        cut_b += from_longer
-    return a[: len(a) - cut_a], b[: len(b) - cut_b]
+    of_a, of_b = max(most - len(b), most - most // 2), max(most - len(a), most // 2)
+    return a[:of_a], b[:of_b]

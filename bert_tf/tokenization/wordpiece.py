@@ -17,6 +17,8 @@ import functools
 import hashlib
 import itertools
 import os
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,12 +26,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.files import LONE_SURROGATE, check_regular, read_text_lines
+from bert_tf.files import LONE_SURROGATE, read_text_lines
 from bert_tf.runtime import import_tensorflow_text
-from bert_tf.tokenization.basic import PLAIN_TEXT, Words, plain_words, split_words
-from bert_tf.tokenization.never_split import NeverSplit
+from bert_tf.tokenization import basic
 from bert_tf.tokenization.packing import pack_texts, padded
-from bert_tf.tokenization.unicode_table import UnicodeTable, load_unicode_table
 
 tf_text = import_tensorflow_text()
 UNKNOWN = "[UNK]"
@@ -74,7 +74,7 @@ class FullTokenizer:
           do_lower_case: for uncased models: lower-case the text and remove its accents.
           pieces: the vocabulary itself; the path is then used in messages only.
           never_split: pieces that are kept whole wherever a text has them, in this case only, such
-            as ("[MASK]", "<e1>"); see never_split.py. By default none, as in the original, which
+            as ("[MASK]", "<e1>"); see basic.NeverSplit. By default none, as in the original, which
             cuts "[MASK]" into "[", "mask" and "]".
           max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
 
@@ -88,19 +88,19 @@ class FullTokenizer:
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
-        self.require_special_tokens(UNKNOWN)
-        self.never_split = self._checked(never_split)
+        if isinstance(never_split, str) or "" in never_split:
+            received = f"never_split {never_split!r}"
+            raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
+        self.never_split = tuple(dict.fromkeys(never_split))
+        self.require_special_tokens(UNKNOWN, *self.never_split)
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(self.vocab_file, lines, self.vocab)
-            table = load_unicode_table(do_lower_case=do_lower_case)
-            self._table = UnicodeTable(*map(tf.constant, table))
-            ids, spans = self._ids_of_texts, self._spans_of_texts
-            self.splitter = None
-            if self.never_split:
-                kept = NeverSplit({piece: self.vocab[piece] for piece in self.never_split})
-                ids, spans = functools.partial(kept.ids, ids), functools.partial(kept.spans, spans)
-                self.splitter = kept
-        self._ids, self._ids_and_spans = _graph(ids), _graph(spans)
+            table = basic.load_unicode_table(do_lower_case=do_lower_case)
+            self._table = basic.UnicodeTable(*map(tf.constant, table))
+            kept = {piece: self.vocab[piece] for piece in self.never_split}
+            self.splitter = basic.NeverSplit(kept) if kept else None
+        self._ids = self._graph(self._ids_of_texts)
+        self._ids_and_spans = self._graph(self._spans_of_texts)
 
     def __call__(
         self,
@@ -155,15 +155,6 @@ class FullTokenizer:
                 "add the missing pieces or give another --vocab_file",
             )
 
-    def _checked(self, never_split: Sequence[str]) -> tuple[str, ...]:
-        """The list without repetitions, if each is a piece of the vocabulary."""
-        if isinstance(never_split, str) or "" in never_split:
-            raise InputError(
-                f"never_split {never_split!r}", "a list of word pieces", 'write ("[MASK]",) for one'
-            )
-        self.require_special_tokens(*never_split)
-        return tuple(dict.fromkeys(never_split))
-
     def tokenize(self, text: str | bytes | Iterable[str | bytes]) -> list:
         """The word pieces of a text, or of each of many texts.
 
@@ -209,7 +200,7 @@ class FullTokenizer:
         Returns:
           RaggedTensor int32 [N, (pieces)].
         """
-        return self._ids(_as_tensor(texts))
+        return self._ids(_as_tensor(texts))[0]
 
     def tokenize_with_offsets(self, texts) -> tuple[tf.RaggedTensor, ...]:
         """The ids of the word pieces of each text, and where in the text each piece lies.
@@ -226,63 +217,57 @@ class FullTokenizer:
         """
         return self._ids_and_spans(_as_tensor(texts))
 
-    def _ids_of_texts(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def _graph(self, tokenize: Callable) -> Callable:
+        """`tokenize` of texts [N] as a graph on the CPU, where strings are.
+
+        On a machine with a GPU its many small integer operations would otherwise go there and back.
+        """
+        if self.splitter:
+            tokenize = functools.partial(self.splitter.tokenize, tokenize)
+
+        def on_cpu(texts):
+            with tf.device("CPU:0"):
+                return tuple(tokenize(texts))
+
+        texts = tf.TensorSpec([None], tf.string)
+        return tf.function(on_cpu, input_signature=[texts], autograph=False)
+
+    def _ids_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
         """Plain ASCII texts by the short cut, the others by the table, in one batch again."""
-        plain = tf.strings.regex_full_match(texts, PLAIN_TEXT)
+        plain = tf.strings.regex_full_match(texts, basic.PLAIN_TEXT)
         plain_rows, other_rows = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
-        short = plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
-        words = split_words(tf.gather(texts, other_rows), self._table)
-        ids, _ = self._pieces(
-            tf.concat([short.values, words.strings], 0),
-            tf.concat([tf.strings.length(short.values), words.lengths], 0),
-        )
+        short = basic.plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
+        words = basic.split_words(tf.gather(texts, other_rows), self._table)
+        ids, _ = self._pieces(tf.concat([short.values, words.strings], 0))
         splits = [short.row_splits, words.text_splits[1:] + short.row_splits[-1]]
         order = tf.math.invert_permutation(tf.concat([plain_rows, other_rows], 0))
-        return tf.gather(_of_texts(ids, tf.concat(splits, 0)), order)
+        return (tf.gather(basic.in_texts(ids, tf.concat(splits, 0)), order),)
 
     def _spans_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        words = split_words(texts, self._table)
-        ids, offsets = self._pieces(words.strings, words.lengths)
+        words = basic.split_words(texts, self._table)
+        ids, offsets = self._pieces(words.strings)
         first, last = _characters_of_pieces(words, offsets)  # [pieces]
         values = (ids.values, tf.gather(words.starts, first), tf.gather(words.ends, last))
-        return tuple(_of_texts(ids.with_values(v), words.text_splits) for v in values)
+        return tuple(basic.in_texts(ids.with_values(v), words.text_splits) for v in values)
 
-    def _pieces(self, words: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+    def _pieces(self, words: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         """Ids of the pieces of words [W], and their byte offsets in the word: [W, (pieces)]."""
-        too_long = lengths > MAX_CHARACTERS_PER_WORD
+        too_long = tf.strings.length(words, "UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
         words = tf.where(too_long, UNKNOWN, words)  # which is a single piece
         ids, offsets, _ = self._wordpiece.tokenize_with_offsets(words)
         return ids, offsets
 
 
-def _graph(function: Callable) -> Callable:
-    """`function` of texts [N] as a graph on the CPU, where strings are.
-
-    On a machine with a GPU its many small integer operations would otherwise go there and back.
-    """
-
-    def on_cpu(texts):
-        with tf.device("CPU:0"):
-            return function(texts)
-
-    texts = tf.TensorSpec([None], tf.string)
-    return tf.function(on_cpu, input_signature=[texts], autograph=False)
-
-
-def _characters_of_pieces(words: Words, offsets: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _characters_of_pieces(
+    words: basic.Words, offsets: tf.RaggedTensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """First and last of the K characters of each piece; the pieces of a word cover all of it."""
     sizes = 1 + sum(tf.cast(words.characters >= 1 << bits, tf.int64) for bits in (7, 11, 16))
     byte = tf.cumsum(sizes, exclusive=True)  # [K]: in UTF-8, from the first word on
-    word_byte = tf.gather(byte, tf.cumsum(words.lengths, exclusive=True))  # [W]
+    word_byte = tf.cumsum(tf.cast(tf.strings.length(words.strings), tf.int64), exclusive=True)
     piece_byte = tf.gather(word_byte, offsets.value_rowids()) + tf.cast(offsets.values, tf.int64)
     first = tf.searchsorted(byte, piece_byte)
     return first, tf.concat([first, [tf.size(byte)]], 0)[1:] - 1
-
-
-def _of_texts(pieces: tf.RaggedTensor, text_splits: tf.Tensor) -> tf.RaggedTensor:
-    """[W, (pieces)] to [N, (pieces)], by the number of words before each text [N + 1]."""
-    splits = tf.gather(pieces.row_splits, text_splits)
-    return tf.RaggedTensor.from_row_splits(pieces.values, splits, validate=False)
 
 
 def read_vocabulary(vocab_file: str) -> list[str]:
@@ -291,20 +276,70 @@ def read_vocabulary(vocab_file: str) -> list[str]:
     Raises:
       InputError: the file cannot be read, is not UTF-8, has no pieces, or far too many.
     """
-    expected, remedy = "a text file in UTF-8, one word piece a line", "give another --vocab_file"
-    check_regular(vocab_file)
     lines = itertools.islice(read_text_lines(vocab_file), MOST_PIECES + 1)
     pieces = [line.strip() for line in lines]
-    if len(pieces) > MOST_PIECES:
-        raise InputError(f"{vocab_file} with over {MOST_PIECES:,} lines", expected, remedy)
-    if not any(pieces):
-        raise InputError(f"{vocab_file}, which is empty", expected, remedy)
+    if len(pieces) > MOST_PIECES or not any(pieces):
+        found = f" with over {MOST_PIECES:,} lines" if any(pieces) else ", which is empty"
+        expected = "a text file in UTF-8, one word piece a line"
+        raise InputError(vocab_file + found, expected, "give another --vocab_file")
     return pieces
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:
     """The SHA-256 of a vocabulary's pieces, a line each, whatever ends the lines of its file."""
     return hashlib.sha256("".join(f"{piece}\n" for piece in pieces).encode("utf-8")).hexdigest()
+
+
+# ---------------------------------------------------------------------------- its case
+
+
+def refuted_case(vocab_file: str, pieces: Iterable[str], do_lower_case: bool | None) -> str:
+    """What the vocabulary shows if its text had another case, for messages; else nothing."""
+    words = _words(pieces)
+    capital, small = (sum(word != case(word) for word in words) for case in (str.lower, str.upper))
+    cased = capital > small / 50
+    is_unclear = small < 1000 or bool(capital) is not cased
+    if is_unclear or cased is not do_lower_case:
+        return ""
+    return f"{vocab_file}, a vocabulary with{'' if cased else 'out'} capital letters"
+
+
+def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
+    """The do_lower_case for a vocabulary: the one given, else true where no piece is lost by it.
+
+    Args:
+      vocab_file: for messages.
+      pieces: of the vocabulary.
+      given: what the user chose; None: nothing.
+
+    Raises:
+      InputError: the vocabulary shows that its text had another case; or nothing is given, and it
+        has pieces that lower-cased text never gives, but too few to show the case.
+    """
+    lower = given is not False
+    if reason := refuted_case(vocab_file, pieces, lower):
+        expected = "text in the case that the vocabulary was made for"
+        remedy = f"use --{'no' if lower else ''}do_lower_case"
+        raise InputError(f"do_lower_case {lower} with {reason}", expected, remedy)
+    if given is None and (lost := [word for word in _words(pieces) if _lower_cased(word) != word]):
+        raise InputError(
+            f"{vocab_file}, which does not show whether text is to be lower-cased: {len(lost)} of "
+            f"its pieces, such as {lost[0]!r}, never occur in lower-cased text",
+            "the case with which the model was or will be trained",
+            "add --do_lower_case or --nodo_lower_case",
+        )
+    return lower
+
+
+def _words(pieces: Iterable[str]) -> list[str]:
+    """Without [MASK] and the like."""
+    return [piece for piece in pieces if not re.fullmatch(r"\[.*\]|<.*>", piece)]
+
+
+def _lower_cased(text: str) -> str:
+    """In small letters and without accents."""
+    decomposed = unicodedata.normalize("NFD", text.lower())
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
 # ---------------------------------------------------------------------------- details
@@ -351,9 +386,7 @@ def utf8(text: str | bytes) -> bytes:
 
 def _as_tensor(texts) -> tf.Tensor:
     """Texts [N] as a string tensor."""
-    if not tf.is_tensor(texts):
-        texts = [utf8(text) if isinstance(text, str) else text for text in texts]
-    return tf.convert_to_tensor(texts, tf.string)
+    return tf.convert_to_tensor(texts if tf.is_tensor(texts) else [*map(utf8, texts)], tf.string)
 
 
 def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:

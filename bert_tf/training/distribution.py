@@ -105,7 +105,6 @@ def _multi_worker_strategy(processes: int) -> tf.distribute.Strategy:
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
     terminal.name_process(name)
-    WATCHDOG.set_process(f"{name} of {processes} processes")
     runtime.expect_peers()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
     # The constructor waits for the others to start, and no Python thread runs meanwhile.

@@ -27,7 +27,6 @@ from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
-from bert_tf.runtime import check_model_memory
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 from bert_tf.training.settings import StepConfig
 
@@ -79,7 +78,6 @@ class Steps:
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights
-        check_model_memory(sum(w.shape.num_elements() for w in self.weights.values()), moments=2)
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
             for name, w in self.weights.items()

@@ -22,10 +22,10 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.checkpoints.run_settings import check_finished_run, warn_of_changed_settings
+from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors, refuse_inner_link
+from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
 from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
 from bert_tf.terminal import WATCHDOG, Progress, announced, progress_line
@@ -434,10 +434,8 @@ def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> Non
 
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
-    refuse_inner_link(folder)
-    if not runtime.is_chief():
-        return tf.summary.create_noop_writer()
-    return tf.summary.create_file_writer(folder)
+    writes = runtime.is_chief()
+    return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
 
 
 def _listed(values: Mapping[str, float]) -> str:

@@ -2,11 +2,17 @@
 
 import dataclasses
 import json
+import pathlib
+import pickle
+import struct
+import sys
+import types
 
 import model_files
 import numpy as np
 import pytest
 import reference
+import safetensors.numpy
 import small
 
 from bert_tf import load_checkpoint, make_model
@@ -49,10 +55,8 @@ def test_names_are_a_bijection():
          "bert/encoder/layer_11/output/LayerNorm/beta"),
         ("encoder.layer.10.attention.self.key.weight",
          "bert/encoder/layer_10/attention/self/key/kernel"),
-        ("pooler.dense.bias", "bert/pooler/dense/bias"),
-        ("cls.predictions.decoder.weight", None),
-        ("distilbert.transformer.layer.0.ffn.lin1.weight", None),
-        ("lm_head.weight", None),
+        *((theirs, None) for theirs in ("cls.predictions.decoder.weight", "lm_head.weight",
+                                        "distilbert.transformer.layer.0.ffn.lin1.weight")),
     ],
 )  # fmt: skip
 def test_other_names_of_theirs(theirs, ours):
@@ -107,44 +111,26 @@ def test_older_names_and_copies(tmp_path, tensors):
     model_files.assert_same(model_files.all_tensors(weights), tensors)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("cls.predictions.decoder.weight", r"decoder\.weight differs from"),
-        ("cls.predictions.decoder.bias", r"decoder\.bias differs from"),
-        ("pooler.dense.bias", r"both .*pooler\.dense\.bias and .*pooler\.dense\.bias"),
-    ],
-)
-def test_a_weight_that_comes_twice(tmp_path, tensors, name, says):
-    """An untied decoder, or a weight under two names."""
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_an_untied_decoder(tmp_path, tensors, name):
     theirs = with_copies(tensors)
-    theirs[name] = theirs.get(name, theirs["bert.pooler.dense.bias"]).copy()
-    theirs[name].flat[-1] += 1
-    with pytest.raises(InputError, match=says):
+    theirs[f"cls.predictions.decoder.{name}"].flat[-1] += 1
+    with pytest.raises(InputError, match=rf"decoder\.{name} that differs from"):
         open_weights(model_files.write_hugging_face(tmp_path, theirs))
-
-
-def test_no_pooler(tmp_path, tensors):
-    """As BertForMaskedLM is saved: the pooler stays fresh, and the report says so."""
-    there = {n: v for n, v in tensors.items() if "pooler" not in n and "seq_rel" not in n}
-    model = make_model("fill_mask", ERF_CONFIG)
-    report = load_checkpoint(model, write(tmp_path, there))
-    assert report.missing == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
-    assert sorted(there) == report.matched
 
 
 # ---------------------------------------------------------------------------- configuration
 
 
-def test_activations_and_what_a_config_json_leaves_out():
-    """The defaults of transformers, which are not all those of the original."""
-    config = BertConfig.from_hugging_face({}, source="config.json")
-    assert config == BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu_erf")
-    acts = {"gelu": "gelu_erf", "gelu_python": "gelu_erf", "gelu_new": "gelu",
-            "gelu_pytorch_tanh": "gelu", "relu": "relu"}  # fmt: skip
-    for theirs, ours in acts.items():
-        values = model_files.hugging_face_config(hidden_act=theirs)
-        assert BertConfig.from_hugging_face(values, source="config.json").hidden_act == ours
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [(None, "gelu_erf"), ("gelu_python", "gelu_erf"), ("gelu_pytorch_tanh", "gelu")],
+)
+def test_defaults_and_activations_of_theirs(theirs, ours):
+    """What a config.json leaves out is not all as in the original."""
+    values = {"hidden_act": theirs} if theirs else {}
+    config = BertConfig.from_hugging_face(values, source="config.json")
+    assert config == BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act=ours)
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])
@@ -168,33 +154,13 @@ def test_configuration_there_and_back(act):
         ("pretraining", "cls/pred", "BertForNextSentencePrediction"),
         ("pretraining", "cls/", "BertModel"),
         ("classifier", "none", "BertForSequenceClassification"),
+        ("classifier", "bert/pooler", "BertForTokenClassification"),
         ("span", "none", "BertForQuestionAnswering"),
     ],
 )
 def test_architecture(kind, left_out, architecture):
-    names = {
-        n: v.shape for n, v in model_files.tensors_of(kind).items() if not n.startswith(left_out)
-    }
-    assert hf.architecture_of(names) == architecture
-    values = hf.write_config(small.CONFIG, ModelMetadata(), names)
-    assert values["architectures"] == [architecture]
-
-
-def test_labels(tmp_path):
-    tensors = model_files.tensors_of("classifier")
-    labels = ("nein", "ja", "äh")
-    config = model_files.hugging_face_config(
-        architectures=["BertForSequenceClassification"],
-        id2label={str(i): label for i, label in enumerate(labels)},
-    )
-    weights = open_weights(write(tmp_path / "a", tensors, config=config))
-    assert weights.metadata.labels == labels
-    again = open_weights(save_weights(f"{tmp_path}/b", weights, to_format="bert_tf"))
-    assert again.metadata == weights.metadata
-    third = open_weights(save_weights(f"{tmp_path}/c", again, to_format="hugging_face"))
-    assert third.metadata == weights.metadata
-    values = json.loads((tmp_path / "c/config.json").read_text())
-    assert values["label2id"] == {"nein": 0, "ja": 1, "äh": 2}
+    tensors = model_files.tensors_of(kind)
+    assert hf.architecture_of(n for n in tensors if not n.startswith(left_out)) == architecture
 
 
 def test_labels_that_nobody_named():
@@ -205,10 +171,10 @@ def test_labels_that_nobody_named():
         assert values["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
 
 
-def test_what_else_is_known_of_a_model(tmp_path):
-    """transformers has a name for any number of labels; the rest it keeps without knowing it."""
+def test_what_is_known_of_a_model(tmp_path):
+    """transformers has a name for any number of labels; ours are in a file beside, as elsewhere."""
     metadata = ModelMetadata(
-        do_lower_case=True, architecture="BertForSequenceClassification", labels=("a", "b", "c"),
+        do_lower_case=True, architecture="BertForSequenceClassification", labels=("no", "ja", "ä"),
         null_score_diff_threshold=0.5, task="multi_label", pairs=True, num_choices=1,
         max_seq_length=9, doc_stride=3, max_query_length=2, version_2_with_negative=False,
     )  # fmt: skip
@@ -219,11 +185,14 @@ def test_what_else_is_known_of_a_model(tmp_path):
     assert theirs.metadata == ours.metadata == metadata
     values = json.loads((folder / "config.json").read_text())
     assert values["problem_type"] == "multi_label_classification"
-    del values["bert_tf"]
-    (folder / "config.json").write_text(json.dumps(values))
-    assert open_weights(folder).metadata.task == "multi_label"
+    assert values["label2id"] == {"no": 0, "ja": 1, "ä": 2}
     (folder / "config.json").write_text(json.dumps(values | {"architectures": ["BertModel"]}))
-    assert open_weights(folder).metadata.task is None
+    assert open_weights(folder).metadata.task is None  # transformers has made another model of it
+    (folder / "config.json").write_text(json.dumps(values | {"id2label": {"0": "only"}}))
+    assert open_weights(folder).metadata.labels == ("only",)
+    (folder / "model_facts.json").unlink()
+    metadata = open_weights(folder).metadata
+    assert (metadata.task, metadata.doc_stride) == ("multi_label", None)
 
 
 @pytest.mark.parametrize(
@@ -231,25 +200,15 @@ def test_what_else_is_known_of_a_model(tmp_path):
     [
         ({"model_type": "roberta"}, "model_type 'roberta'"),
         ({"position_embedding_type": "relative_key"}, "'relative_key'"),
-        ({"is_decoder": True}, "is_decoder True"),
-        ({"is_decoder": "false"}, "is_decoder 'false'"),
+        *(({"is_decoder": value}, f"is_decoder {value!r}") for value in (True, "false")),
         ({"add_cross_attention": True}, "add_cross_attention"),
         ({"hidden_act": "silu"}, "'silu'"),
-        ({"hidden_act": ["gelu"]}, r"hidden_act \['gelu'\]"),
-        ({"num_attention_heads": 4}, "num_attention_heads 4"),
-        ({"hidden_size": "22"}, "hidden_size '22'"),
         ({"architectures": 7}, "architectures 7"),
         ({"architectures": "BertModel"}, "architectures 'BertModel'"),
         ({"architectures": [7]}, r"architectures\[0\] 7"),
         ({"problem_type": ["x"]}, r"problem_type \['x'\]"),
-        ({"null_score_diff_threshold": True}, "null_score_diff_threshold True"),
-        ({"null_score_diff_threshold": [1]}, r"null_score_diff_threshold \[1\]"),
-        ({"id2label": {"0": ["a"], "1": "b"}}, "id2label"),
-        ({"id2label": {"0": "a", "1": "a"}}, r"labels \('a', 'a'\)"),
         *(({"id2label": x}, "id2label") for x in (0, {"1": "a"}, ["a"], {"0": "a", "2": "b"})),
-        ({"bert_tf": {"of": ["BertForPreTraining", None], "doc_stride": "x"}}, "doc_stride 'x'"),
-        *(({"bert_tf": x}, r"config\.json with bert_tf ")
-          for x in (["task"], {"tasks": "multi_label"}, "multi_label")),
+        ({"id2label": {"0": "a", "1": "a"}}, r"labels \('a', 'a'\)"),
         ({"tokenizer_class": 3}, "tokenizer_class 3"),
     ],
 )  # fmt: skip
@@ -258,3 +217,151 @@ def test_refused_configurations(tmp_path, changes, says):
     with pytest.raises(InputError, match=says) as caught:
         open_weights(folder)
     assert f"{tmp_path}/config.json" in caught.value.received
+
+
+# ---------------------------------------------------------------------------- files of tensors
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "F64"])
+def test_other_precision_is_read_as_float32(tmp_path, tensors, kind):
+    """Exactly the value that was stored: bfloat16 is the upper half of a float32."""
+    theirs = model_files.state_dict(tensors)
+    if kind == "BF16":
+        stored = {n: (v.view(np.uint32) >> 16).astype(np.uint16) for n, v in theirs.items()}
+        expected = {n: (v.astype(np.uint32) << 16).view(np.float32) for n, v in stored.items()}
+    else:
+        stored = {n: v.astype({"F16": "f2", "F64": "f8"}[kind]) for n, v in theirs.items()}
+        expected = {n: v.astype(np.float32) for n, v in stored.items()}
+    model_files.write_hugging_face(tmp_path, {})
+    write_safetensors(tmp_path / "model.safetensors", stored, kind)
+    weights = open_weights(tmp_path)
+    model_files.assert_same(model_files.state_dict(model_files.all_tensors(weights)), expected)
+
+
+def write_safetensors(path, arrays, dtype: str) -> None:
+    """The format by hand: length of the header, header, bytes."""
+    header, start = {}, 0
+    for name, value in arrays.items():
+        end = start + value.nbytes
+        header[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header).encode()
+    content = b"".join(value.tobytes() for value in arrays.values())
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content)
+
+
+@pytest.fixture
+def parts(tmp_path, tensors):
+    """A folder with its tensors in three files, and the index of these."""
+    theirs = model_files.state_dict(tensors)
+    model_files.write_hugging_face(tmp_path, {})
+    (tmp_path / "model.safetensors").unlink()
+    weight_map = {}
+    for part in range(3):
+        name = f"model-{part + 1:05}-of-00003.safetensors"
+        own = dict(list(theirs.items())[part::3])
+        safetensors.numpy.save_file(own, tmp_path / name)
+        weight_map |= dict.fromkeys(own, name)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+    return index
+
+
+def test_several_files_with_an_index(parts, tensors):
+    for path in (parts.parent, parts):
+        model_files.assert_same(model_files.all_tensors(open_weights(path)), tensors)
+    (parts.parent / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(InputError, match=r"model-00002-of-00003\.safetensors, which cannot be"):
+        open_weights(parts)
+
+
+NAMES = ("../{}", "{1}/{0}", "./{}", "a/../{}", "..safetensors/{}")  # that leave the folder
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "says"),
+    [
+        ({"other": "model-00001-of-00003.safetensors"}, "cannot be read"),
+        ({"x": "model.safetensors.index.json"}, "with the file"),  # itself
+        (["model-00001-of-00003.safetensors"], "weight_map"),
+        ({"x": 1}, "weight_map"),
+        (None, "no weight_map"),
+        *((name, "with the file") for name in NAMES),
+    ],
+)
+def test_a_damaged_index(parts, weight_map, says):
+    if weight_map in NAMES:
+        own = json.loads(parts.read_text())["weight_map"]
+        weight_map = {name: weight_map.format(part, parts.parent) for name, part in own.items()}
+    parts.write_text(json.dumps({"weight_map": weight_map} if weight_map else {}))
+    with pytest.raises(InputError, match=says) as caught:
+        open_weights(parts.parent)
+    assert str(parts) in caught.value.received
+
+
+def test_a_file_of_the_folder(tmp_path, tensors):
+    path = write(tmp_path, tensors) / "model.safetensors"
+    assert open_weights(path).path == str(path)
+    with pytest.raises(InputError, match=r"other\.safetensors, which cannot be read"):
+        open_weights(tmp_path / "other.safetensors")
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InputError, match=r"config\.json, which is not a file"):
+        open_weights(path)
+
+
+class Payload:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+# The loader that is installed; none; and one whose loader runs code: its `load` would be an
+# AttributeError.
+@pytest.mark.parametrize(
+    ("torch", "says"),
+    [
+        ("own", r"a pickle, which can run code|weights_only=True\) refuses"),
+        (None, "a pickle, which can run code"),
+        (types.SimpleNamespace(__version__="2.5.1+cpu"),
+         r"with PyTorch 2\.5\.1\+cpu\n.*PyTorch 2\.10 or later"),
+    ],
+)  # fmt: skip
+def test_a_pickle_runs_no_code(tmp_path, monkeypatch, torch, says):
+    """The loader that takes tensors only is torch's; without it nothing is unpickled."""
+    if torch != "own":
+        monkeypatch.setitem(sys.modules, "torch", torch)
+    (tmp_path / "config.json").write_text(json.dumps(model_files.hugging_face_config()))
+    file, trace = tmp_path / "pytorch_model.bin", tmp_path / "executed"
+    file.write_bytes(pickle.dumps({"bert.pooler.dense.bias": Payload(trace)}))
+    with pytest.raises(InputError, match=says):
+        open_weights(tmp_path)
+    assert not trace.exists()
+    pickle.loads(file.read_bytes())["bert.pooler.dense.bias"].close()
+    assert trace.exists()  # else nothing is proved
+
+
+def lie_about_the_size(content: bytes) -> bytes:
+    """The last tensor ends behind the end of the file."""
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    last = max((n for n in header if n != "__metadata__"), key=lambda n: header[n]["data_offsets"])
+    start, end = header[last]["data_offsets"]
+    header[last] |= {"data_offsets": [start, 2 * end - start], "shape": [2, *header[last]["shape"]]}
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lie_about_the_size, lambda content: content[:5000],
+     lambda content: struct.pack("<Q", 2**62) + content[8:]],
+)  # fmt: skip
+def test_damaged_safetensors(tmp_path, tensors, damage):
+    file = write(tmp_path, tensors) / "model.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(InputError, match=r"model\.safetensors, which cannot be read"):
+        open_weights(tmp_path)

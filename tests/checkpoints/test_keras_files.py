@@ -87,7 +87,7 @@ def test_weights_of_another_configuration(tmp_path, whole, changes, message):
     path = shutil.copy(whole / "model.weights.h5", tmp_path)
     if changes:
         (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG.to_dict() | changes))
-    assert "bert_config.json" in refused(path, message).expected or "read" in message
+    refused(path, message)
 
 
 def test_a_foreign_model(tmp_path):

@@ -1,8 +1,12 @@
-"""Opening, and loading into models."""
+"""Opening, loading into models, and what belongs to weights beside what is given."""
 
+import dataclasses
+import logging
 import os
 import pathlib
+import re
 
+import keras
 import model_files
 import numpy as np
 import pytest
@@ -12,8 +16,10 @@ import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
 
-from bert_tf import load_checkpoint, make_model
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf import BertModel, FullTokenizer, load_checkpoint, make_model
+from bert_tf.checkpoints.keras_files import refuse_other_tokenizer, weights_of
+from bert_tf.checkpoints.loading import config_of, open_weights, refuse_lost_pieces, tokenizer_of
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
 from bert_tf.errors import InputError
@@ -28,19 +34,13 @@ def model():
     return make_model("pretraining", CONFIG)
 
 
-# ---------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize("path", ["gs://no-such-bucket-of-ours/model", "nothing://a/b.ckpt"])
-def test_a_remote_path_that_cannot_be_read(path, monkeypatch):
+def test_a_remote_path_that_cannot_be_read(monkeypatch):
     def unreachable(*args, **kwargs):
         raise tf.errors.UnavailableError(None, None, "no route to the host")
 
-    if path.startswith("gs"):  # tests do not wait for a network
-        monkeypatch.setattr(tf.io.gfile, "exists", unreachable)
-    with pytest.raises(InputError, match="cannot be read") as caught:
-        open_weights(path)
-    assert path in caught.value.received
+    monkeypatch.setattr(tf.io.gfile, "exists", unreachable)  # tests do not wait for a network
+    with pytest.raises(InputError, match="gs://nobody/model, which cannot be read"):
+        open_weights("gs://nobody/model")
 
 
 # ---------------------------------------------------------------------------- loading
@@ -50,7 +50,6 @@ def test_load_under_another_seed(model, tensors, tmp_path):
     prefix = write(tmp_path / "a.ckpt", tensors)
     report = load_checkpoint(model, prefix)
     assert_same(reference.take_weights(model), tensors)
-    assert report.path == prefix
     assert str(report) == (
         f"{prefix}: {len(SHAPES)} variables loaded\n  missing (kept fresh): 0\n  unused: 0\n"
         "  optimizer state, not loaded: 0"
@@ -74,7 +73,7 @@ def test_a_missing_head_keeps_its_fresh_weights(model, tensors, tmp_path):
     assert set(report.slots) == others.keys() - {"cls/squad/output_bias"}
     assert_same(reference.take_weights(model), there | {name: before[name] for name in missing})
     assert "missing (kept fresh): 2\n    cls/seq_relationship/output_bias\n" in str(report)
-    with pytest.raises(InputError, match="a model without a next-sentence head; it has cls/squad"):
+    with pytest.raises(InputError, match=r"lacks 2 .*/output_weights; it has cls/squad"):
         load_checkpoint(model, tmp_path / "a.ckpt", required="bert/|cls/")
 
 
@@ -88,39 +87,27 @@ def refused(model, prefix, message: str) -> InputError:
     return caught.value
 
 
-def test_another_shape(model, tensors, tmp_path):
-    name = "bert/embeddings/word_embeddings"
-    tensors[name] = np.zeros([43, small.CONFIG.hidden_size], np.float32)
-    error = refused(model, write(tmp_path / "a.ckpt", tensors), rf"{name} has the shape \(43, 22\)")
-    assert error.expected == "(41, 22), as the configuration says"
+GAMMA, WORDS = "bert/embeddings/LayerNorm/gamma", "bert/embeddings/word_embeddings"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({WORDS: np.zeros([43, 22], np.float32)}, rf"{WORDS} has the shape \(43, 22\)"),
+        *(({GAMMA: values}, f"whose {GAMMA} has values of the type")
+          for values in (np.array([b"x"] * 22), np.arange(22), np.ones(22, np.complex64))),
+    ],
+)  # fmt: skip
+def test_weights_of_another_shape_or_type(model, tensors, tmp_path, changes, says):
+    error = refused(model, write(tmp_path / "a.ckpt", tensors | changes), says)
+    assert error.expected in ("(41, 22), as the configuration says", "floating-point numbers")
 
 
 def test_nothing_matches(model, tmp_path):
     prefix = write(tmp_path / "a.ckpt", {"distilbert/x": np.float32(1)})
-    refused(model, prefix, "a model without a BERT encoder; it has distilbert/x\n")
+    refused(model, prefix, r"lacks 37 of .* such as bert/emb.*; it has distilbert/x besides\n")
     with pytest.raises(InputError, match="lacks all of the model's weights, such as bert/embedd"):
         load_checkpoint(model, prefix, required="nothing/")
-
-
-@pytest.mark.parametrize(
-    ("scope", "part"),
-    [
-        ("bert/encoder/", None),
-        ("bert/pooler/", "pooler"),
-        ("cls/predictions/", "masked-LM head"),
-        ("cls/seq_relationship/", "next-sentence head"),
-    ],
-)
-def test_a_missing_part_is_named(model, tensors, tmp_path, scope, part):
-    """The reason in the user's words; what is missing of a part that is there is listed."""
-    there = {name: value for name, value in tensors.items() if not name.startswith(scope)}
-    says = f"a model without a {part}\n" if part else "lacks 32 of the model's weights, such as "
-    with pytest.raises(InputError, match=says):
-        load_checkpoint(model, write(tmp_path / "a.ckpt", there), required="")
-    name = next(name for name in tensors if name.startswith(scope))
-    there = {n: value for n, value in tensors.items() if n != name}
-    with pytest.raises(InputError, match=f"lacks 1 .*such as {name}\n"):
-        load_checkpoint(model, write(tmp_path / "a.ckpt", there), required="")
 
 
 DAMAGE = {
@@ -146,41 +133,262 @@ def test_damaged_files(model, tensors, tmp_path, suffix, damage):
 
 
 @pytest.mark.parametrize(
-    "values", [np.array([b"x"] * 22), np.arange(22), np.ones(22, np.complex64)]
-)
-def test_weights_that_are_no_numbers_of_floating_point(model, tmp_path, tensors, values):
-    name = "bert/embeddings/LayerNorm/gamma"
-    prefix = write(tmp_path / "a", tensors | {name: values})
-    refused(model, prefix, f"whose {name} has values of the type")
-
-
-FOLDERS = {  # of each format, and a file in it
-    "hugging_face": ("model.safetensors", "pytorch_model.bin", "config.json", "tokenizer.json",
-                     "model.safetensors.index.json", "tokenizer_config.json", "vocab.txt",
-                     "added_tokens.json", "special_tokens_map.json", "sentence_bert_config.json"),
-    "bert_tf": ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "checkpoint",
-                "bert_config.json", "model_facts.json", "vocab.txt"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("to_format", "name"), [(f, name) for f, names in FOLDERS.items() for name in names]
+    ("to_format", "name"),
+    [
+        *(("hugging_face", f"model.safetensors{end}") for end in ("", ".index.json")),
+        ("hugging_face", "pytorch_model.bin"),
+        ("hugging_face", "tokenizer.json"),
+        *(("bert_tf", name) for name in ("checkpoint", "bert_config.json", "vocab.txt")),
+        *(("bert_tf", f"bert_model.ckpt{end}") for end in (".index", DATA)),
+        *(("keras", f"model.{end}") for end in ("keras", "weights.h5")),
+    ],
 )
 def test_pipes_are_not_waited_for(tmp_path, tensors, to_format, name):
     """Nor are they sockets or devices; a process that writes into it may never come."""
     folder = tmp_path / "model"
-    save_weights(str(folder), model_files.weights_of(tensors), to_format=to_format)
+    if to_format == "keras":
+        folder.mkdir()
+    else:
+        save_weights(str(folder), model_files.weights_of(tensors), to_format=to_format)
     if name == "pytorch_model.bin" or name.endswith(".index.json"):
         (folder / "model.safetensors").unlink()
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     with pytest.raises(InputError, match="a pipe, a socket or a device") as caught:
-        open_weights(folder)
+        open_weights(folder / name if to_format == "keras" else folder)
     assert str(folder / name) in caught.value.received
 
 
-@pytest.mark.parametrize("name", ["x.keras", "x.weights.h5", "x.safetensors"])
-def test_a_pipe_that_is_named(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match=r"a pipe, a socket or a device|without a config\.json"):
-        open_weights(tmp_path / name)
+# ---------------------------------------------------------------------------- models with more
+
+
+def token_model() -> keras.Model:
+    return make_model("token_labels", CONFIG, num_classes=model_files.NUM_CLASSES)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_a_quantized_model_is_refused(tmp_path):
+    model = token_model()
+    model.quantize("int8")
+    count = f"{6 * CONFIG.num_hidden_layers + 1} layers are quantized"
+    with pytest.raises(InputError, match=count):
+        save_weights(f"{tmp_path}/a", model, to_format="bert_tf")
+    with pytest.raises(InputError, match=count):
+        load_checkpoint(model, model_files.weights_of(model_files.tensors_of("classifier")))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_with_its_tokenizer_and_labels(tmp_path):
+    """Every format has them."""
+    model = token_model()
+    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
+    model.labels = ["O", "B-PER", "I-PER"]
+    model.save(str(tmp_path / "model.keras"))
+    paths = [save_weights(f"{tmp_path}/{name}", model, to_format=name)
+             for name in ("bert_tf", "hugging_face")]  # fmt: skip
+    for path in (f"{tmp_path}/model.keras", *paths):
+        weights = open_weights(path)
+        assert (weights.pieces, weights.config) == (model_files.PIECES, CONFIG)
+        assert weights.metadata.never_split == ("[MASK]", "w7")
+        assert weights.metadata.do_lower_case is True
+        assert weights.metadata.architecture == "BertForTokenClassification"
+        if "keras" not in path:
+            assert weights.metadata.labels == ("O", "B-PER", "I-PER")
+        tokenizer = tokenizer_of(weights, weights.config)
+        assert tokenizer.tokenize("xw7[MASK]") == ["[UNK]", "w7", "[MASK]"]
+
+
+def test_what_a_model_carries_comes_before_what_is_beside_it():
+    """A tokenizer that keeps nothing whole, too; and without anything nothing is known."""
+    model = token_model()
+    model.labels, model.metadata = ("O", "B-PER", "I-PER"), {"task": "token_labels"}
+    beside = ModelMetadata(labels=("x", "y", "z"), num_choices=2, never_split=("w7",))
+    metadata = weights_of(model, metadata=beside).metadata
+    assert metadata.labels == ("O", "B-PER", "I-PER")
+    assert (metadata.task, metadata.num_choices) == ("token_labels", 2)
+    assert metadata.never_split == ("w7",)
+    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES)
+    assert weights_of(model, metadata=beside).metadata.never_split is None
+    weights = weights_of(BertModel(CONFIG))
+    assert (weights.pieces, weights.vocab_file, weights.metadata.known()) == (None, None, {})
+
+
+# ---------------------------------------------------------------------------- what belongs to them
+
+
+def silent(**changes):
+    """Weights of the small vocabulary, of which nothing else is known."""
+    return model_files.weights_of({}, **{"path": "/memory/x/model"} | changes)
+
+
+def test_the_configuration_that_is_given(tmp_path):
+    other = tmp_path / "other.json"
+    dropout = dataclasses.replace(CONFIG, hidden_dropout_prob=0.3)
+    other.write_text(dropout.to_json_string())
+    unknown = silent(config=None)
+    assert config_of(unknown, str(other)) == config_of(silent(), str(other)) == dropout
+    assert config_of(silent()) == CONFIG
+    with pytest.raises(InputError, match=r"without a bert_config\.json"):
+        config_of(unknown)
+    for name, value in {"num_attention_heads": 11, "hidden_act": "gelu_erf",
+                        "layer_norm_eps": 1e-6}.items():  # fmt: skip
+        other.write_text(dataclasses.replace(CONFIG, **{name: value}).to_json_string())
+        with pytest.raises(InputError, match=f"{other} with {name} {value}"):
+            config_of(silent(), str(other))
+
+
+def check_case(weights, lower: bool | None, says: str, vocab_file: str | None = None) -> None:
+    """The case is taken, and the other one refused."""
+    config = weights.config
+    assert tokenizer_of(weights, config, vocab_file, lower).do_lower_case is lower
+    with pytest.raises(InputError, match=says) as caught:
+        tokenizer_of(weights, config, vocab_file, not lower)
+    assert caught.value.remedy == f"use --{'' if lower else 'no'}do_lower_case"
+
+
+@pytest.mark.parametrize(
+    ("name", "lower"),
+    [("uncased_en_30522", True), ("chinese_21128", True), ("cased_en_28996", False)],
+)
+def test_case_by_the_vocabulary(data_dir, caplog, name, lower):
+    """The released vocabularies say it themselves; what is recorded goes before that.
+
+    Data of a cased vocabulary may have been lower-cased; the model then knows no capitals.
+    """
+    config = dataclasses.replace(CONFIG, vocab_size=int(name.split("_")[-1]))
+    weights, file = silent(config=config, pieces=None), str(data_dir / f"vocab/{name}.txt")
+    check_case(weights, lower, "a vocabulary with", file)
+    caplog.set_level(logging.WARNING)
+    recorded = dataclasses.replace(weights, metadata=ModelMetadata(do_lower_case=not lower))
+    assert tokenizer_of(recorded, config, file).do_lower_case is not lower
+    assert "check that it is the model's vocabulary" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("folder", "lower"),
+    [
+        ("uncased_L-12_H-768_A-12", True),
+        ("wwm_uncased_L-24_H-1024_A-16", True),
+        ("multilingual_L-12_H-768_A-12", True),
+        ("chinese_L-12_H-768_A-12", True),
+        ("cased_L-24_H-1024_A-16", False),
+        ("wwm_cased_L-24_H-1024_A-16", False),
+        ("multi_cased_L-12_H-768_A-12", False),
+    ],
+)
+def test_case_by_the_name_of_the_folder(folder, lower):
+    for root in ("", "/models/", "gs://bucket/"):
+        check_case(silent(path=f"{root}{folder}/bert_model.ckpt"), lower, "by its name")
+    tokenizer_of(silent(path=f"/{folder}_mine/bert_model.ckpt"), CONFIG, None, not lower)
+
+
+def test_case_as_recorded_or_unknown():
+    """It is asked for where some pieces, too few to be sure, would be lost in lower-cased text."""
+    for lower in (True, False):
+        weights = silent(metadata=ModelMetadata(do_lower_case=lower))
+        check_case(weights, lower, f"whose model says do_lower_case {lower}")
+        assert tokenizer_of(weights, CONFIG).do_lower_case is lower
+    assert tokenizer_of(silent(), CONFIG).do_lower_case is True
+    unsure = silent(pieces=(*model_files.PIECES[:-1], "Paris"))
+    with pytest.raises(InputError, match=r"does not show whether .*'Paris'") as caught:
+        tokenizer_of(unsure, CONFIG)
+    assert "--nodo_lower_case" in caught.value.expected
+    for lower in (True, False):
+        assert tokenizer_of(unsure, CONFIG, None, lower).do_lower_case is lower
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [(40, "with 41 word pieces\n.*at most 40"), (41 + 1024, "with 41 word pieces\n.*1065, the")],
+)
+def test_the_table_against_the_vocabulary(caplog, tmp_path, rows, says):
+    caplog.set_level(logging.WARNING)
+    with pytest.raises(InputError, match=re.compile(says)):
+        tokenizer_of(silent(), dataclasses.replace(CONFIG, vocab_size=rows))
+    assert not caplog.text
+    padded = dataclasses.replace(CONFIG, vocab_size=41 + 1023)
+    assert tokenizer_of(silent(), padded).vocab_size == 41
+    assert "41 word pieces, the model's table 1064 rows; the last 1023 are" in caplog.text
+    with pytest.raises(InputError, match=r"without a vocab\.txt"):
+        tokenizer_of(silent(pieces=None), CONFIG)
+    (tmp_path / "vocab.txt").write_text("\n".join(model_files.PIECES))
+    assert tokenizer_of(silent(pieces=None), CONFIG, f"{tmp_path}/vocab.txt").vocab_size == 41
+
+
+def test_pieces_of_the_first_weights():
+    """None may be lost; new ones are learned."""
+    weights = silent(metadata=ModelMetadata(never_split=("w3",)))
+    refuse_lost_pieces(weights, ("w5", "w3"))
+    refuse_lost_pieces(silent(), ("w5",))
+    with pytest.raises(InputError, match="with --never_split=w5, for /memory") as caught:
+        refuse_lost_pieces(weights, ("w5",))
+    assert caught.value.remedy == "make the data again with --never_split=w3,w5"
+
+
+# ---------------------------------------------------------------------------- models with their own
+
+WITH_UNUSED = (*model_files.PIECES[:-1], "[unused0]")
+LABELS = ("a", "b", "c")
+
+
+def companions(**given) -> tuple:
+    """Weights of a classifier, and a model with companions of its own."""
+    metadata = ModelMetadata(
+        architecture="BertForSequenceClassification", labels=LABELS, do_lower_case=True
+    )
+    tensors = model_files.tensors_of("classifier")
+    weights = model_files.weights_of(tensors, metadata=metadata, pieces=WITH_UNUSED)
+    config = dataclasses.replace(CONFIG, **given.get("config", {}))
+    model = make_model(given.get("head", "classification"), config, num_classes=3)
+    pieces, lower = given.get("pieces", WITH_UNUSED), given.get("do_lower_case", True)
+    model.tokenizer = FullTokenizer("vocab.txt", lower, pieces=pieces)
+    model.labels = given.get("labels", LABELS)
+    return weights, model
+
+
+def test_a_model_with_the_same_companions():
+    """Labels in another order, and words of the user's own for [unusedN], are the same."""
+    weights, model = companions(
+        labels=("c", "a", "b"), pieces=(*WITH_UNUSED[:-1], "mine"),
+        config={"hidden_dropout_prob": 0.3},
+    )  # fmt: skip
+    load_checkpoint(model, weights)
+    loaded = reference.take_weights(model)
+    for name in ("output_weights", "output_bias"):
+        np.testing.assert_array_equal(loaded[name], weights.read(name)[[2, 0, 1]])
+
+
+OTHERS = [
+    ({"config": {"num_attention_heads": 11}}, "num_attention_heads 11"),
+    ({"config": {"hidden_act": "relu"}}, "hidden_act relu"),
+    ({"config": {"layer_norm_eps": 1e-3}}, "layer_norm_eps 0.001"),
+    ({"pieces": (*WITH_UNUSED[:7], "x", *WITH_UNUSED[8:])}, "a vocabulary of 41 pieces, id 7 'x'"),
+    ({"pieces": WITH_UNUSED[:-1]}, "a vocabulary of 40 pieces, id 40 ''"),
+    ({"pieces": (*WITH_UNUSED[:-1], "w3")}, "a vocabulary of 41 pieces, id 40 'w3'"),  # twice
+    ({"do_lower_case": False}, "do_lower_case False"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        *OTHERS,
+        ({"labels": ("a", "b", "d")}, "3 labels: a, b, d"),
+        ({"labels": ("a", "b", "a")}, "3 labels: a, b, a"),
+        ({"head": "token_labels"}, "as one with architecture = BertForTokenClassification"),
+    ],
+)
+def test_a_model_with_other_companions(given, says):
+    weights, model = companions(**given)
+    with pytest.raises(InputError, match=says):
+        load_checkpoint(model, weights)
+
+
+def test_a_tokenizer_beside_a_model_with_its_own():
+    _, model = companions()
+    refuse_other_tokenizer(model, model.tokenizer, max_seq_length=13)
+    with pytest.raises(InputError, match="14"):
+        refuse_other_tokenizer(model, model.tokenizer, max_seq_length=14)
+    for given in ({"pieces": model_files.PIECES}, {"do_lower_case": False}):
+        with pytest.raises(InputError, match="another tokenizer than that of classification"):
+            refuse_other_tokenizer(model, companions(**given)[1].tokenizer, max_seq_length=13)

@@ -1,4 +1,4 @@
-"""Saving in every format, what is read again, and that nothing half-made is left."""
+"""Weights edited, saved in every format, read again, compared; nothing half-made is left."""
 
 import dataclasses
 import json
@@ -11,12 +11,35 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import open_weights
-from bert_tf.checkpoints.metadata import FORMATS
-from bert_tf.checkpoints.saving import WRITERS, save_weights
+from bert_tf import load_checkpoint, make_model
+from bert_tf.checkpoints.loading import open_weights, tokenizer_of
+from bert_tf.checkpoints.metadata import FORMATS, OUTPUT_BIAS, ModelMetadata
+from bert_tf.checkpoints.saving import (
+    POSITION_TABLE,
+    WORD_TABLE,
+    WRITERS,
+    add_pieces,
+    average,
+    difference_of_outputs,
+    extend_positions,
+    outputs_of,
+    pad_vocabulary,
+    random_inputs,
+    save_weights,
+    without_slots,
+)
 from bert_tf.errors import InputError
 
-CONFIG = small.CONFIG
+CONFIG, weights_of = small.CONFIG, model_files.weights_of
+WORDS, BIAS, POSITIONS = WORD_TABLE, OUTPUT_BIAS, POSITION_TABLE
+
+
+@pytest.fixture
+def grown():
+    """Random weights with Adam's moments of what grows, and a counter."""
+    weights = model_files.tensors_of()
+    slots = {f"{name}/adam_{m}": weights[name] + 1 for name in (WORDS, BIAS) for m in "mv"}
+    return weights | slots | {"global_step": np.int64(7)}
 
 
 # ---------------------------------------------------------------------------- there and back
@@ -36,6 +59,7 @@ def tf1_restored(prefix: str, shapes) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", model_files.KINDS)
 def test_tf1_ours_hugging_face_tf1(tmp_path, kind):
     """Exact to the byte, with the original's names and shapes at the end."""
+    assert tuple(WRITERS) == FORMATS
     tensors = model_files.tensors_of(kind)
     weights = open_weights(model_files.write_tf1(tmp_path / "first", tensors))
     for number, to_format in enumerate(("bert_tf", "hugging_face", "tf1")):
@@ -44,6 +68,8 @@ def test_tf1_ours_hugging_face_tf1(tmp_path, kind):
         assert weights.config == CONFIG
         assert weights.pieces == model_files.PIECES
     assert weights.path == f"{tmp_path}/2/bert_model.ckpt"
+    values = json.loads((tmp_path / "2/bert_config.json").read_text())
+    assert values.keys() == CONFIG.to_dict().keys() - {"layer_norm_eps"}  # as the original knows
     restored = tf1_restored(weights.path, tensors)
     model_files.assert_same(restored, tensors)
     shapes = reference.variable_shapes(CONFIG, heads=kind == "pretraining")
@@ -74,32 +100,18 @@ def test_the_originals_own_checkpoint(tmp_path, goldens_dir):
 )
 def test_what_the_original_cannot_compute(tmp_path, tensors, changes, says):
     config = dataclasses.replace(CONFIG, **changes)
-    weights = model_files.weights_of(tensors, config=config)
+    weights = weights_of(tensors, config=config)
     with pytest.raises(InputError, match=says) as caught:
         save_weights(f"{tmp_path}/a", weights, to_format="tf1")
     assert "--to_format=bert_tf" in caught.value.remedy
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_written(tmp_path, tensors):
-    """The original's configuration has no key that it does not know."""
-    assert tuple(WRITERS) == FORMATS
-    save_weights(f"{tmp_path}/a", model_files.weights_of(tensors), to_format="tf1")
-    values = json.loads((tmp_path / "a/bert_config.json").read_text())
-    assert values.keys() == CONFIG.to_dict().keys() - {"layer_norm_eps"}
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
-        "bert_config.json",
-        "bert_model.ckpt.data-00000-of-00001",
-        "bert_model.ckpt.index",
-        "vocab.txt",
-    ]
-
-
 # ---------------------------------------------------------------------------- nothing half-made
 
 
 def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
-    weights = model_files.weights_of(tensors)
+    weights = weights_of(tensors)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("keep")
     places = {"mine": "already exists", "mine/notes.txt/a": "cannot be written"}
@@ -111,11 +123,10 @@ def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
     assert [p.name for p in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
-@pytest.mark.parametrize("to_format", FORMATS)
+@pytest.mark.parametrize("to_format", FORMATS[1:])
 @pytest.mark.parametrize(
     "error",
     [
-        InputError(received="a", expected="b", remedy="c"),
         KeyboardInterrupt(),
         tf.errors.DataLossError(None, None, "x"),
     ],
@@ -123,7 +134,7 @@ def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
 )
 def test_a_failure_in_the_middle(tmp_path, tensors, to_format, error):
     """Of the last tensor: what was written before is gone too."""
-    weights = model_files.weights_of(tensors)
+    weights = weights_of(tensors)
 
     def read(name: str) -> np.ndarray:
         if name == weights.names[-1]:
@@ -143,8 +154,269 @@ def test_leftovers_of_a_killed_process(tmp_path, tensors):
     for folder in ("a.incomplete", killed.left_name("a")):
         (tmp_path / folder / "incomplete").mkdir(parents=True)
         (tmp_path / folder / "model.safetensors").write_text("half")
-    path = save_weights(f"{tmp_path}/a", model_files.weights_of(tensors), to_format="tf1")
+    path = save_weights(f"{tmp_path}/a", weights_of(tensors), to_format="tf1")
     model_files.assert_same(model_files.all_tensors(open_weights(path)), tensors)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a.incomplete"]
     assert not (tmp_path / "a/model.safetensors").exists()
     assert (tmp_path / "a.incomplete/model.safetensors").exists()
+
+
+# ---------------------------------------------------------------------------- strip and average
+
+
+def test_strip(grown):
+    stripped = without_slots(weights_of(grown))
+    model_files.assert_same(model_files.all_tensors(stripped), model_files.tensors_of())
+
+
+def test_average():
+    """Computed by hand; integers of a step do not take part."""
+    values = [np.array(v, np.float32) for v in ([1, 10, 0.5], [2, 20, 0.25], [6, -60, 0])]
+    several = [weights_of({"bert/x": v, "global_step": np.int64(i)}) for i, v in enumerate(values)]
+    mean = average(several)
+    expected = {"bert/x": np.array([3, -10, 0.25], np.float32)}
+    model_files.assert_same(model_files.all_tensors(mean), expected)
+    np.testing.assert_array_equal(values[0], [1, 10, 0.5])  # what was read is left as it was
+    # In float32 alone the sum of many would lose a small difference.
+    grown = {"bert/x": np.array([1 + 2**-23], np.float32)}
+    mean = average([weights_of(grown)] * 33)
+    model_files.assert_same(model_files.all_tensors(mean), grown)
+
+
+FACTS = ModelMetadata(
+    do_lower_case=True, architecture="BertForSequenceClassification", labels=("a", "b", "c"),
+    task="classification", max_seq_length=7,
+)  # fmt: skip
+OTHER_FACTS = {"labels": ("b", "a", "c"), "do_lower_case": False, "task": "multi_label",
+               "max_seq_length": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"shapes": {"bert/x": (2,)}}, "bert/x"),
+        ({"shapes": {"bert/x": (1,), "bert/y": (1,)}}, "bert/y"),
+        ({"config": dataclasses.replace(CONFIG, num_attention_heads=11)}, "num_attention_heads"),
+        ({"pieces": (*model_files.PIECES[:7], "zz", *model_files.PIECES[8:])}, "vocabulary"),
+        ({"pieces": model_files.PIECES[:-1]}, "vocabulary"),
+        *(({"metadata": dataclasses.replace(FACTS, **{name: value})}, name)
+          for name, value in OTHER_FACTS.items()),
+    ],
+)  # fmt: skip
+def test_average_of_different_models(changes, says):
+    one = weights_of({"bert/x": np.ones(1, np.float32)}, metadata=FACTS)
+    with pytest.raises(InputError) as caught:
+        average([one, one, dataclasses.replace(one, path="/other", **changes)])
+    assert caught.value.received == f"{one.path} and /other, which differ in {says}"
+
+
+def test_average_where_some_do_not_tell(caplog):
+    """The known is taken, wherever it is, and that is logged."""
+    known = weights_of({"bert/x": np.ones(1, np.float32)}, metadata=FACTS)
+    unknown = dataclasses.replace(
+        known, path="/silent", config=None, pieces=None, vocab_file=None, metadata=ModelMetadata()
+    )
+    for several in ([unknown, known], [known, unknown]):
+        caplog.clear()
+        mean = average(several)
+        assert (mean.config, mean.metadata) == (CONFIG, FACTS)
+        assert (mean.pieces, mean.vocab_file) == (known.pieces, known.vocab_file)
+        (message,) = caplog.messages
+        assert message.startswith("/silent does not tell its architecture, ")
+        assert "vocab_size" in message
+    caplog.clear()
+    assert average([known, known]).metadata == FACTS
+    assert not caplog.messages
+
+
+# ---------------------------------------------------------------------------- padding
+
+
+@pytest.mark.parametrize(("multiple", "rows"), [(1, 41), (41, 41), (8, 48), (64, 64)])
+def test_pad(grown, multiple, rows):
+    padded = pad_vocabulary(weights_of(grown), multiple)
+    assert padded.config == dataclasses.replace(CONFIG, vocab_size=rows)
+    assert padded.pieces == model_files.PIECES
+    for name, value in grown.items():
+        new = padded.read(name)
+        assert new.shape == padded.shapes[name]
+        np.testing.assert_array_equal(new[: len(value)] if value.shape else new, value)
+        if name.startswith((WORDS, BIAS)):
+            assert new.shape == (rows, *value.shape[1:])
+            assert np.all(new[41:] == (-10000 if name == BIAS else 0))
+        else:
+            assert new.shape == value.shape
+
+
+def test_padded_rows_change_nothing_and_are_never_guessed(grown):
+    weights = weights_of(grown)
+    padded = pad_vocabulary(weights, 64)
+    inputs = random_inputs(CONFIG)
+    before, after = (outputs_of(w, inputs) for w in (weights, padded))
+    assert after["masked_lm_logits"].shape[-1] == 64
+    differences = difference_of_outputs(before, after)
+    assert max(differences.values()) < 1e-5
+    probability = np.exp(reference.log_softmax(after["masked_lm_logits"].astype(np.float64)))
+    assert probability[..., 41:].max() == 0
+    np.testing.assert_allclose(probability[..., :41].sum(-1), 1, rtol=1e-12)
+    assert not np.any(after["masked_lm_logits"].argmax(-1) >= 41)
+    assert tokenizer_of(padded, padded.config).vocab_size == 41
+
+
+def test_a_checkpoint_of_another_architecture():
+    gpt = weights_of({"model/wte": np.ones((3, 2), np.float32)})
+    changes = ((pad_vocabulary, 1), (add_pieces, ["new"]), (extend_positions, 2))
+    for change, value in changes:
+        with pytest.raises(InputError, match=r"no table .*; it has model/wte"):
+            change(gpt, value)
+
+
+# ---------------------------------------------------------------------------- extra tokens
+
+
+def test_extra_tokens_take_spare_rows_first(grown):
+    """38 pieces, 41 rows, 5 new pieces: three spare rows and two new ones."""
+    grown[BIAS][38:] = -10000
+    weights = weights_of(grown, pieces=model_files.PIECES[:38])
+    new = ["[A]", "[B]", "c", "##d", "é"]
+    longer = add_pieces(weights, new, seed=9)
+    assert longer.pieces == (*model_files.PIECES[:38], *new)
+    assert longer.config.vocab_size == len(longer.pieces) == 43
+    table, bias = longer.read(WORDS), longer.read(BIAS)
+    np.testing.assert_array_equal(table[:38], grown[WORDS][:38])
+    np.testing.assert_array_equal(bias[:38], grown[BIAS][:38])
+    np.testing.assert_array_equal(bias[38:], np.zeros(5))
+    assert not np.any(table[38:41] == grown[WORDS][38:])
+    assert len(np.unique(table[38:])) == 5 * 22  # all drawn, no two alike
+    assert np.abs(table[38:]).max() <= 2 * CONFIG.initializer_range
+    assert table.dtype == np.float32
+    for slot in ("adam_m", "adam_v"):
+        np.testing.assert_array_equal(longer.read(f"{WORDS}/{slot}")[38:], np.zeros((5, 22)))
+    tokenizer = tokenizer_of(longer, longer.config, None, True)
+    assert tokenizer.convert_tokens_to_ids(new) == [38, 39, 40, 41, 42]
+    report = load_checkpoint(make_model("pretraining", longer.config), longer)
+    assert not report.missing
+
+
+def test_extra_tokens_within_the_spare_rows(grown):
+    weights = weights_of(grown, pieces=model_files.PIECES[:38])
+    one, same, other = (add_pieces(weights, ["n"], seed=seed) for seed in (1, 1, 2))
+    assert one.config == CONFIG
+    np.testing.assert_array_equal(one.read(WORDS)[39:], grown[WORDS][39:])
+    np.testing.assert_array_equal(one.read(WORDS), same.read(WORDS))
+    assert not np.any(one.read(WORDS)[38] == other.read(WORDS)[38])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "extra", "says"),
+    [
+        (model_files.PIECES, ["new", "w3"], "w3"),
+        (model_files.PIECES, ["new", "new"], "new"),
+        (model_files.PIECES, [""], "''"),
+        (model_files.PIECES, [" a"], "' a'"),
+        (model_files.PIECES, ["\udcff"], r"\\udcff"),
+        (None, ["new"], "without a vocabulary"),
+    ],
+)
+def test_refused_extra_tokens(grown, pieces, extra, says):
+    with pytest.raises(InputError, match=says):
+        add_pieces(weights_of(grown, pieces=pieces), extra)
+
+
+# ---------------------------------------------------------------------------- positions
+
+
+def test_extended_positions(caplog):
+    """Computed by hand: 3 rows become 8."""
+    three = dataclasses.replace(CONFIG, max_position_embeddings=3)
+    table = np.array([[1, 10], [2, 20], [3, 30]], np.float32)
+    slots = {f"{POSITIONS}/adam_m": table + 1, f"{POSITIONS}/adam_v": table + 2}
+    others = {WORDS: np.ones((4, 2), np.float32), "global_step": np.int64(7)}
+    weights = weights_of({POSITIONS: table} | slots | others, config=three)
+    longer = extend_positions(weights, 8)
+    assert longer.config == dataclasses.replace(CONFIG, max_position_embeddings=8)
+    expected = {POSITIONS: [[1, 10], [2, 20], [3, 30], [1, 10], [2, 20], [3, 30], [1, 10], [2, 20]]}
+    zeros = [[0, 0]] * 5
+    expected[f"{POSITIONS}/adam_m"] = [[2, 11], [3, 21], [4, 31], *zeros]
+    expected[f"{POSITIONS}/adam_v"] = [[3, 12], [4, 22], [5, 32], *zeros]
+    expected = {name: np.array(value, np.float32) for name, value in expected.items()} | others
+    model_files.assert_same(model_files.all_tensors(longer), expected)
+    assert {name: longer.shapes[name] for name in expected} == {
+        name: value.shape for name, value in expected.items()
+    }
+    (message,) = caplog.messages
+    assert "positions 3 to 7 are copies" in message
+    assert "Train the model further" in message
+
+
+def test_extended_positions_change_nothing_before_them(tensors):
+    """Outputs on every old position are equal; the longer model takes longer sequences."""
+    weights = weights_of(tensors)
+    longer = extend_positions(weights, 31)
+    inputs = random_inputs(CONFIG, length=CONFIG.max_position_embeddings)
+    assert inputs["input_ids"].shape == (3, CONFIG.max_position_embeddings)
+    before, after = (outputs_of(w, inputs) for w in (weights, longer))
+    assert set(difference_of_outputs(before, after).values()) == {0.0}
+    long = random_inputs(longer.config, length=31)
+    assert outputs_of(longer, long)["sequence_output"].shape == (3, 31, 22)
+    assert extend_positions(weights, 13) is weights
+    with pytest.raises(InputError, match=r"max_position_embeddings=12 for .* which has 13"):
+        extend_positions(weights, 12)
+
+
+# ---------------------------------------------------------------------------- the proof
+
+OUTPUTS = {
+    "pretraining": {"masked_lm_logits", "next_sentence_logits"},
+    "classifier": {"logits"},
+    "span": {"start_logits", "end_logits"},
+}
+SHALLOW = dataclasses.replace(CONFIG, num_hidden_layers=1)
+
+
+@pytest.mark.parametrize("kind", model_files.KINDS)
+def test_the_proof(kind):
+    """0 for the same weights; not 0 for any that is changed, and only where it counts."""
+    tensors = model_files.tensors_of(kind, SHALLOW)
+    weights = weights_of(tensors, config=SHALLOW)
+    names = {"pooled_output", "sequence_output"} | OUTPUTS[kind]
+    assert model_files.greatest_difference(weights, weights) == dict.fromkeys(names, 0.0)
+    inputs = random_inputs(SHALLOW)
+    outputs = outputs_of(weights, inputs)
+    heads = {n for n in tensors if n.endswith(("output_weights", "output_bias"))}
+    for name in [*heads, "bert/encoder/layer_0/output/dense/bias"]:
+        changed = tensors | {name: tensors[name].copy()}
+        changed[name].flat[0] += 0.5
+        other = weights_of(changed, config=SHALLOW)
+        found = difference_of_outputs(outputs, outputs_of(other, inputs))
+        assert max(found.values()) > 1e-3, name
+        assert (found["sequence_output"] > 0) is (name not in heads), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "left_out", "expected"),
+    [
+        ("pretraining", "cls/pred", {"pooled_output", "sequence_output", "next_sentence_logits"}),
+        ("pretraining", "cls/", {"pooled_output", "sequence_output"}),
+        ("pretraining", "bert/pooler", {"sequence_output", "masked_lm_logits"}),
+        ("classifier", "bert/pooler", {"sequence_output", "logits"}),
+        ("span", "bert/pooler", {"sequence_output", "start_logits", "end_logits"}),
+    ],
+)
+def test_the_proof_of_a_model_without_all_parts(kind, left_out, expected):
+    """What is not in the weights is not compared: fresh values would differ every time."""
+    tensors = {n: v for n, v in model_files.tensors_of(kind).items() if not n.startswith(left_out)}
+    weights = weights_of(tensors)
+    assert model_files.greatest_difference(weights, weights) == dict.fromkeys(expected, 0.0)
+
+
+def test_a_classifier_of_tokens_and_a_head_that_is_lost():
+    """Without a pooler the head is that of each token, as in BertForTokenClassification."""
+    tensors = model_files.tensors_of("classifier")
+    there = {name: value for name, value in tensors.items() if "pooler" not in name}
+    outputs = outputs_of(weights_of(there), random_inputs(CONFIG))
+    expected = outputs["sequence_output"] @ tensors["output_weights"].T + tensors["output_bias"]
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+    with pytest.raises(InputError, match="lost a head") as caught:
+        difference_of_outputs(outputs, {"sequence_output": outputs["sequence_output"]})
+    assert "logits" in caught.value.expected

@@ -2,31 +2,35 @@
 
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import re
 import shutil
 import threading
+import time
 from concurrent import futures
 
-import killed
 import numpy as np
 import pytest
 import reference
-import small
+import tensor_index
 import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
+from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bert_tf import BertConfig, BertModel, load_checkpoint, make_model, runtime
+from bert_tf import BertConfig, load_checkpoint, make_model, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import (
     GLOBAL_STEP,
     RUN_SETTINGS,
     CheckpointFolder,
     CheckpointReader,
+    check_finished_run,
     checkpoint_name,
     find_checkpoint,
+    warn_of_changed_settings,
 )
 from bert_tf.errors import InputError
 from bert_tf.files import locked
@@ -43,17 +47,15 @@ def read(prefix) -> dict[str, np.ndarray]:
 # ---------------------------------------------------------------------------- the original's files
 
 
-@pytest.fixture(params=["fixture", "golden"])
-def original(request):
-    """A checkpoint with both heads and Adam's moments, written by the original's graph."""
-    if request.param == "fixture":
-        return request.getfixturevalue("data_dir") / "fixtures/tf1-tiny-checkpoint"
-    return request.getfixturevalue("goldens_dir") / "pretraining_tiny"
-
-
-def test_the_originals_checkpoint_there_and_back(original, tmp_path):
+@pytest.mark.parametrize("fixture", ["data_dir", "goldens_dir"])
+def test_the_originals_checkpoint_there_and_back(fixture, tmp_path, request):
+    """With both heads and Adam's moments, written by the original's graph."""
+    folder = {"data_dir": "fixtures/tf1-tiny-checkpoint", "goldens_dir": "pretraining_tiny"}
+    original = request.getfixturevalue(fixture) / folder[fixture]
     theirs = read(original / "bert_model.ckpt")
     assert_same(read(write(tmp_path / "all.ckpt", theirs)), theirs)
+    reader = CheckpointReader(original)
+    assert_same({name: reader.read(name) for name in reader.shapes}, theirs)
     config = BertConfig.from_json_file(original / "bert_config.json")
     model = make_model("pretraining", config)
     report = load_checkpoint(model, original / "bert_model.ckpt")
@@ -62,88 +64,121 @@ def test_the_originals_checkpoint_there_and_back(original, tmp_path):
     assert report.missing == report.unused == []
     assert set(report.slots) == theirs.keys() - set(names)
     assert set(report.slots) >= {f"{name}/adam_{m}" for name in names for m in "mv"}
-    ours = reference.take_weights(model)
-    assert_same(ours, {name: theirs[name] for name in names})
-    assert_same(read(write(tmp_path / "again.ckpt", ours)), ours)
-    report = load_checkpoint(BertModel(config), original / "bert_model.ckpt")
-    assert set(report.unused) == {name for name in names if name.startswith("cls/")}
-    assert "unused: 7\n    cls/predictions/output_bias\n" in str(report)
-
-
-# ---------------------------------------------------------------------------- ours, elsewhere
-
-
-def test_tensorflow_1_reads_what_we_write(tmp_path, tensors):
-    """A v1 graph with the original's variables, restored by its Saver."""
-    tensors |= {
-        "bert/pooler/dense/bias/adam_m": np.float32(range(small.CONFIG.hidden_size)),
-        GLOBAL_STEP: np.int64(2**40 + 1),
-    }
-    write(tmp_path / "model.ckpt-7", {"x": np.float32(1)})  # is replaced
-    prefix = write(tmp_path / "model.ckpt-7", tensors)
-    assert names(tmp_path) == files_of(7)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {
-            name: tf.compat.v1.get_variable(name, value.shape, value.dtype, use_resource=False)
-            for name, value in tensors.items()
-        }
-        tf.compat.v1.train.Saver().restore(session, prefix)
-        restored = session.run(variables)
-    assert_same({name: np.asarray(value) for name, value in restored.items()}, tensors)
+    assert_same(reference.take_weights(model), {name: theirs[name] for name in names})
 
 
 # ---------------------------------------------------------------------------- which checkpoint
 
 
 def test_find_checkpoint(tmp_path):
+    """By any of its names; in a folder the only one, the one that is named, the best of a run."""
+    for path in (tmp_path, tmp_path / "bert_model.ckpt", "bert-base-uncased"):
+        with pytest.raises(InputError, match="where there is no checkpoint") as caught:
+            find_checkpoint(path)
+        assert "models are not downloaded by name" in caught.value.remedy
     prefix = write(tmp_path / "bert_model.ckpt", {"x": np.float32(1)})
-    for end in ("/bert_model.ckpt", ".index", DATA, ".meta"):
-        path = f"{tmp_path}{end}" if end[0] == "/" else f"{prefix}{end}"
+    for end in ("", ".index", DATA, ".meta"):
+        path = f"{prefix}{end}"
         assert find_checkpoint(path) == find_checkpoint(pathlib.Path(path)) == prefix
     assert find_checkpoint(tmp_path) == find_checkpoint(f"{tmp_path}/") == prefix
-
-
-def test_find_checkpoint_prefers_the_best_of_a_run(tmp_path):
-    """Whatever opens the folder of a run takes the model that its scores are of."""
-    run = CheckpointFolder(str(tmp_path))
-    run.save(30, {"w": np.zeros(2, np.float32)})
-    assert find_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-30"
-    CheckpointFolder(str(tmp_path / "best")).save(20, {"w": np.ones(2, np.float32)})
-    assert find_checkpoint(str(tmp_path)) == f"{tmp_path}/best/model.ckpt-20"
-    assert run.latest() == f"{tmp_path}/model.ckpt-30"  # where training goes on
-
-
-def test_find_checkpoint_in_a_folder_of_several(tmp_path):
-    for step in (9, 10):
-        write(tmp_path / f"model.ckpt-{step}", {"x": np.float32(step)})
+    write(tmp_path / "model.ckpt-9", {"x": np.float32(9)})
     with pytest.raises(InputError, match="a folder with 2 checkpoints"):
         find_checkpoint(tmp_path)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
     assert find_checkpoint(tmp_path) == f"{tmp_path}/model.ckpt-9"
-    assert find_checkpoint(tmp_path / "model.ckpt-10") == f"{tmp_path}/model.ckpt-10"
+    save(CheckpointFolder(tmp_path / "best"), 4)
+    assert find_checkpoint(tmp_path) == f"{tmp_path}/best/model.ckpt-4"
+    assert CheckpointFolder(tmp_path).latest() == f"{tmp_path}/model.ckpt-9"  # training goes on
 
 
-def test_find_no_checkpoint(tmp_path):
-    (tmp_path / "bert_config.json").touch()
-    beside = (tmp_path / name for name in ("bert_config.json", "bert_model.ckpt"))
-    for path in (tmp_path, *beside, "bert-base-uncased"):
-        with pytest.raises(InputError, match="where there is no checkpoint") as caught:
-            find_checkpoint(path)
-        assert "models are not downloaded by name" in caught.value.remedy
-
-
-BROKEN = ["", "model_checkpoint_path: \n", "all_model_checkpoint_paths: 'a'\n", "{...", "a\0b"]
-
-
-@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize(
+    "text",
+    ["", "model_checkpoint_path: \n", "all_model_checkpoint_paths: 'a'\n", "{...", "a\0b",
+     'model_checkpoint_path: "model.ckpt-8"\n'],
+)  # fmt: skip
 def test_a_broken_checkpoint_file(tmp_path, text):
     """Neither a new start, which would overwrite the run, nor a guess."""
     write(tmp_path / "model.ckpt-9", {"x": np.float32(9)})
     (tmp_path / "checkpoint").write_text(text)
-    for find in (CheckpointFolder(tmp_path).latest, lambda: find_checkpoint(tmp_path)):
-        with pytest.raises(InputError) as caught:
-            find()
-        assert f"{tmp_path}/checkpoint" in caught.value.received
+    with pytest.raises(InputError) as caught:
+        CheckpointFolder(tmp_path).latest()
+    assert f"{tmp_path}/checkpoint" in caught.value.received
+
+
+# ---------------------------------------------------------------------------- the index
+
+VALUE = np.arange(12, dtype=np.float32).reshape(4, 3)
+# TensorFlow's reader ends the process on most of these, or takes memory for them. The changes of
+# an entry, or the bytes in its place.
+WRONG = {
+    "no type": {"dtype": 0},
+    "unknown type": {"dtype": 9999},
+    "reference": {"dtype": 101},
+    "resource": {"dtype": 20},
+    "negative": {"shape": {"dim": [{"size": -4}, {"size": 3}]}},
+    "huge": {"shape": {"dim": [{"size": 2**31}, {"size": 2**31}]}},
+    "one row more": {"shape": {"dim": [{"size": 5}, {"size": 3}]}},
+    "any shape": {"shape": {"unknown_rank": True}},
+    "dimensions": {"shape": {"dim": [{"size": 1}] * 255}},
+    "text of 2^40": {"dtype": 7, "shape": {"dim": [{"size": 2**40}]}},
+    "before the file": {"offset": -8},
+    "behind the file": {"offset": 2**40},
+    "another file": {"shard_id": 1},
+    "negative part": {"slices": [{"extent": [{"start": 0, "length": -1}]}]},
+    "huge whole": {"shape": {"dim": [{"size": 2**60}]}, "slices": [{"extent": [{"start": 0}]}]},
+    "no protobuf": b"\xff",
+}
+
+
+@pytest.fixture
+def index(tmp_path) -> pathlib.Path:
+    """The index of a checkpoint of one tensor, a."""
+    return pathlib.Path(write(tmp_path / "c", {"a": VALUE}) + ".index")
+
+
+def index_refused(index: pathlib.Path, content: bytes, message: str = "") -> None:
+    """An index with this content is refused, at once."""
+    index.write_bytes(content)
+    begin = time.monotonic()
+    with pytest.raises(InputError, match=rf"c, which cannot be read \(.*{message}"):
+        CheckpointReader(index)
+    assert time.monotonic() - begin < 1
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_entries_that_tensorflow_never_writes(index, wrong):
+    values = dict(tf1._read_table(index.read_bytes()))
+    if isinstance(wrong, dict):
+        entry = tensor_bundle_pb2.BundleEntryProto.FromString(values[b"a"])
+        for name in wrong:
+            entry.ClearField(name)
+        entry.MergeFrom(tensor_bundle_pb2.BundleEntryProto(**wrong))
+        wrong = entry.SerializeToString()
+    index_refused(index, tensor_index.table(values | {b"a": wrong}))
+
+
+def test_a_small_index_that_takes_hours_or_memory(index):
+    """A block listed 200 times; keys that repeat the one before: 400 KB would take 1.6 GB."""
+    values = dict(tf1._read_table(index.read_bytes()))
+    index_refused(index, tensor_index.table(values, repeated=200), "blocks that overlap")
+    long = {b"": values[b""], b"a" * 150_000: values[b"a"]}
+    index_refused(index, tensor_index.table(long, expands=10_000))
+    # TensorFlow writes every 16th key whole.
+    index.write_bytes(tensor_index.table(values, expands=15))
+    assert CheckpointReader(index).shapes == {"a" + "x" * n: VALUE.shape for n in range(16)}
+
+
+def test_a_tensor_in_parts(tmp_path):
+    """As a partitioned variable of TensorFlow 1 is saved."""
+    tf.raw_ops.SaveV2(
+        prefix=f"{tmp_path}/c",
+        tensor_names=["a", "a"],
+        shape_and_slices=["4 3 0,1:-", "4 3 1,3:-"],
+        tensors=[tf.constant(VALUE[:1]), tf.constant(VALUE[1:])],
+    )
+    reader = CheckpointReader(tmp_path)
+    assert reader.shapes == {"a": (4, 3)}
+    np.testing.assert_array_equal(reader.read("a"), VALUE)
 
 
 # ---------------------------------------------------------------------------- a run's folder
@@ -227,36 +262,6 @@ def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, module, operation
     assert [read(f"{tmp_path}/model.ckpt-{step}")["x"] for step in (3, 4)] == [3, 4]
 
 
-def test_leftovers_of_a_killed_save(tmp_path):
-    folder = CheckpointFolder(tmp_path)
-    latest = save(folder, 5)
-    killed.leave_lock(tmp_path / ".lock")
-    half = tmp_path / killed.left_name("model.ckpt-9")
-    half.mkdir()
-    (half / f"checkpoint{DATA}").write_bytes(b"half")
-    (tmp_path / f"model.ckpt-9{DATA}").write_bytes(b"renamed, but its index not yet")
-    (tmp_path / killed.left_name("checkpoint")).write_text("model_ch")
-    with locked(str(tmp_path), folder=True):
-        folder = CheckpointFolder(tmp_path)
-        assert folder.latest() == latest
-        save(folder, 9)
-        assert folder.latest() == f"{tmp_path}/model.ckpt-9"
-    assert read(folder.latest())["x"] == 9
-    assert names(tmp_path) == files_of(5, 9) | {"checkpoint"}
-
-
-def test_folders_of_the_user_stay(tmp_path):
-    """Whatever they are called."""
-    mine = ("incomplete_checkpoint", ".trial", ".model.ckpt-1.incomplete")
-    for name in mine:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "thesis").write_text("years of work")
-    with locked(str(tmp_path), folder=True):
-        save(CheckpointFolder(tmp_path), 1)
-    assert names(tmp_path) == files_of(1) | {"checkpoint", *mine}
-    assert all(names(tmp_path / name) == {"thesis"} for name in mine)
-
-
 def copied(tmp_path, named: str) -> pathlib.Path:
     """The copy of a run's folder whose `checkpoint` file names checkpoints by other paths."""
     original, copy = tmp_path / "original", tmp_path / "copy"
@@ -293,12 +298,10 @@ def test_a_checkpoint_elsewhere_is_read_and_never_removed(tmp_path):
     copy = copied(tmp_path, "{}")
     for path in copy.glob("model.ckpt-*"):
         path.unlink()
-    before = names(tmp_path / "original")
-    folder = CheckpointFolder(copy, keep_max=1)
-    assert folder.latest() == find_checkpoint(copy) == f"{tmp_path}/original/model.ckpt-2"
+    before, folder = names(tmp_path / "original"), CheckpointFolder(copy, keep_max=1)
+    assert folder.latest() == f"{tmp_path}/original/model.ckpt-2"
     save(folder, 3)
     assert names(tmp_path / "original") == before
-    assert folder.latest() == f"{copy}/model.ckpt-3"
 
 
 def test_nothing_is_written_where_the_folder_was_replaced(tmp_path):
@@ -318,14 +321,7 @@ def test_nothing_is_written_where_the_folder_was_replaced(tmp_path):
     assert names(tmp_path / "moved") == files_of(1) | {"checkpoint", ".lock"}
 
 
-def test_a_folder_that_is_moved_stays_whole(tmp_path):
-    save(CheckpointFolder(tmp_path / "a"), 5)
-    (tmp_path / "a").rename(tmp_path / "b")
-    folder = CheckpointFolder(tmp_path / "b")
-    assert folder.latest() == f"{tmp_path}/b/model.ckpt-5"
-    (tmp_path / "b/model.ckpt-5.index").unlink()
-    with pytest.raises(InputError, match=r"names the missing .*model\.ckpt-5"):
-        folder.latest()
+def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "run").touch()
     with pytest.raises(InputError, match="which cannot be written"):
         CheckpointFolder(tmp_path / "run")
@@ -337,27 +333,43 @@ def test_a_folder_that_is_moved_stays_whole(tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [b"", b"{", b"3", b"[]", b"[1]", b"null", b"\xff", b"[" * 100_000, np.int64(3),
-     b'{"run_ends": 7}', b'{"num_train_steps": "90"}', b'{"run_ends": [9, 1.5]}'],
+     b'{"num_train_steps": "90"}', b'{"num_train_steps": 1.5}'],
 )  # fmt: skip
 def test_run_settings_that_are_none(tmp_path, settings):
     reader = CheckpointReader(write(tmp_path / "a", {RUN_SETTINGS: settings}))
     with pytest.raises(InputError, match="which cannot be read"):
         reader.run_settings()
-
-
-def test_run_settings(tmp_path):
-    prefix = write(tmp_path / "a", {RUN_SETTINGS: '{"seed": 3}', GLOBAL_STEP: np.int64(4)})
-    reader = CheckpointReader(prefix)
-    assert reader.shapes == {RUN_SETTINGS: (), GLOBAL_STEP: ()}
-    assert reader.run_settings() == {"seed": 3}
-    assert reader.read(GLOBAL_STEP) == 4
-    without = write(tmp_path / "b", {GLOBAL_STEP: np.int64(4)})
-    assert CheckpointReader(without).run_settings() == {}
     with pytest.raises(InputError, match="nowhere"):
         reader.read("nowhere")
-    pathlib.Path(prefix + DATA).write_bytes(b"")
-    with pytest.raises(InputError, match="which cannot be read"):
-        CheckpointReader(prefix).run_settings()
+    without = write(tmp_path / "b", {GLOBAL_STEP: np.int64(4)})
+    assert CheckpointReader(without).run_settings() == {}
+
+
+def test_the_end_of_another_run_is_not_taken_for_this_one(tmp_path, monkeypatch):
+    folder = CheckpointFolder(tmp_path)
+    notes = {"seed": 3, "freeze": [], "init_checkpoint": "a", "dev_data": "d", "num_replicas": 1}
+    prefix = folder.save(6, {RUN_SETTINGS: np.array(json.dumps(notes))})
+    same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
+    for path in ("a", None, prefix):
+        check_finished_run(prefix, same | {"init_checkpoint": path})
+    check_finished_run(prefix, same | {"seed": 4}, besides=["seed"])
+    others = {"seed": 4, "init_checkpoint": f"{tmp_path}_other/x", "dev_data": "e", "freeze": "x"}
+    for name, other in others.items():
+        says = rf"a finished run, with other settings: {name} {other} \(it had "
+        with pytest.raises(InputError, match=says):
+            check_finished_run(prefix, same | {name: other})
+    monkeypatch.setattr(runtime, "any_process", lambda flag: True)
+    with pytest.raises(InputError, match="other settings: of another process"):
+        check_finished_run(prefix, same)
+
+
+def test_warn_of_changed_settings(caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
+        assert not caplog.records
+        warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("Resuming with seed 4; the run was started with 3.")
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -413,19 +425,6 @@ def held(monkeypatch):
 LATE = 0.2  # seconds; whoever does not wait for the thread is there long before
 
 
-def test_the_same_bytes_in_the_background(tmp_path):
-    tensors = {"a": np.arange(12, dtype=np.float32), "b": np.array("text"), "c": np.int64(7)}
-    in_turn, background = (CheckpointFolder(tmp_path / n, keep_max=2) for n in ("one", "other"))
-    for step in (3, 5, 8):
-        in_turn.save(step, tensors)
-        background.start_saving(step, {name: tf.constant(value) for name, value in tensors.items()})
-    background.wait()
-    files = [{p.name: p.read_bytes() for p in pathlib.Path(f.path).iterdir()}
-             for f in (in_turn, background)]  # fmt: skip
-    assert files[0] == files[1]
-    assert files[0].keys() == files_of(5, 8) | {"checkpoint"}
-
-
 @pytest.mark.parametrize("reads", ["latest", "wait", "start_saving", "clear", "whole_at_end"])
 def test_what_reads_the_folder_waits(tmp_path, held, reads):
     folder = CheckpointFolder(tmp_path)
@@ -449,11 +448,15 @@ def test_what_reads_the_folder_waits(tmp_path, held, reads):
     assert names(tmp_path) == files_of(*left[reads]) | ({"checkpoint"} if left[reads] else set())
 
 
-def end_while_saving(folder: CheckpointFolder, error: BaseException) -> None:
+def end_while_saving(folder: CheckpointFolder, error: BaseException, *, step: int = 5) -> None:
     """What a run does that an error ends while the thread writes the checkpoint of step 5."""
     with folder.whole_at_end():
-        folder.start_saving(5, {"x": np.float32(5)})
+        folder.start_saving(step, {"x": np.float32(step)})
         raise error
+
+
+def full(*args, **kwargs):
+    raise tf.errors.ResourceExhaustedError(None, None, "no space left")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
@@ -466,52 +469,37 @@ def test_an_error_beside_the_thread_leaves_a_whole_checkpoint(tmp_path, held, ki
     assert folder.latest() == f"{tmp_path}/model.ckpt-5"
 
 
-def full(*args, **kwargs):
-    raise tf.errors.ResourceExhaustedError(None, None, "no space left")
-
-
 @pytest.mark.parametrize("call", ["SaveV2", "rename"])
-@pytest.mark.parametrize("asks", ["raise_error", "wait", "latest", "start_saving"])
-def test_an_error_in_the_thread_comes_once(tmp_path, monkeypatch, asks, call):
+@pytest.mark.parametrize("asks", ["raise_error", "latest", "start_saving", "whole_at_end"])
+def test_an_error_in_the_thread_comes_once(tmp_path, monkeypatch, caplog, asks, call):
     """A disk that is full, say; what was there before is whole, and saving can go on."""
-    folder = CheckpointFolder(tmp_path)
+    folder, says = CheckpointFolder(tmp_path), "step 6 cannot be written (no space left"
     latest = save(folder, 5)
     with monkeypatch.context() as patch:
         patch.setattr(tf.raw_ops if call == "SaveV2" else tf.io.gfile, call, full)
-        folder.start_saving(6, {"x": np.float32(6)})
-        if asks == "raise_error":
+        if asks == "whole_at_end":  # the process ends by the first error; the log has both
+            with caplog.at_level("WARNING", logger="absl"), pytest.raises(ZeroDivisionError):
+                end_while_saving(folder, ZeroDivisionError(), step=6)
+            assert says in caplog.text
+        else:
+            folder.start_saving(6, {"x": np.float32(6)})
             futures.wait([folder._saving])
-        ask = functools.partial(folder.start_saving, 7, {}) if asks[0] == "s" else None
-        with pytest.raises(InputError, match=r"step 6 cannot be written \(no space left") as caught:
-            (ask or getattr(folder, asks))()
-    assert latest in caught.value.remedy
+            ask = functools.partial(folder.start_saving, 7, {}) if asks[0] == "s" else None
+            with pytest.raises(InputError, match=re.escape(says)) as caught:
+                (ask or getattr(folder, asks))()
+            assert latest in caught.value.remedy
     folder.raise_error()
     assert folder.latest() == latest
     assert names(tmp_path) == files_of(5) | {"checkpoint"}
+    folder.start_saving(6, {"x": object()})
+    with pytest.raises(ValueError, match="object") as caught:  # a bug, not the user's error
+        folder.wait()
+    assert not isinstance(caught.value, InputError)
     assert save(folder, 6) == folder.latest()
 
 
-def test_a_bug_in_the_thread_is_no_error_of_the_user(tmp_path):
-    folder = CheckpointFolder(tmp_path)
-    folder.start_saving(6, {"x": object()})
-    with pytest.raises(ValueError, match="object") as caught:
-        folder.wait()
-    assert not isinstance(caught.value, InputError)
-    assert not list(tmp_path.iterdir())
-
-
-def test_another_error_hides_none_of_the_thread(tmp_path, monkeypatch, caplog):
-    """The process ends by the first; the log has both."""
-    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
-    folder = CheckpointFolder(tmp_path)
-    with caplog.at_level("WARNING", logger="absl"), pytest.raises(ZeroDivisionError):
-        end_while_saving(folder, ZeroDivisionError())
-    assert "the checkpoint of step 5 cannot be written (no space left" in caplog.text
-    assert folder.latest() is None
-
-
 class Peers:
-    """Stands in for a cluster: counts how often this process has waited for the others."""
+    """Stands in for a runtime: counts how often this process has waited for the others."""
 
     def __init__(self, monkeypatch, *, is_chief: bool):
         self.barriers = 0

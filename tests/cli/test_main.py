@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import functools
-import io
 import pathlib
 import signal
 import subprocess
@@ -22,14 +21,6 @@ from bert_tf.cli import main as command
 from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def test_streams_of_a_notebook_are_left_as_they_are(monkeypatch):
-    streams = {name: io.StringIO() for name in ("stdin", "stdout", "stderr")}
-    for name, stream in streams.items():
-        monkeypatch.setattr(sys, name, stream)
-    command.open_standard_streams()
-    assert all(getattr(sys, name) is stream for name, stream in streams.items())
 
 
 class Ended(BaseException):
@@ -54,7 +45,7 @@ def one_of_several(monkeypatch) -> list[str]:
     monkeypatch.setattr(runtime, "tell_peers", lambda: done.append("tell_peers"))
     monkeypatch.setattr(runtime, "restart", restart)
     monkeypatch.setattr(command, "end", end)
-    monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(max_restarts=3))
+    monkeypatch.setattr(command, "FLAGS", types.SimpleNamespace(max_restarts=3))
     monkeypatch.setattr(runtime, "_sigterm", threading.Event())
     return done
 
@@ -135,25 +126,11 @@ def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
     assert "ended by SIGTERM" in message
 
 
-def test_who_has_ended_as_asked_may_train_again(one_of_several):
-    def main(_):
-        with runtime.noticing_sigterm() as sigterm_came:
-            signal.raise_signal(signal.SIGTERM)
-            assert sigterm_came()
-            raise runtime.Interrupted(7, "run")
-
-    code, message = how_it_ends(main)
-    assert (code, one_of_several) == (0, ["leave"])
-    assert "a checkpoint of step 7 in run" in message
-    assert not runtime.sigterm_came()
-
-
 # ---------------------------------------------------------------------------- real processes
 
 # A command without TensorFlow: it does what its first word says.
 SCRIPT = """
-import atexit, hashlib, os, sys, time
-from absl import logging
+import hashlib, os, sys, time
 from bert_tf.cli import main as cli
 cli.parse(lambda: None, needs_tensorflow=False)
 from bert_tf import files, runtime
@@ -161,19 +138,13 @@ from bert_tf import files, runtime
 def main(argv):
     if argv[1] == "print":
         print("x" * 10**6)
-    elif argv[1] == "read":
-        print(len(sys.stdin.read()))
     elif argv[1] == "read a bad sector":
         open("/proc/self/mem", "rb").read(1)
     elif argv[1] == "take memory":
         bytearray(1 << 60)
-    elif argv[1] == "open files":
-        [open("/dev/null") for _ in range(10**4)]
     elif argv[1] == "write a file":
         with open(argv[2], "w") as file:
             file.write("x" * 10**6)
-    elif argv[1] == "clean up":
-        atexit.register(os.remove, "/nowhere/file")
     elif argv[1] == "load TensorFlow":
         runtime.load_tensorflow()
     elif argv[1] == "load C code":
@@ -189,8 +160,6 @@ def main(argv):
         cli.SECONDS_TO_END = 2
         print("begun", flush=True)
         hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)  # C code: no signal is handled meanwhile
-    elif argv[1] == "log":
-        logging.info("told")
 
 cli.run(main)
 """
@@ -210,15 +179,12 @@ def in_a_shell(line: str) -> tuple[int, str, str]:
 
 
 ENDINGS = {  # after the command: its exit code, and what it says
-    "print >&-": (1, "Bad file descriptor"),
     "print >/dev/full": (1, "No space left on device"),
-    "read <&-": (1, "Bad file descriptor"),
     "print 2>&- | wc -c": (0, ""),
     "print 2>/dev/full | wc -c": (0, ""),
     "'read a bad sector'": (1, "To do: check it (dmesg names the device)"),
     "'take memory'": (1, "To do: for memory: smaller batches"),
     "--help >/dev/full": (1, "No space left on device"),
-    "'clean up' | wc -c": (0, "WARNING: [Errno 2] No such file"),
     "--help | head -0": (0, ""),
 }
 
@@ -233,7 +199,7 @@ def test_streams_and_errors_of_the_system(given, words, ending):
         assert [line.split(":")[0] for line in said.strip().splitlines()[1:]] == [
             "Received", "Expected", "To do"]  # fmt: skip
     elif "wc" in words:
-        assert output.strip() == ("0" if "clean" in words else "1000001")
+        assert output.strip() == "1000001"
     else:
         assert (output, said) == ("", "")
 
@@ -243,15 +209,8 @@ def test_a_reader_that_has_enough_is_no_success(given):
     assert (code, output, said) == (128 + signal.SIGPIPE, "xxx", "")
 
 
-def test_verbosity_is_that_of_the_command(given):
-    for flag, count in (("", 1), ("--verbosity=-1", 0)):
-        assert in_a_shell(f"{given} log {flag}")[2].count("told") == count
-
-
 LIMITS = {  # of ulimit: what is done, and what to do
-    "-n 64": ("'open files'", "ulimit -n"),
     "-f 8": ("'write a file' {}", "ulimit -f"),
-    "-v 3000000": ("'load TensorFlow'", "ulimit -v unlimited"),
 }
 
 
@@ -264,7 +223,7 @@ def test_limits_of_a_process(given, tmp_path, limit, words):
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_a_signal_ends_leaves_nothing(given, tmp_path, number):
     with started(f"{given} 'go on for long' {tmp_path}/out") as process:
         process.send_signal(number)
@@ -291,17 +250,13 @@ def started(line: str) -> Iterator[subprocess.Popen]:
         yield process
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_signal_ends_what_computes_for_minutes(given, again):
-    """`SECONDS_TO_END` after it, here 2, or by a second one."""
+def test_a_signal_ends_what_computes_for_minutes(given):
+    """`SECONDS_TO_END` after it, here 2."""
     with started(f"{given} 'compute for long'") as process:
         time.sleep(0.5)  # by now it computes
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
-        if again:
-            time.sleep(1.2)
-            process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "\nended by Ctrl-C, at once.\n"
+        assert "ended by Ctrl-C. " in process.stderr.read()
         assert process.wait() == 128 + signal.SIGINT
         assert 1 < time.monotonic() - begun < 15
 
@@ -319,15 +274,6 @@ def test_what_nohup_ignores_stays_ignored(given, tmp_path):
             process.wait(0.3)
         process.terminate()
     assert process.returncode == 128 + signal.SIGTERM
-
-
-def test_a_list_of_verbs_that_is_not_read():
-    line = f"cd {ROOT}; set -o pipefail; {sys.executable} -m bert_tf --help"
-    assert in_a_shell(f"{line} | head -0") == (128 + signal.SIGPIPE, "", "")
-
-
-def test_long_values_and_words_of_other_scripts_are_words():
-    command.check_words(["--labels=" + "a" * 5000, "--output_dir=/データ/é", "x" * 300])
 
 
 # ---------------------------------------------------------------------------- one run, one folder

@@ -3,7 +3,7 @@
 import pytest
 from walking import in_process
 
-from bert_tf.cli.plot import panels_of
+from bert_tf.cli.results import panels_of
 from bert_tf.errors import InputError
 from bert_tf.training.trainer import TrainingLog, write_final_evaluation
 
@@ -24,10 +24,6 @@ def test_losses_and_scores():
         "Evaluation": ["eval_accuracy"],
     }
     assert panels["Evaluation"][0].curve == {0: 0.5, 2: 0.75}
-
-
-def test_a_run_that_was_not_evaluated_has_one_panel():
-    assert [*panels_of({"loss": {1: 3.0}, "learning_rate": {1: 0.1}})] == ["Loss"]
 
 
 def test_the_pictures(tmp_path):

@@ -1,4 +1,4 @@
-"""data_gen/masking.py: the drawn examples and the shares. The draws: test_instances.py."""
+"""data_gen/masking.py: drawn examples. The draws: test_instances.py; shares: test_pipeline.py."""
 
 import dataclasses
 import doctest
@@ -9,10 +9,11 @@ import pytest
 from generation import SETTINGS
 
 from data_gen import masking
-from data_gen.corpus import TOKEN_TYPE
+from data_gen.documents import TOKEN_TYPE
 from data_gen.masking import (
     MASKED,
     UNCHANGED,
+    Pair,
     choose_words,
     mask,
     maskable_positions,
@@ -20,10 +21,6 @@ from data_gen.masking import (
     shuffle,
     words,
 )
-from data_gen.pairs import Pair
-
-# Ids are positions in this list.
-PIECES = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "jump", "##ed", "##er", "is", "here", "in"]
 
 
 def test_the_drawn_positions():

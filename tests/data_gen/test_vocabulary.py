@@ -15,7 +15,6 @@ from data_gen import vocabulary
 from data_gen.documents import DocumentReader
 from data_gen.vocabulary import (
     SPECIAL_PIECES,
-    choose_alphabet,
     count_words,
     learn_vocabulary,
     measure_coverage,
@@ -57,6 +56,9 @@ def test_the_most_frequent_pair_is_merged_first():
     ]
     assert learn_vocabulary(words, vocab_size=13, **LEARN) == learned[:13]
     assert "abc" not in learn_vocabulary(words, vocab_size=99, **LEARN | {"min_frequency": 4})
+    rare = {"aaaa": 100, "bb": 20, "ac": 1, "a" * 51: 9}  # and a word that is too long
+    learned = learn_vocabulary(rare, vocab_size=99, min_frequency=2, character_coverage=0.99)
+    assert learned == [*SPECIAL_PIECES, "a", "b", "##a", "##b", "##aa", "aa", "aaaa", "bb"]
 
 
 def test_what_cannot_be_learned(tmp_path):
@@ -69,18 +71,6 @@ def test_what_cannot_be_learned(tmp_path):
                 str(text), f"{tmp_path}/vocab.txt", vocab_size=8, input_format="text", **values
             )
         assert os.listdir(tmp_path) == ["text"]
-
-
-def test_rare_characters_get_no_piece():
-    words = {"aaaa": 100, "bb": 20, "ac": 1}
-    assert choose_alphabet(words, 1.0) == set("abc")
-    learned = learn_vocabulary(words, vocab_size=99, min_frequency=2, character_coverage=0.99)
-    assert not any("c" in piece for piece in learned[len(SPECIAL_PIECES) :])
-
-
-def test_long_words_are_not_learned():
-    learned = learn_vocabulary({"a" * 51: 9, "ab": 9}, vocab_size=99, **LEARN)
-    assert learned == [*SPECIAL_PIECES, "a", "b", "##b", "ab"]
 
 
 def test_the_tokenizer_takes_the_vocabulary_and_knows_its_text(tmp_path):

@@ -2,13 +2,14 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import http.server
 import io
 import json
 import pathlib
 import re
+import socket
 import threading
-import urllib.request
 
 import grpc
 import numpy as np
@@ -17,8 +18,7 @@ import served_models
 import tensorflow as tf
 from google.protobuf import text_format
 
-from bert_tf.serving.loading import ServedModel
-from bert_tf.serving.predictor import Predictor
+from bert_tf.serving.predictor import Predictor, ServedModel
 from bert_tf.tasks.features import classifier_record
 
 predict_pb2, prediction_service_pb2_grpc, model_server_config_pb2 = (
@@ -58,14 +58,12 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     def __init__(self, models: dict[str, ServedModel]):
         self._models = models
-        self.sizes = []
 
     def Predict(self, request, context):  # noqa: N802 (named by the service)
         name = request.model_spec.name
         if name not in self._models or request.model_spec.version.value not in (0, 1):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {name}")
         arrays = {key: tf.make_ndarray(proto) for key, proto in request.inputs.items()}
-        self.sizes.append(len(next(iter(arrays.values()))))
         try:
             outputs = self._models[name].run(arrays, request.model_spec.signature_name)
         except Exception as error:
@@ -89,7 +87,7 @@ def grpc_server(models):
 
 
 class RestHandler(http.server.BaseHTTPRequestHandler):
-    """TensorFlow Serving's REST: rows and columns, strings and bytes, metadata, errors."""
+    """TensorFlow Serving's REST: columns, strings and bytes, metadata, errors."""
 
     def do_GET(self):
         model, rest = self._model()
@@ -115,16 +113,10 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
     def _predict(self, model, body):
         name = body.get("signature_name", "serving_default")
         specs = model.metadata["signatures"][name]
-        columns = body.get("inputs")
-        if columns is None:
-            columns = {key: [row[key] for row in body["instances"]] for key in specs}
+        columns = body["inputs"]
         outputs = model.run({k: _array(columns[k], specs[k]["dtype"]) for k in specs}, name)
         found = {key: _json(value.tolist()) for key, value in outputs.items()}
-        only = next(iter(found.values())) if len(found) == 1 else None
-        if "inputs" in body:
-            return {"outputs": found if only is None else only}
-        rows = [dict(zip(found, values, strict=True)) for values in zip(*found.values())]  # noqa: B905
-        return {"predictions": rows if only is None else only}
+        return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
 
     def _send(self, status, value):
         content = json.dumps(value).encode()
@@ -227,24 +219,14 @@ def test_numbers_and_bytes_are_sent(ask, models):
     np.testing.assert_allclose(of_ids[0]["probabilities"], wanted["probabilities"][0], atol=1e-5)
 
 
-def test_batches_are_of_the_size_asked_for(ask, grpc_server, request):
-    grpc_server.service.sizes.clear()
-    assert len(ask([LINES[0]] * 7, "--batch_size=3", "--version=1")[1]) == 7
-    if "grpc" in request.node.name:
-        assert grpc_server.service.sizes == [3, 3, 1]
-
-
 @pytest.mark.parametrize(
     ("lines", "flags", "message"),
     [
         (LINES, {"model": "none"}, "Servable not found"),
         (LINES, {"version": 3}, "Servable not found"),
-        (["no object"], {}, "line 1 is not a JSON object"),
         ([{"text_a": 5, "text_b": 6}], {}, ""),
         ([{"text_a": "a", "text_b": {"b65": ""}}], {}, ""),
         ([TOO_LARGE], {"signature_name": "ids"}, ""),
-        ([{"text_a": "a", "text_b": ["a", ["b"]]}], {}, ""),
-        ([{"text_a": 10**30, "text_b": 10**30}], {}, ""),
     ],
 )
 def test_what_fails_is_said(ask, lines, flags, message):
@@ -256,31 +238,77 @@ def test_what_fails_is_said(ask, lines, flags, message):
     assert parts == ["Received", "Expected", "To do"]
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_a_server_that_is_not_there(client, protocol, capsys, tmp_path):
-    (tmp_path / "lines").write_text(json.dumps(LINES[0]))
-    command = [f"--protocol={protocol}", "--address=127.0.0.1:1", "--model=m", "--timeout=5"]
-    assert client.main([*command, f"--input_file={tmp_path / 'lines'}"]) == 1
-    assert "127.0.0.1:1" in capsys.readouterr().err
+def reply(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    """An answer of a server that is none."""
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(head).encode() + body
 
 
-def test_lists_of_other_lengths_go_into_other_requests(client):
+BAD_REPLIES = {
+    "closed": (b"", "Remote end closed"),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9\r\n", "BadStatusLine|SSH"),
+    "endless": (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (2 << 20), "more than 1048576 bytes"),
+    "empty": (reply(b""), "Expecting value"),
+    "not UTF-8": (reply(b'{"outputs": "\xff"}'), "codec"),
+    "deep": (reply(b"[" * 200_000), "nested too deep"),
+    "infinite": (reply(b'{"outputs": {"a": [1e999]}}'), "the number 1e999"),
+    "a list": (reply(b"[1]"), "without outputs"),
+    "too many": (reply(b'{"outputs": {"a": [1, 2]}}'), "a without a value for each"),
+    "gzip": (reply(b"x", "200 OK", "Content-Encoding: gzip"), "the encoding gzip"),
+    "redirected": (reply(b"", "302 Found", "Location: http://127.0.0.1:1/"), "302"),
+    "error": (reply(b'{"error": "no \x5cu001b[31mmodel"}', "404 No"), r"404 no \\x1b\[31mmodel"),
+    "nobody": (None, "127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REPLIES)
+def test_a_bad_reply_is_said_in_three_parts(client, capsys, monkeypatch, name):
+    answer, says = BAD_REPLIES[name]
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    port = listening.getsockname()[1] if answer is not None else 1
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a"}\n')))
+    assert client.main([f"--address=127.0.0.1:{port}", "--model=m", "--timeout=20"]) == 1
+    said = capsys.readouterr().err
+    assert re.search(says, said), said
+    parts = [line.split(":")[0] for line in said.splitlines()[1:]]
+    assert parts == ["Received", "Expected", "To do"]
+    assert all(line.isprintable() for line in said.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("content", "flag", "says"),
+    [
+        (b'{"a": 1}\n\n', "--timeout=5", "line 2 is not a JSON object"),
+        (b'{"text": NaN}', "--timeout=5", "the number NaN"),
+        (b"\xff\xfe\x00", "--timeout=5", "line 1 is not"),
+        (b"{}", "--address=127.0.0.1:99999", "not host:port"),
+        (b"{}", "--model=\x1b[2J", "not printable"),
+        (b"{}", "--timeout=nan", "--timeout=nan"),
+        (b"{}", "--input_file=/nowhere/at/all", "/nowhere/at/all"),
+    ],
+)
+def test_a_mistake_is_said(client, capsys, monkeypatch, content, flag, says):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert client.main(["--address=127.0.0.1:1", "--model=m", flag]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_batches_are_of_one_length_and_no_more_than_asked_for(client):
     rows = [{"context": "a", "endings": ["b"] * n} for n in (2, 2, 2, 3, 2)]
     sizes = [len(batch) for batch in client.batches(rows, 2)]
     assert sizes == [2, 1, 1, 1]
 
 
 # ---------------------------------------------------------------------------- serve/
-
-
-def test_the_guide_s_request_in_rows(rest_server):
-    guide = (ROOT / "serve/README.md").read_text()
-    (body,) = re.findall(r"mrpc:predict -d \'(\{.*?\})\'", guide, re.DOTALL)
-    url = f"http://{rest_server.address}/v1/models/pairs:predict"
-    request = urllib.request.Request(url, body.encode())
-    with urllib.request.urlopen(request, timeout=60) as response:
-        (row,) = json.load(response)["predictions"]
-    assert row["label"] in served_models.LABELS
 
 
 def test_the_files_of_settings():

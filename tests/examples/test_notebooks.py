@@ -131,21 +131,11 @@ def test_every_cell_is_explained_and_has_run(path):
     assert all(kinds[number - 1] == "markdown" for number in codes)
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"/(?:work|tmp|root|home|Users)/", text)
-    assert len(text) < 300_000
-    content = json.loads(text)
-    run = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    run = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in run] == list(range(1, len(run) + 1))
     outputs = [output for cell in run for output in cell["outputs"]]
-    assert {output["output_type"] for output in outputs} <= {"stream", "display_data",
-                                                             "execute_result"}  # fmt: skip
-    logged = "".join("".join(o["text"]) for o in outputs if o.get("name") == "stderr")
-    assert all(line.startswith("WARNING:absl:../../") for line in logged.splitlines())
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_links_of_notebooks_lead_to_files(path):
-    for kind, source in cells(path):
-        if kind == "markdown":
-            for link in re.findall(r"\]\(([^)]+)\)", source):
-                assert (FOLDER / link).is_file(), link
+    assert "error" not in {output["output_type"] for output in outputs}
+    links = re.findall(
+        r"\]\(([^)]+)\)", "".join(s for kind, s in cells(path) if kind == "markdown")
+    )
+    assert all((FOLDER / link).is_file() for link in links)

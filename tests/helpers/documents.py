@@ -8,7 +8,7 @@ import shlex
 ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md", "data_gen/sample_text/README.md"]
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-MODULES = {"bert_tf.squad_evaluate": "evaluate-squad", "bert_tf.playground": "playground"}
+MODULES = {"bert_tf.playground": "playground"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NO_SHELL = ("csv", "json", "python", "text")  # all other blocks are commands
 PROGRAMS = ("python", "bert-tf")

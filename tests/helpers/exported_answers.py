@@ -4,11 +4,10 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-from saved_models import run_in_c
+from saved_models import batch_of, run_in_c
 from served_models import Reference
 
 from bert_tf.checkpoints.loading import Weights, open_weights
-from bert_tf.serving.export import batch_of
 from bert_tf.tasks.features import classifier_record
 
 TOLERANCE = 1e-5

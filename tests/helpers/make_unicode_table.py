@@ -15,7 +15,7 @@ import unicodedata
 
 import numpy as np
 
-from bert_tf.tokenization import unicode_table as ut
+from bert_tf.tokenization import basic as ut
 
 # The original's blocks, not all that Unicode calls CJK: no kana, no hangul, nothing newer.
 CJK_BLOCKS = (

@@ -11,7 +11,7 @@ import safetensors.numpy
 import small
 
 from bert_tf import BertConfig
-from bert_tf.checkpoints import editing
+from bert_tf.checkpoints import saving
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import write_checkpoint
 
@@ -160,13 +160,13 @@ HUGGING_FACE_FILES = {
     "config.json": hugging_face_config(
         architectures=["BertForSequenceClassification"], tokenizer_class="BertTokenizer",
         problem_type="single_label_classification", is_decoder=False,
-        id2label={"0": "bad", "1": "so so", "2": "good"}, null_score_diff_threshold=-1.5,
+        id2label={"0": "bad", "1": "so so", "2": "good"},
         label2id={"bad": 0, "so so": 1, "good": 2}, torch_dtype="float32", pad_token_id=0,
         layer_norm_eps=1e-12, hidden_dropout_prob=0.1, initializer_range=0.02,
         position_embedding_type="absolute", transformers_version="4.50.0",
-        bert_tf={"of": ["BertForSequenceClassification", "single_label_classification"],
-                 "max_seq_length": 11, "pairs": False},
     ),
+    "model_facts.json": {
+        "architecture": "BertForSequenceClassification", "max_seq_length": 11, "pairs": False},
     "tokenizer_config.json": {
         "tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None,
         "tokenize_chinese_chars": True, "do_basic_tokenize": True, "never_split": [],
@@ -212,7 +212,7 @@ def write_hugging_face(
 
 def greatest_difference(one: Weights, other: Weights) -> dict[str, float]:
     """Of each output, by name, when both models run on the same random input."""
-    inputs = editing.random_inputs(one.config)
-    return editing.difference_of_outputs(
-        editing.outputs_of(one, inputs), editing.outputs_of(other, inputs)
+    inputs = saving.random_inputs(one.config)
+    return saving.difference_of_outputs(
+        saving.outputs_of(one, inputs), saving.outputs_of(other, inputs)
     )

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 
 import damage
 import damage_binary
-import tensor_index
 
 from bert_tf.errors import InputError
 
@@ -29,7 +28,7 @@ _GROUPS = (
     "readers_of_records",
     "readers_of_requests",
 )
-WAYS = {**damage.WAYS, **damage_binary.WAYS, "index": tensor_index.damage_index}
+WAYS = {**damage.WAYS, **damage_binary.WAYS}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,10 +20,11 @@ from bert_tf import make_model
 from bert_tf.checkpoints import hugging_face, tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.run_settings import changed_settings, check_finished_run, is_finished
+from bert_tf.checkpoints.tf1 import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
-from bert_tf.serving import checksums, loading, rows
-from bert_tf.tasks import best, sweep
+from bert_tf.serving import predictor, rows
+from bert_tf.serving.export import CHECKSUMS, write_checksums
+from bert_tf.tasks import run, text_run
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
@@ -153,7 +154,7 @@ def tf1_checkpoint(folder: pathlib.Path) -> Reader:
     (folder / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
     assert prefix == str(folder / "bert_model.ckpt")
     damaged = {
-        "bert_model.ckpt.index": "index",
+        "bert_model.ckpt.index": "bytes",
         f"bert_model.ckpt{tf1.DATA}": "bytes",
         "checkpoint": "lines",
     }
@@ -182,10 +183,10 @@ def run_settings(folder: pathlib.Path) -> Reader:
         is_finished(prefix)
         with contextlib.suppress(KeyError):  # a setting that the run did not have
             check_finished_run(prefix, RUN)
-        found = sweep._read_trial(str(folder / "trial.json"))
+        found = text_run.read_trial(str(folder / "trial.json"))
         changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
-        for step, value in best.read_evaluations(str(folder / "evaluations.json")).items():
+        for step, value in run.read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)
             assert math.isfinite(value)
 
@@ -199,20 +200,20 @@ def run_settings(folder: pathlib.Path) -> Reader:
 def export(folder: pathlib.Path) -> Reader:
     """export.json and the vocabulary of an export; its SavedModel is loaded once."""
     made = pathlib.Path(served_models.export("pairs", folder / "made"))
-    names = ("export.json", "assets/vocab.txt", checksums.CHECKSUMS)
+    names = ("export.json", "assets/vocab.txt", CHECKSUMS)
     load = functools.cache(tf.saved_model.load)
 
     def read(_: pathlib.Path) -> None:
-        listed = made / checksums.CHECKSUMS
+        listed = made / CHECKSUMS
         if not all(_same(made / name, reader.valid[name]) for name in names[:2]):
-            checksums.write_checksums(str(made))  # as whoever changes a file can
+            write_checksums(str(made))  # as whoever changes a file can
         try:
             with unittest.mock.patch.object(tf.saved_model, "load", load):
-                model = loading.open_export(str(made))
+                model = predictor.open_export(str(made))
             assert list(rows.text_inputs(model.metadata)) == ["text_a", "text_b"]
             assert isinstance(model.config, BertConfig)
         finally:
-            listed.write_bytes(reader.valid[checksums.CHECKSUMS])
+            listed.write_bytes(reader.valid[CHECKSUMS])
 
     reader = Reader(made, {**dict.fromkeys(names, "lines"), "export.json": "json"}, read)
     return reader

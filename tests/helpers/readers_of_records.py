@@ -9,12 +9,11 @@ import small
 import tensorflow as tf
 from readers import Reader
 
-from bert_tf.cli.plot import read_curves
-from bert_tf.data.blocks import BlockFiles
-from bert_tf.data.index import find_local_blocks, index_path
-from bert_tf.data.lane_batches import LaneBatches
-from bert_tf.data.records import Record, description_path, pretraining_record
+from bert_tf.cli.results import read_curves
+from bert_tf.data.batches import Batches, ShuffledSampler
+from bert_tf.data.records import Record, pretraining_record
 from bert_tf.data.shards import RecordFiles, read_description
+from bert_tf.data.sidecars import description_path, index_path
 from bert_tf.tasks.features import classifier_record
 
 MODEL = {
@@ -46,8 +45,9 @@ def pretraining_records(folder: pathlib.Path) -> Reader:
 
 def _read_blocks(path: str) -> None:
     """As pre-training reads them."""
-    files = BlockFiles(path, PRETRAINING)
-    batches = LaneBatches(files, batch_size=2, seed=1, num_examples=len(files))
+    files = RecordFiles(path, PRETRAINING, keep_indexes=True)
+    order = ShuffledSampler(files.block_records, batch_size=2, seed=1)
+    batches = Batches(files, order, batch_size=2, num_examples=len(files))
     with batches.record_errors():
         for batch in batches.dataset().as_numpy_iterator():
             for feature in PRETRAINING.features:
@@ -58,7 +58,8 @@ def _read_blocks(path: str) -> None:
 
 def pretraining_blocks(folder: pathlib.Path) -> Reader:
     """Records of pre-training without an index."""
-    path = small.write_records(folder / "train.tfrecord", small.examples(3), PRETRAINING)
+    reader = pretraining_records(folder)
+    path = str(folder / "train.tfrecord")
 
     def read(_: pathlib.Path) -> None:
         try:
@@ -66,15 +67,15 @@ def pretraining_blocks(folder: pathlib.Path) -> Reader:
         finally:
             pathlib.Path(index_path(path)).unlink(missing_ok=True)
 
-    return Reader(folder, {"train.tfrecord": "records"}, read)
+    return dataclasses.replace(reader, read=read)
 
 
 def block_index(folder: pathlib.Path) -> Reader:
     """The index beside records."""
     path = small.write_records(folder / "train.tfrecord", small.examples(3), PRETRAINING)
-    index = pathlib.Path(index_path(path))
-    index.write_text(find_local_blocks(path).to_json_string())
-    return Reader(folder, {index.name: "json"}, lambda _: _read_blocks(path))
+    RecordFiles(path, PRETRAINING, keep_indexes=True)
+    name = pathlib.Path(index_path(path)).name
+    return Reader(folder, {name: "json"}, lambda _: _read_blocks(path))
 
 
 def task_records(folder: pathlib.Path) -> Reader:
@@ -88,26 +89,15 @@ def data_description(folder: pathlib.Path) -> Reader:
     """What data generation leaves beside records."""
     reader = pretraining_records(folder)
     content = {
-        "bert_tf_version": "0.1.0",
-        "do_lower_case": True,
-        "vocab_file": "vocab.txt",
-        "vocab_sha256": "0" * 64,
-        "vocab_size": small.CONFIG.vocab_size,
-        "max_seq_length": small.S,
-        "max_predictions_per_seq": small.P,
-        "masked_lm_prob": 0.15,
-        "short_seq_prob": 0.1,
-        "do_whole_word_mask": False,
-        "words_from_spaces": False,
-        "one_draw_per_word": False,
+        **dict.fromkeys(("bert_tf_version", "vocab_file", "vocab_sha256", "text_digest"), "0"),
+        **dict.fromkeys(("do_lower_case", "do_whole_word_mask"), True),
+        **dict.fromkeys(("words_from_spaces", "one_draw_per_word"), False),
+        **dict.fromkeys(("max_seq_length", "max_predictions_per_seq", "vocab_size"), 7),
+        **dict.fromkeys(("masked_lm_prob", "short_seq_prob"), 0.15),
+        **dict.fromkeys(("dupe_factor", "random_seed", "shard", "num_shards"), 1),
         "never_split": ("<e1>",),
-        "dupe_factor": 2,
-        "random_seed": 12345,
-        "shard": 1,
-        "num_shards": 1,
         "num_records": 3,
         "num_bytes": len(reader.valid["train.tfrecord"]),
-        "text_digest": "",
     }
     path = pathlib.Path(description_path(str(folder / "train.tfrecord")))
     path.write_text(json.dumps(content))

@@ -1,7 +1,6 @@
 """Readers of what is asked: command lines, lines to predict, requests to the page, TF_CONFIG."""
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -14,14 +13,12 @@ from collections.abc import Iterator
 import served_models
 from absl import flags as absl_flags
 from readers import Reader
-from walking import parsed
+from walking import module_of, parsed
 
 from bert_tf import files
-from bert_tf.__main__ import VERBS
-from bert_tf.cli import main
 from bert_tf.errors import InputError
 from bert_tf.playground import api, server
-from bert_tf.serving import feature_extraction, rows
+from bert_tf.serving import pretrained, rows
 from bert_tf.training import distribution
 
 # ---------------------------------------------------------------------------- command lines
@@ -73,8 +70,7 @@ PLAN = (
 @contextlib.contextmanager
 def _flags_of(command: str) -> Iterator[object]:
     """The module of a command, with its flags defined."""
-    name = command.removesuffix(".py") if command.endswith(".py") else VERBS[command][0]
-    module = importlib.import_module(name)
+    module = module_of(command)
     before = set(absl_flags.FLAGS)
     module.define_flags()
     try:
@@ -88,9 +84,8 @@ def _flags_of(command: str) -> Iterator[object]:
 
 def _words(path: pathlib.Path) -> list[str]:
     """A word a line, as a process gets them: none has a NUL."""
-    words = [os.fsdecode(word).replace("\0", "") for word in path.read_bytes().split(b"\n")]
-    main.check_words(words)
-    return words
+    text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
+    return [word for word in text.split("\n") if len(word.partition("=")[0]) <= 100]
 
 
 def flags(folder: pathlib.Path) -> Reader:
@@ -163,8 +158,7 @@ def predict_lines(folder: pathlib.Path) -> Reader:
             reads = rows.RowReader(metadata)
             for number, item in enumerate(items, 1):
                 row = reads.read(item, rows.place(path, number))
-                assert list(row) == reads.names
-                rows.arrays_of([row])
+                assert list(row) == list(reads.is_list)
 
     ways = {name: "json_lines" if name.endswith("jsonl") else "lines" for name in LINES}
     reader = Reader(folder, ways, read)
@@ -179,9 +173,9 @@ def features_lines(folder: pathlib.Path) -> Reader:
     def read(folder: pathlib.Path) -> None:
         for name in changed(reader):
             path = str(folder / name)
-            for line in feature_extraction.read_lines(path, jsonl=name.endswith("jsonl")):
-                assert isinstance(line.text_a, str)
-                assert isinstance(line.text_b, str | None)
+            for line in pretrained.read_lines(path, jsonl=name.endswith("jsonl")):
+                assert isinstance(line[0], str)
+                assert isinstance(line[1], str | None)
 
     reader = Reader(folder, {"x.txt": "lines", "x.jsonl": "json_lines"}, read)
     return reader

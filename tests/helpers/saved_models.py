@@ -41,6 +41,15 @@ def operations_of(path: str) -> set[str]:
     return {node.op for node in [*graph.node, *functions]}
 
 
+def batch_of(rows: Sequence[dict]) -> dict[str, np.ndarray]:
+    """Rows of texts by name -> arrays of bytes by name."""
+
+    def encoded(value):
+        return value.encode() if isinstance(value, str) else [encoded(one) for one in value]
+
+    return {name: np.array([encoded(row[name]) for row in rows], object) for name in rows[0]}
+
+
 def run_in_c(calls: Sequence[Call], folder: pathlib.Path) -> list[dict[str, np.ndarray] | str]:
     """What each call gives, by name, or its error's message; all in one process."""
     signatures = {path: read_saved_model(path).meta_graphs[0].signature_def for path, *_ in calls}

@@ -17,12 +17,11 @@ from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.heads import head_named
 from bert_tf.heads.labels import Labels
-from bert_tf.serving import loading
+from bert_tf.serving import predictor
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.serving.loading import ServedModel
 from bert_tf.serving.options import ServingOptions
-from bert_tf.squad.alignment import make_alignment
-from bert_tf.squad.answers import AnswerSizes, Prediction, rank_answers
+from bert_tf.serving.predictor import ServedModel
+from bert_tf.squad.answers import AnswerSizes, Prediction, make_alignment, rank_answers
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
@@ -131,7 +130,7 @@ def export(kind: str, folder: pathlib.Path) -> str:
 
 def open_kind(weights: Weights, kind: str) -> ServedModel:
     """A checkpoint of a kind, loaded to be asked."""
-    return loading.of_weights(weights, weights.config, TOKENIZER, options(kind))
+    return predictor.of_weights(weights, weights.config, TOKENIZER, options(kind))
 
 
 def features_of(ids, segments) -> dict[str, tf.Tensor]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bert_tf import BertConfig
 from bert_tf.planning import tables
-from bert_tf.planning.work import Speed
+from bert_tf.planning.tables import Speed
 from bert_tf.planning.workload import HEADS, Workload
 
 V, D, L, N, F = 997, 60, 2, 3, 140
@@ -31,7 +31,7 @@ BASE = Workload(config=tables.PUBLISHED["BERT-Base"])
 LARGE = Workload(config=tables.PUBLISHED["BERT-Large"])
 SETTINGS = st.fixed_dictionaries(
     {
-        "head": st.sampled_from(HEADS),
+        "head": st.sampled_from([*HEADS]),
         "max_seq_length": st.integers(1, 71),
         "train_batch_size": st.integers(1, 300),
         "precision": st.sampled_from(["float32", "bfloat16"]),

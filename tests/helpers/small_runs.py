@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.data.record_batches import RecordBatches
-from bert_tf.data.samplers import SequentialSampler, ShuffledSampler
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
@@ -76,7 +75,7 @@ def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
     return batch | {"is_real_example": real}
 
 
-class Batches:
+class SameBatch:
     """The same batch over and over, each time with its rows in another order."""
 
     def __init__(self, batch: dict[str, np.ndarray], number: int):
@@ -86,7 +85,7 @@ class Batches:
         self.batch_size = len(batch["is_real_example"])
 
     def dataset(self, *, start, num_parts, first_part, parts_here) -> tf.data.Dataset:
-        """As of `RecordBatches`."""
+        """As of `Batches`."""
         size = self.batch_size // num_parts
         parts = [
             {n: v[part * size : (part + 1) * size] for n, v in batch.items()}
@@ -99,7 +98,7 @@ class Batches:
 
 def take_steps(trainer: Trainer, batch: dict[str, np.ndarray], steps: int = 3) -> dict[str, float]:
     """Updates over a batch whose rows change places; the mean losses."""
-    iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, steps))
+    iterator = distribution.distributed_batches(trainer.strategy, SameBatch(batch, steps))
     return trainer.run_steps(iterator, 0, steps)[1]
 
 
@@ -125,9 +124,10 @@ def write_files(folder, features=None, *, rows: int = RECORDS) -> RecordFiles:
     return RecordFiles(small.write_records(folder / "a.tfrecord", features), small.RECORD)
 
 
-def endless(files: RecordFiles) -> RecordBatches:
+def endless(files: RecordFiles) -> Batches:
     """Shuffled batches for training."""
-    return RecordBatches(files, ShuffledSampler(len(files), seed=5), batch_size=BATCH)
+    order = ShuffledSampler(files.block_records, batch_size=BATCH, seed=5)
+    return Batches(files, order, batch_size=BATCH)
 
 
 def in_order(
@@ -136,10 +136,10 @@ def in_order(
     batch_size: int = BATCH,
     num_examples: int | None = None,
     order: SequentialSampler | None = None,
-) -> RecordBatches:
+) -> Batches:
     """Batches for evaluation; endless without `num_examples`."""
     order = order or SequentialSampler(len(files))
-    return RecordBatches(files, order, batch_size=batch_size, num_examples=num_examples)
+    return Batches(files, order, batch_size=batch_size, num_examples=num_examples)
 
 
 def train(trainer: Trainer, batches, folder, **changes) -> dict[int, dict]:

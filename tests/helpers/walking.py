@@ -12,14 +12,17 @@ import unittest.mock
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import flags as absl_flags
 
+from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
-from bert_tf.checkpoints.tf1 import CheckpointReader
-from bert_tf.data import index
-from bert_tf.data.records import Record, description_path, pretraining_record
+from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
+from bert_tf.data import sidecars
+from bert_tf.data.records import Record, pretraining_record
+from bert_tf.data.sidecars import description_path
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
@@ -53,6 +56,22 @@ def write_vocabulary(path: pathlib.Path, num_pieces: int = TINY["vocab_size"]) -
     return path
 
 
+def write_encoder(folder: pathlib.Path, *, scale: float = 1.0, **config: Any) -> None:
+    """A model's folder with a fresh encoder, as if it had been pre-trained.
+
+    Args:
+      folder: where configuration, vocabulary and checkpoint are written.
+      scale: of its first weights but for normalizations: with wide ones it learns in few steps.
+      config: changes of the tiny configuration.
+    """
+    config = BertConfig.from_json_file(write_config(folder / "bert_config.json", **config))
+    write_vocabulary(folder / "vocab.txt")
+    keras.utils.set_random_seed(3)
+    tensors = {checkpoint_name(v): v.numpy() for v in BertModel(config).trainable_variables}
+    tensors = {name: v if "LayerNorm" in name else scale * v for name, v in tensors.items()}
+    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
+
+
 def write_records(
     path: pathlib.Path, num_records: int, *, seed: int, next_sentence: bool = True
 ) -> pathlib.Path:
@@ -67,10 +86,11 @@ def write_records(
 
 def index_with_blocks_of(num_bytes: int, *paths: pathlib.Path) -> None:
     """Writes indexes of smaller blocks than usual: few records have several lanes then."""
-    with unittest.mock.patch.object(index, "BLOCK_BYTES", num_bytes):
+    with unittest.mock.patch.object(sidecars, "BLOCK_BYTES", num_bytes):
         for path in paths:
-            found = index.find_local_blocks(str(path))
-            pathlib.Path(index.index_path(str(path))).write_text(found.to_json_string())
+            with path.open("rb") as file:
+                found = sidecars.find_blocks(file, path.stat().st_size)
+            pathlib.Path(sidecars.index_path(str(path))).write_text(found.to_json_string())
 
 
 def describe(records: pathlib.Path, vocab_file: pathlib.Path, **changes: Any) -> None:
@@ -146,26 +166,17 @@ def command(script: str, *words: str, **flags: Any) -> list[str]:
     return [sys.executable, *program, *words, *listed]
 
 
-def run(
-    script: str, *words: str, compile_quickly: bool = True, **flags: Any
-) -> subprocess.CompletedProcess:
-    """Runs a script that shall succeed."""
-    ended = attempt(script, *words, compile_quickly=compile_quickly, **flags)
-    assert ended.returncode == 0, ended.stderr
-    return ended
-
-
-def attempt(
-    script: str, *words: str, compile_quickly: bool = True, **flags: Any
-) -> subprocess.CompletedProcess:
-    """Runs a script, whatever comes of it."""
-    return subprocess.run(
+def run(script: str, *words: str, code: int = 0, **flags: Any) -> subprocess.CompletedProcess:
+    """Runs a script in a process of its own, which shall end with that exit code."""
+    ended = subprocess.run(
         command(script, *words, **flags),
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        env={**os.environ, **(COMPILE_QUICKLY if compile_quickly else {})},
+        env={**os.environ, **COMPILE_QUICKLY},
     )
+    assert ended.returncode == code, ended.stderr
+    return ended
 
 
 def parsed(words: list[str]) -> list[str]:
@@ -176,14 +187,21 @@ def parsed(words: list[str]) -> list[str]:
         raise InputError(str(error), "a value that the flag allows", "correct it") from None
 
 
+def module_of(script: str) -> Any:
+    """The module of a script or verb, or the function that is a verb: both have `define_flags`."""
+    name = script.removesuffix(".py") if script.endswith(".py") else VERBS[script][0]
+    module, _, function = name.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, function) if function else found
+
+
 @contextlib.contextmanager
 def in_process(script: str) -> Iterator[Callable[..., None]]:
     """Gives a script's `main`, called with flags as its process would be; none is started.
 
     What the script refuses comes as an `InputError`. What it sets for its process is set back.
     """
-    name = script.removesuffix(".py") if script.endswith(".py") else VERBS[script][0]
-    module = importlib.import_module(name)
+    module = module_of(script)
     before = set(absl_flags.FLAGS)
     module.define_flags()
 
@@ -210,28 +228,3 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
     finally:
         for name in set(absl_flags.FLAGS) - before:
             delattr(absl_flags.FLAGS, name)
-
-
-_started: list[subprocess.Popen] = []
-
-
-def start(script: str, *words: str, pipesize: int = -1, **flags: Any) -> subprocess.Popen:
-    """Starts a script, to be watched while it runs; `pipesize` as for `subprocess.Popen`."""
-    process = subprocess.Popen(
-        command(script, *words, **flags),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        pipesize=pipesize,
-        env={**os.environ, **COMPILE_QUICKLY},
-    )
-    _started.append(process)
-    return process
-
-
-def end_all() -> None:
-    """Kills what a test that failed has left running."""
-    while _started:
-        with _started.pop() as process:
-            if process.poll() is None:
-                process.kill()

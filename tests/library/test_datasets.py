@@ -104,9 +104,7 @@ def test_labels(tokenizer, labels, values, expected, dtype):
 @pytest.mark.parametrize(
     ("changes", "options", "received"),
     [
-        ({}, {"text": "words"}, "without a column 'words': text, other, label"),
         ({"text": ["a", None, "b"]}, {}, "None as text 1, counted from 0"),
-        ({"text": ["a", "b", float("nan")]}, {}, "nan as text 2"),
         ({"other": ["a"]}, {"text_pair": "other"}, "3 texts and 1 second texts"),
         ({}, {"labels": ["x", "z"]}, "'y' in row 1 of the column 'label'"),
         ({}, {}, "the column 'label' with .'x', 'y'"),
@@ -117,7 +115,6 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"label": [[1], [1, 0], []]}, {}, "the column 'label' with"),
         ({"label": [0, 1]}, {"labels": ["x", "y"]}, "3 texts and 2 labels"),
         ({"label": [1, 2, 2**31]}, {}, "the column 'label' with"),
-        ({}, {"batch_size": 0}, "batch_size 0"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
         ({"text": []}, {"label": None}, "without rows"),
     ],
@@ -127,14 +124,8 @@ def test_data_that_cannot_be_used(tokenizer, changes, options, received):
         bert_tf.make_dataset(COLUMNS | changes, tokenizer, **options)
 
 
-@pytest.mark.parametrize("data", [Frame(), Dataset(), COLUMNS, ROWS])
+@pytest.mark.parametrize("data", [Frame(), Dataset(), COLUMNS, ROWS, "words", [("a", "x")]])
 def test_a_column_that_is_missing(tokenizer, data):
     with pytest.raises(InputError, match="without a column 'words': ") as caught:
         bert_tf.make_dataset(data, tokenizer, text="words")
-    assert data is ROWS or caught.value.received.endswith("text, other, label")
-
-
-@pytest.mark.parametrize("data", ["text", iter(["a"]), {"train": COLUMNS}, [("a", "x")]])
-def test_what_is_no_table(tokenizer, data):
-    with pytest.raises(InputError, match="without a column 'text'"):
-        bert_tf.make_dataset(data, tokenizer)
+    assert isinstance(data, list | str) or caught.value.received.endswith("text, other, label")

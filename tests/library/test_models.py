@@ -111,11 +111,8 @@ def test_a_head_for_the_same_labels_is_kept_in_the_order_asked_for(folders):
 def test_a_saved_model_keeps_its_task(folders, tmp_path):
     model, _ = bert_tf.load(folders["pretraining"], head="multi_label", labels=LABELS)
     model.save(str(tmp_path / "several.keras"))
-    for name, one in {"a": model, "b": bert_tf.load(tmp_path / "several.keras")[0]}.items():
-        path = bert_tf.save_weights(tmp_path / name, one, to_format="hugging_face")
-        assert bert_tf.open_weights(path).metadata.task == "multi_label"
-    again, tokenizer = bert_tf.load(path)
-    assert again(tokenizer(TEXTS))["logits"].shape == (2, 3)
+    again, _ = bert_tf.load(tmp_path / "several.keras")
+    again, _ = bert_tf.load(bert_tf.save_weights(tmp_path / "b", again, to_format="hugging_face"))
     assert (again.labels, dict(again.metadata)) == (tuple(LABELS), {"task": "multi_label"})
 
 
@@ -215,22 +212,3 @@ def test_clone_export_and_parts(folders, tmp_path):
     ids = keras.Input((None,), dtype="int32")
     whole = keras.Model(ids, keras.layers.Dense(5)(encoder(ids)["pooled_output"]))
     assert whole(batch["input_ids"]).shape == (2, 5)
-
-
-def test_two_replicas(folders, two_replicas):
-    """One step of `fit` on two devices is that on one, without dropout and clipping."""
-
-    def trained(strategy):
-        with strategy.scope():
-            model = bert_tf.classifier(folders["classifier"], labels=LABELS)
-            for layer in model._flatten_layers():
-                layer.rate = 0.0
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
-        data = bert_tf.make_dataset(rows(), model.tokenizer, labels=LABELS, batch_size=12)
-        model.fit(data, verbose=0, shuffle=False)
-        return np.array(model.get_weights()[0])
-
-    one = trained(tf.distribute.OneDeviceStrategy("CPU:0"))
-    np.testing.assert_allclose(trained(two_replicas), one, atol=1e-6)
-    assert np.abs(one - TENSORS["classifier"]["bert/embeddings/word_embeddings"]).max() > 1e-4

@@ -6,7 +6,7 @@ import pytest
 import reference
 import small
 
-from bert_tf import BertConfig, BertModel, heads, make_model, runtime
+from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import SYNONYMS
@@ -58,7 +58,7 @@ def count(shapes) -> int:
 def test_counts_of_released_sizes(pieces, layers, hidden, encoder, with_heads):
     config = released_config(pieces, layers, hidden)
     alone, both = reference.variable_shapes(config, heads=False), reference.variable_shapes(config)
-    assert count(alone) == encoder == config.num_parameters
+    assert count(alone) == encoder
     assert with_heads in (None, count(both))
     if layers in (2, 24) and with_heads:
         assert shapes_without_memory(lambda: make_model("pretraining", config)) == both
@@ -159,15 +159,6 @@ def test_every_output_equals_the_reference(hidden_act):
     assert set(outputs) == set(expected)
     for name, value in expected.items():
         small.close(outputs[name], value, 1e-5 * max(1, np.abs(value).max()))
-
-
-@pytest.mark.parametrize("sizes", [{"num_hidden_layers": 10_000}, {"intermediate_size": 2**31 - 1}])
-def test_a_model_larger_than_the_memory_is_not_begun(sizes, monkeypatch):
-    """The first layer refuses it, in any model: also in one from a .keras file."""
-    monkeypatch.setattr(runtime, "memory_bytes", lambda: 10**11)
-    config = BertConfig(vocab_size=7, hidden_size=1600, num_attention_heads=100, **sizes)
-    with pytest.raises(InputError, match=r"a model of .* parameters, which need .* GB\n"):
-        BertModel(config)
 
 
 # ---------------------------------------------------------------------------- names of inputs

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, load_checkpoint, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
-from bert_tf.data.record_batches import RecordBatches
+from bert_tf.data.batches import Batches, SequentialSampler
 from bert_tf.data.records import pretraining_record
-from bert_tf.data.samplers import SequentialSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.heads.other_heads import Pretraining
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
@@ -108,7 +107,7 @@ def test_twelve_steps(tiny, config, tmp_path, compiled):
     load_checkpoint(trainer.model, tiny / "bert_model.ckpt")
     losses = []
     trainer.train(
-        RecordBatches(files, SequentialSampler(len(files)), batch_size=4),
+        Batches(files, SequentialSampler(len(files)), batch_size=4),
         num_train_steps=NUM_BATCHES,
         folder=CheckpointFolder(tmp_path / "run"),
         intervals=Intervals(iterations_per_loop=1),

@@ -13,8 +13,8 @@ from walking import ROOT, in_process, write_config
 from bert_tf.errors import InputError
 from bert_tf.planning import compilers, programs, tables
 from bert_tf.planning.compilers import Compiled
-from bert_tf.planning.devices import DEVICES
 from bert_tf.planning.memory import largest_batch
+from bert_tf.planning.workload import DEVICES
 
 SHAPES = {"max_seq_length": 17, "max_predictions_per_seq": 5, "train_batch_size": 6}
 
@@ -36,13 +36,6 @@ def command(*words, **options) -> subprocess.CompletedProcess:
         check=False,
         **options,
     )
-
-
-def test_figures_as_text():
-    assert [tables.amount(n) for n in (1234567890, 999.6, 0)] == ["1.23 GB", "1 kB", "0 B"]
-    durations = [tables.precise_duration(s) for s in (0.0123, 100, 8000, 300_000)]
-    assert durations == ["12.3 ms", "100 s", "2.22 h", "3.47 days"]
-    assert list(tables.columns([("a", "1"), ("bcd", "234")])) == ["a      1", "bcd  234"]
 
 
 def test_a_gpu_by_its_figures(tmp_path, capsys):

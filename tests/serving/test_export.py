@@ -1,31 +1,37 @@
-"""What is written: operations, weights, cards, versions, and what is refused."""
+"""What is written: operations, weights, cards, checksums, versions, and what is refused."""
 
 import dataclasses
 import fcntl
 import json
 import math
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 
 import killed
 import numpy as np
 import pytest
 import served_models
+import small_squad
 import tensorflow as tf
 from exported_answers import weights_beside
 from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
-from served_models import KINDS, TOKENIZER
+from served_models import CONFIG, KINDS, LABELS, LENGTH, THRESHOLD, TOKENIZER
 
-from bert_tf import Predictor, runtime
+from bert_tf import FullTokenizer, Predictor, runtime
 from bert_tf.checkpoints import saving
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.serving import export as export_module
-from bert_tf.serving import loading
-from bert_tf.serving.export import export_checkpoint, export_run
+from bert_tf.serving import predictor
+from bert_tf.serving.export import CHECKSUMS, WARM_UP_FILE, export_checkpoint, export_run
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.signatures import Signature
+
+VARIABLES = "variables/variables.data-00000-of-00001"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,18 +58,22 @@ def test_weights_are_written_once(exports, kind):
     weights = weights_beside(exports[kind])
     used = [name for name in weights.names if not re.match(unused, name)]
     assert written == sum(4 * math.prod(weights.shapes[name]) for name in used)
-    size = (path / "variables/variables.data-00000-of-00001").stat().st_size
-    assert size < written + 20_000  # the object graph
+    assert (path / VARIABLES).stat().st_size < written + 20_000  # the object graph
+
+
+# ---------------------------------------------------------------------------- cards
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_are_those_that_the_card_tells(exports, answers, results, kind):
+def test_what_accompanies_an_export(exports, answers, results, kind):
+    """Answers as told, the vocabulary, the options, and no word of where it was made."""
     of_texts, _, of_ids, of_examples = answers[kind]
     found = {"serving_default": of_texts, "ids": of_ids, "examples": of_examples}
     if kind == "embeddings":
         found["tokens"] = results["pieces"][0]
-    metadata = json.loads((pathlib.Path(exports[kind]) / "export.json").read_text())
-    card = (pathlib.Path(exports[kind]) / "README.md").read_text()
+    folder = pathlib.Path(exports[kind])
+    metadata = json.loads((folder / "export.json").read_text())
+    card = (folder / "README.md").read_text()
     assert metadata["answers"].keys() == metadata["signatures"].keys() == found.keys()
     types = {"string": object, "float": np.float32, "int32": np.int32, "bool": np.bool_}
     for signature, arrays in found.items():
@@ -74,6 +84,207 @@ def test_answers_are_those_that_the_card_tells(exports, answers, results, kind):
             assert arrays[name].dtype == types[dtype]
             assert arrays[name].ndim == len(shape.split(", "))
             assert f"- `{name}`: {text}" in card
+    for secret in (str(folder.parents[2]), os.uname().nodename):
+        for name in ("README.md", "export.json", "saved_model.pb"):
+            assert secret.encode() not in (folder / name).read_bytes(), (name, secret)
+    assert metadata["source"] == "model.ckpt"
+    assert metadata["commands"] == ["python train.py --init_checkpoint=model"]
+    pieces = (folder / "assets/vocab.txt").read_text().splitlines()
+    assert pieces == list(TOKENIZER.inv_vocab.values())
+    if kind == "no_answer":
+        assert metadata["options"]["null_score_diff_threshold"] == THRESHOLD
+        for part in ("python train.py", f": {THRESHOLD}", f"tensorflow {tf.__version__}"):
+            assert part in card
+
+
+def test_metrics_are_those_of_the_checkpoint(tmp_path):
+    results = tmp_path / "eval_results.txt"
+    results.write_text("eval_accuracy = 0.75\nglobal_step = 7\n")
+    wanted = {"eval_accuracy": "0.75", "global_step": "7"}
+    for name in ("best", "1"):
+        (tmp_path / name).mkdir()
+    for path, metrics in (
+        ("model.ckpt-7", wanted),
+        ("model.ckpt-8", {}),
+        ("bert_model.ckpt", wanted),  # its step is not known
+        ("best/model.ckpt-7", wanted),
+        ("best/model.ckpt-5", {}),
+        ("1/model.ckpt-7", {}),
+    ):
+        assert export_module.metrics_of(f"{tmp_path}/{path}") == metrics, path
+    results.write_text("eval_accuracy = 0.75\n")
+    assert export_module.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
+
+
+def test_warm_up_requests_are_those_that_tf_serving_reads(exports):
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    for path in exports.values():
+        metadata = json.loads(pathlib.Path(path, "export.json").read_text())
+        records = list(tf.data.TFRecordDataset(f"{path}/{WARM_UP_FILE}").as_numpy_iterator())
+        assert len(records) > 3
+        for record in records:
+            request = logs.PredictionLog.FromString(record).predict_log.request
+            spec = request.model_spec
+            assert (spec.name, spec.signature_name) == ("export", "serving_default")
+            types = {name: tf.make_ndarray(proto).dtype for name, proto in request.inputs.items()}
+            assert types == dict.fromkeys(metadata["texts"], np.dtype(object))
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "a\n\n# A heading\n\n<b>",
+    "[here](javascript:alert(1)) | `code` ``",
+    "---\ntitle: x\n---\x1b[31m\u202e",
+)
+
+
+def test_labels_and_scores_are_text_and_nothing_else(exports):
+    """The card as HTML, by the rules of CommonMark."""
+    markdown_it = pytest.importorskip("markdown_it", reason="needs markdown-it-py")
+    metadata = json.loads(pathlib.Path(exports["pairs"], "export.json").read_text())
+    metadata["metrics"] = {"<img src=x onerror=y>": "<i>[a](b)"}
+    metadata["commands"] = ["python train.py '\n# heading\n<script>'"]
+    for labels in (HOSTILE[:3], HOSTILE[1:], LABELS):
+        metadata["options"]["labels"] = list(labels)
+        card = export_module.model_card(metadata, "A title.")
+        html = markdown_it.MarkdownIt("commonmark").enable("table").render(card)
+        for tag in ("<script", "<b>", "<img", "<i>", "<a ", "<hr", "<table", "\x1b", "\u202e"):
+            assert tag not in html
+        headings = [line for line in card.splitlines() if line.startswith("#")]
+        assert html.count("<h") == len(headings) == 8
+        assert (html.count("&lt;script&gt;") == 2) == (HOSTILE[0] in labels)
+    assert "labels: `bad`, `so so`, `good: très`" in card
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("/usr/bin/bert-tf export --init_checkpoint=/home/ann/mrpc/ --export_dir ../out/x",
+         "bert-tf export --init_checkpoint=mrpc --export_dir x"),
+        ("python run_squad.py --train_file=a/b.json,gs://ann/c.json --learning_rate=3e-5 --do_eval",
+         "python run_squad.py --train_file=b.json,c.json --learning_rate=3e-5 --do_eval"),
+        ("python run_classifier.py --freeze=bert/embeddings,bert/encoder/ --labels=a/b,c",
+         "python run_classifier.py --freeze=bert/embeddings,bert/encoder/ --labels=a/b,c"),
+        ("x --tpu=grpc://10.0.0.2:8470 --gcp_project secret --tpu_name=ann --nodo_lower_case",
+         "x --nodo_lower_case"),
+        ("x '--data_dir=/a b/it'\"'\"'s' --label_separator=/", "x '--data_dir=it'\"'\"'s' "
+         "--label_separator=/"),
+        ("x --data_dir='/home/ann", "x --data_dir=ann"),
+    ],
+)  # fmt: skip
+def test_commands_name_no_places(typed, shown):
+    assert export_module.without_places(typed) == shown
+
+
+@pytest.mark.parametrize("kind", ["classification", "token_labels"])
+def test_pieces_that_are_never_split(kind, tmp_path):
+    """The graph keeps them whole, as the Python tokenizer does, and the card says so."""
+    kept = ("<e1>", "[X y]")
+    pieces, text = [*small_squad.PIECES, *kept], "who<e1> founded [X y]it, <E1>."
+    tokenizer = FullTokenizer("v", pieces=pieces, never_split=kept)
+    options, weights = served_models.options(kind), served_models.write_folder(kind, tmp_path / "m")
+    path = export_checkpoint(weights, CONFIG, tokenizer, str(tmp_path / "e"), options=options)
+    model = predictor.open_model(path)
+    unexported = predictor.of_weights(weights, CONFIG, tokenizer, options)
+    assert not operations_of(path) - SERVED_OPERATIONS - TEXT_OPERATIONS
+    assert model.metadata["never_split"] == [*kept]
+    card = pathlib.Path(path, "README.md").read_text()
+    assert "never split, wherever a text has them: `<e1>`, `[X y]`; vocabulary in" in card
+    assert model.tokenizer.tokenize(text) == tokenizer.tokenize(text)
+    asked = {"text": np.array([one.encode() for one in (text, "", "it")], object)}
+    found, again = (one.run(asked) for one in (model, unexported))
+    np.testing.assert_allclose(found["probabilities"], again["probabilities"], atol=1e-6)
+    if kind == "token_labels":
+        words = [b"who", b"<e1>", b"founded", b"[X y]", b"it", b",", b"<", b"E1", b">", b"."]
+        assert found["words"][0].tolist() == words
+        assert found["num_words"].tolist() == [10, 0, 1]
+        return
+    batch = tokenizer([text], max_length=LENGTH)
+    assert {*map(pieces.index, kept)} <= {*batch["input_ids"][0].tolist()}
+    by_ids = model.run(batch, "ids")["probabilities"]
+    np.testing.assert_allclose(found["probabilities"][:1], by_ids, atol=1e-6)
+    split = FullTokenizer("v", pieces=pieces)([text], max_length=LENGTH)
+    assert np.abs(by_ids - model.run(split, "ids")["probabilities"]).max() > 1e-3
+
+
+# ---------------------------------------------------------------------------- checksums
+
+
+@pytest.fixture
+def copied(exports, tmp_path) -> pathlib.Path:
+    """A copy of an export, to be damaged."""
+    return pathlib.Path(shutil.copytree(exports["classification"], tmp_path / "1"))
+
+
+def test_sha256sum_checks_every_file(copied):
+    listed = {line.split("  ")[1] for line in (copied / CHECKSUMS).read_text().splitlines()}
+    there = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
+    assert listed == there - {CHECKSUMS, "README.md"}
+    assert {"saved_model.pb", VARIABLES, "assets/vocab.txt", "export.json"} <= listed
+    if shutil.which("sha256sum"):
+        check = ["sha256sum", "--strict", "--check", CHECKSUMS]
+        assert subprocess.run(check, cwd=copied, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def flip(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+ZEROS = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "says"),
+    [
+        (flip, "saved_model.pb", "whose checksum is not the one in"),
+        (flip, VARIABLES, "whose checksum is not the one in"),
+        (pathlib.Path.unlink, "variables/variables.index", "which is missing"),
+        (shutil.rmtree, "assets", "vocab.txt, which is missing"),
+        (pathlib.Path.touch, "assets.extra/saved_model.cpb", "which SHA256SUMS does not list"),
+        ("/etc/passwd", CHECKSUMS, ""),
+        ("../model/x", CHECKSUMS, ""),
+        (lambda path: path.write_text(""), CHECKSUMS, "line 1: ''"),
+        (lambda path: path.write_text(f"{ZEROS}  a\nhello\n"), CHECKSUMS, "line 2: 'hello'"),
+        (lambda path: path.write_text(f"{ZEROS[1:]}  a\n"), CHECKSUMS, "line 1: '000"),
+    ],
+)
+def test_a_changed_file_is_named(copied, change, name, says):
+    if isinstance(change, str):  # a name elsewhere in the list
+        with (copied / CHECKSUMS).open("a") as file:
+            file.write(f"{ZEROS}  {change}\n")
+        name, says = change, "which is missing"
+    else:
+        change(copied / name)
+    with pytest.raises(InputError, match=rf"{re.escape(name)}.*{says}"):
+        Predictor(copied.parent)
+
+
+def test_what_is_not_checked(copied, caplog):
+    """Hidden files and the model card; and an export without a list, which is logged."""
+    (copied / ".DS_Store").write_text("x")
+    (copied / "README.md").write_text("Our model of 2026.")
+    with open(copied / CHECKSUMS, "a") as listed:  # as `sha256sum *` would
+        listed.write(f"{ZEROS}  README.md\n")
+    assert Predictor(copied).predict(["it"])
+    (copied / CHECKSUMS).unlink()
+    with caplog.at_level("INFO", logger="absl"):
+        export_module.check_files(str(copied))
+    logged = [one.getMessage() for one in caplog.records if CHECKSUMS in one.getMessage()]
+    assert logged == [f"{copied} has no {CHECKSUMS}, so its files are not checked for damage"]
+
+
+def test_names_are_relative_to_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name, text in (("a/b/c d", "1"), ("a/é", "22"), ("a/b/a", "")):
+        (tmp_path / name).write_text(text)
+    for folder in ("a", "./a", str(tmp_path / "a"), "."):
+        export_module.write_checksums(folder)
+        export_module.check_files(folder)
+    lines = (tmp_path / "a" / CHECKSUMS).read_text().splitlines()
+    assert [line[64:] for line in lines] == ["  b/a", "  b/c d", "  é"]
 
 
 # ---------------------------------------------------------------------------- versions
@@ -102,44 +313,24 @@ def failing(message: str):
 
 
 def test_versions_are_counted_and_nothing_unfinished_is_left(weights, tmp_path, monkeypatch):
-    results = pathlib.Path(weights.path).with_name("eval_results.txt")
-    results.write_text("eval_accuracy = 0.75\nloss = 1.0\n")
     mine = ["incomplete-8", ".7.incomplete"]
     for name in ("1", "7", *mine):
         (tmp_path / name).mkdir()
     killed.leave_lock(tmp_path / ".lock")
     (tmp_path / killed.left_name("8")).mkdir()  # of a process that was killed
-    path = export(weights, tmp_path)
-    results.unlink()
-    assert path.name == "8"
+    assert export(weights, tmp_path).name == "8"
     assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
-    assert "eval_accuracy: 0.75" in (path / "README.md").read_text()
     with pytest.raises(InputError, match=r"where version 8 has a saved_model\.pb"):
         export(weights, tmp_path, file_format="onnx")
     monkeypatch.setattr(tf.saved_model, "save", failing("no space left"))
     with pytest.raises(InputError, match="no space left"):
         export(weights, tmp_path)
-    assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
-
-
-def test_one_process_at_a_time_exports_into_a_folder(weights, tmp_path):
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(InputError, match="one process for one output"):
             export(weights, tmp_path)
-    assert names_in(tmp_path) == [".lock"]
-
-
-def test_a_folder_that_cannot_be_moved_is_no_version(weights, tmp_path, monkeypatch):
-    rename = tf.io.gfile.rename
-
-    def fail_for_folders(source, target, **more):
-        (failing("not here") if tf.io.gfile.isdir(source) else rename)(source, target, **more)
-
-    monkeypatch.setattr(tf.io.gfile, "rename", fail_for_folders)
-    with pytest.raises(InputError, match="not here"):
-        export(weights, tmp_path / "export")
-    assert not (tmp_path / "export").exists()
+        (tmp_path / ".lock").unlink()
+    assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
 
 
 def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(weights, tmp_path, monkeypatch):
@@ -166,7 +357,6 @@ def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(weights, tmp_p
     assert names[-1] == "saved_model.pb"
     assert {"README.md", "export.json", "assets/vocab.txt", "variables/variables.index"} <= {*names}
     assert names_in(tmp_path / "export") == ["1"]
-    assert Predictor(path).predict(["it"])
 
 
 # ---------------------------------------------------------------------------- errors
@@ -181,7 +371,7 @@ def test_answers_that_are_no_numbers_are_not_exported(weights, tmp_path):
     with pytest.raises(InputError, match=r"a model whose probabilit.* NaN or infinite"):
         export(broken, tmp_path / "export")
     assert not (tmp_path / "export").exists()
-    model = loading.of_weights(broken, broken.config, TOKENIZER, ServingOptions())
+    model = predictor.of_weights(broken, broken.config, TOKENIZER, ServingOptions())
     with pytest.raises(InputError, match="NaN or infinite"):
         Predictor(model).predict(["it"])
 
@@ -191,9 +381,6 @@ def test_what_a_model_has_no_memory_for_is_no_fault_of_the_path(weights, tmp_pat
     with pytest.raises(tf.errors.FailedPreconditionError, match="OOM"):
         export(weights, tmp_path / "export")
     assert not (tmp_path / "export").exists()
-
-
-# ---------------------------------------------------------------------------- of a run
 
 
 def test_the_best_checkpoint_of_a_run_is_exported_by_the_chief(weights, tmp_path, monkeypatch):

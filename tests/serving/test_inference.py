@@ -74,17 +74,10 @@ DEEP = BertConfig(
 IDS, SEGMENTS = [2, 7, 30, 3, 9, 3], [0, 0, 0, 0, 1, 1]
 
 
-@pytest.fixture(scope="module")
-def deep():
-    """A model of three layers, and its weights by the original's names."""
-    model = make_model("embeddings", DEEP)
-    weights = reference.random_weights(DEEP, seed=3)
-    reference.put_weights(model, weights)
-    return InferenceModel(model, DEEP, ("sequence_output",)), weights
-
-
-def test_attention_is_that_of_the_reference(deep):
-    model, tensors = deep
+def test_attention_is_that_of_the_reference():
+    keras_model, tensors = make_model("embeddings", DEEP), reference.random_weights(DEEP, seed=3)
+    reference.put_weights(keras_model, tensors)
+    model = InferenceModel(keras_model, DEEP, ("sequence_output",))
     x = reference.embed(tensors, np.array(IDS), np.array(SEGMENTS))
     mask = np.ones(len(IDS))
     size = DEEP.hidden_size // DEEP.num_attention_heads

@@ -12,12 +12,11 @@ import served_models
 from served_models import CONFIG, LENGTH, TOKENIZER
 
 from bert_tf.errors import InputError
-from bert_tf.serving import loading, portable
+from bert_tf.serving import portable, predictor
 from bert_tf.serving.export import export_checkpoint
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="installed with the extra onnx")
 Interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
-BY_PIECE = ("token_labels", "no_answer")  # an answer for each piece
 NUM_CHOICES = 3
 NUMBERS = {  # answers that are no strings
     "pairs": {"probability", "probabilities"},
@@ -44,9 +43,8 @@ def weights_of(tmp_path_factory):
 
 def export(weights, kind: str, folder, file_format: str, **more) -> str:
     options = served_models.options(kind)
-    return export_checkpoint(
-        weights, CONFIG, TOKENIZER, str(folder), options=options, file_format=file_format, **more
-    )
+    arguments = (weights, weights.config, TOKENIZER, str(folder))
+    return export_checkpoint(*arguments, options=options, file_format=file_format, **more)
 
 
 def metadata_of(path: str) -> dict:
@@ -59,8 +57,7 @@ def features_of(inputs: dict, rows: int, length: int, *, seed: int) -> dict[str,
     shapes = {}
     for name, spec in inputs.items():
         *most, last = spec["shape"]
-        sizes = [rows, *most[1:], last or length]
-        shapes[name] = [NUM_CHOICES if size is None else size for size in sizes]
+        shapes[name] = [size or NUM_CHOICES for size in (rows, *most[1:], last or length)]
     shape = shapes["input_ids"]
     real = np.arange(shape[-1]) < rng.integers(2, shape[-1] + 1, [*shape[:-1], 1])
     found = {
@@ -77,15 +74,23 @@ def features_of(inputs: dict, rows: int, length: int, *, seed: int) -> dict[str,
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_files_answer_as_the_model(kind, weights_of, tmp_path):
     weights = weights_of(kind)
+    model = predictor.of_weights(weights, CONFIG, TOKENIZER, served_models.options(kind))
+
+    def compare(asked: dict, found: dict) -> None:
+        wanted = model.run(asked, "ids")
+        for name, value in found.items():
+            # The signature leaves out padding that all rows have, where a file cannot.
+            value, expected = value[tuple(slice(n) for n in wanted[name].shape)], wanted[name]
+            if kind in ("token_labels", "no_answer"):  # of padding nothing is promised
+                real = asked["input_mask"][:, : value.shape[1]] != 0
+                value, expected = value[real], expected[real]
+            np.testing.assert_allclose(value, expected, rtol=0, atol=1e-5, err_msg=name)
+
     path = export(weights, kind, tmp_path / "lite", "litert")
-    metadata = metadata_of(path)
-    inputs = metadata["signatures"]["ids"]
+    inputs = metadata_of(path)["signatures"]["ids"]
     assert inputs["input_ids"]["shape"][-1] == LENGTH
-    assert set(metadata["answers"]["ids"]) == NUMBERS[kind]
     asked = features_of(inputs, 1, LENGTH, seed=4)
-    found = Interpreter(f"{path}/model.tflite").get_signature_runner()(**asked)
-    model = loading.of_weights(weights, CONFIG, TOKENIZER, served_models.options(kind))
-    compare(kind, model, asked, found)
+    compare(asked, Interpreter(f"{path}/model.tflite").get_signature_runner()(**asked))
     path = export(weights, kind, tmp_path / "onnx", "onnx")
     inputs = metadata_of(path)["signatures"]["ids"]
     session = onnxruntime.InferenceSession(f"{path}/model.onnx")
@@ -93,31 +98,12 @@ def test_files_answer_as_the_model(kind, weights_of, tmp_path):
     assert set(names) == NUMBERS[kind] == set(metadata_of(path)["answers"]["ids"])
     for rows, length in ((1, LENGTH), (5, 7)):
         asked = features_of(inputs, rows, length, seed=rows)
-        compare(kind, model, asked, dict(zip(names, session.run(names, asked), strict=True)))
+        compare(asked, dict(zip(names, session.run(names, asked), strict=True)))
     if kind == "fill_mask":  # a position is never of another row
         asked = features_of(inputs, 2, 7, seed=3)
         asked["masked_lm_positions"][:] = [[7], [0]]  # of row 0, one beyond its end
         with pytest.raises(Exception, match=r"(?i)index|indices|out of"):
             session.run(None, asked)
-
-
-def compare(kind: str, model, asked: dict, found: dict) -> None:
-    wanted = model.run(asked, "ids")
-    for name, value in found.items():
-        # The signature leaves out padding that all rows have, where a file cannot.
-        value, expected = value[tuple(slice(n) for n in wanted[name].shape)], wanted[name]
-        if kind in BY_PIECE:  # of padding nothing is promised
-            real = asked["input_mask"][:, : value.shape[1]] != 0
-            value, expected = value[real], expected[real]
-        np.testing.assert_allclose(value, expected, rtol=0, atol=1e-5, err_msg=name)
-
-
-# ---------------------------------------------------------------------------- one kind alone
-
-
-@pytest.fixture(scope="module")
-def pairs(weights_of):
-    return weights_of("pairs")
 
 
 @pytest.mark.parametrize(
@@ -128,10 +114,9 @@ def test_int8_weights_are_smaller_and_nearly_the_same(tmp_path, monkeypatch, fil
     larger = dataclasses.replace(CONFIG, hidden_size=118, intermediate_size=235)
     monkeypatch.setattr(served_models, "CONFIG", larger)
     weights = served_models.write_folder("pairs", tmp_path / "model")
-    options, facts, sizes = served_models.options("pairs"), {}, {}
+    facts, sizes = {}, {}
     for int8 in (False, True):
-        arguments = (weights, larger, TOKENIZER, str(tmp_path / str(int8)))
-        path = export_checkpoint(*arguments, options=options, file_format=file_format, int8=int8)
+        path = export(weights, "pairs", tmp_path / str(int8), file_format, int8=int8)
         sizes[int8], facts[int8] = (pathlib.Path(path) / file).stat().st_size, metadata_of(path)
         assert facts[int8]["int8_weights"] == int8
     assert 0.2 < sizes[True] / sizes[False] < 0.4
@@ -143,13 +128,6 @@ def test_int8_weights_are_smaller_and_nearly_the_same(tmp_path, monkeypatch, fil
     assert {one.name for one in folder.iterdir()} == names
 
 
-def test_other_programs_files_are_not_loaded_here(tmp_path):
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3" / "model.onnx").touch()
-    with pytest.raises(InputError, match="its own runtime"):
-        loading.open_model(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("module", "file_format", "int8", "says"),
     [
@@ -159,49 +137,41 @@ def test_other_programs_files_are_not_loaded_here(tmp_path):
         ("tf2onnx", "saved_model", True, "--format=saved_model"),
     ],
 )
-def test_what_cannot_be_converted(pairs, tmp_path, monkeypatch, module, file_format, int8, says):
+def test_what_cannot_be_converted(
+    weights_of, tmp_path, monkeypatch, module, file_format, int8, says
+):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=says):
-        export(pairs, "pairs", tmp_path / "export", file_format, int8=int8)
+        export(weights_of("pairs"), "pairs", tmp_path / "export", file_format, int8=int8)
     assert not (tmp_path / "export").exists()
-
-
-@pytest.fixture
-def answer_otherwise(monkeypatch):
-    """Gives a function that sets what becomes of each answer of LiteRT files."""
-    litert = portable.FORMATS["litert"]
-
-    def change(value):
-        def load(path, num_threads):
-            answer = litert.load(path, num_threads)
-            return lambda features: {k: value(v) for k, v in answer(features).items()}
-
-        monkeypatch.setitem(portable.FORMATS, "litert", litert._replace(load=load))
-
-    return change
 
 
 @pytest.mark.parametrize(
-    ("int8", "value", "message"),
+    ("kind", "int8", "change", "message"),
     [
-        (False, lambda v: v + 2e-4, "differ by 2"),
-        (False, lambda v: np.full_like(v, np.nan), "NaN or infinite"),
-        (True, lambda v: v[np.newaxis], r"has the shape \(1, 1"),
+        ("pairs", False, lambda v: v + 2e-4, "differ by 2"),
+        ("pairs", False, lambda v: np.full_like(v, np.nan), "NaN or infinite"),
+        ("pairs", True, lambda v: v[np.newaxis], r"has the shape \(1, 1"),
+        ("multiple_choice", False, lambda v: v + (v.dtype.kind == "i"), ""),
     ],
 )
-def test_a_file_that_answers_otherwise_is_not_written(
-    pairs, tmp_path, answer_otherwise, int8, value, message
+def test_a_file_that_answers_otherwise(
+    weights_of, tmp_path, monkeypatch, kind, int8, change, message
 ):
-    answer_otherwise(value)
-    with pytest.raises(InputError, match=message):
-        export(pairs, "pairs", tmp_path / "export", "litert", int8=int8)
-    assert not (tmp_path / "export").exists()
+    """It is not written; but choices that differ, as of equal scores they may, are counted."""
+    litert = portable.FORMATS["litert"]
 
+    def load(path, num_threads):
+        answer = litert.load(path, num_threads)
+        return lambda features: {k: change(v) for k, v in answer(features).items()}
 
-def test_choices_that_differ_are_counted(weights_of, tmp_path, answer_otherwise):
-    answer_otherwise(lambda v: v + (v.dtype.kind == "i"))
-    path = export(weights_of("multiple_choice"), "multiple_choice", tmp_path / "e", "litert")
-    rows = len(portable.SAMPLE_LENGTHS)
+    monkeypatch.setitem(portable.FORMATS, "litert", litert._replace(load=load))
+    folder = tmp_path / "export"
+    if message:
+        with pytest.raises(InputError, match=message):
+            export(weights_of(kind), kind, folder, "litert", int8=int8)
+        assert not folder.exists()
+        return
+    path, rows = export(weights_of(kind), kind, folder, "litert"), len(portable.SAMPLE_LENGTHS)
     assert metadata_of(path)["choices"] == {"different": rows, "compared": rows}
-    card = (pathlib.Path(path) / "README.md").read_text()
-    assert f"{rows} of {rows} choices differed" in card
+    assert f"{rows} of {rows} choices differed" in pathlib.Path(path, "README.md").read_text()

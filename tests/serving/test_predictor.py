@@ -1,23 +1,174 @@
-"""bert_tf.Predictor: what it takes and refuses, its batches, its order, its memory."""
+"""Exports and checkpoints, loaded and asked: versions, options, batches, order, memory, damage."""
 
 import concurrent.futures
+import functools
 import itertools
+import json
+import pathlib
+import re
+import shutil
 import unittest.mock
 
+import masked_by_place
 import pytest
 import served_models
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from served_models import metadata_of, random_pairs
+from masked_by_place import PIECES, SUM
+from saved_models import batch_of
+from served_models import TOKENIZER, metadata_of, random_pairs
 
-import bert_tf
+from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.errors import InputError
 from bert_tf.serving import predictor as predictor_module
-from bert_tf.serving.export import batch_of
-from bert_tf.serving.loading import ServedModel
-from bert_tf.serving.predictor import Predictor, batches
-from bert_tf.serving.rows import arrays_of, shape_of, size_of
+from bert_tf.serving.options import ServingOptions
+from bert_tf.serving.predictor import Predictor, ServedModel, batches, of_weights
+from bert_tf.serving.rows import shape_of, size_of
+from bert_tf.tokenization.wordpiece import FullTokenizer
+
+# ---------------------------------------------------------------------------- loading
+
+
+def test_the_greatest_version_is_taken(pairs_folder, pairs_export):
+    assert pairs_export.model.path == str(pairs_folder / "export/10")
+    assert (pairs_export.task, list(pairs_export.texts)) == ("classification", ["text_a", "text_b"])
+    assert "probabilities" in pairs_export.outputs
+    assert pairs_export.model.tokenizer.vocab == TOKENIZER.vocab
+    assert pairs_export.model.config == served_models.CONFIG
+
+
+def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
+    loaded = Predictor(pairs_folder / "model", pairs=True, max_seq_length=served_models.LENGTH)
+    asked = random_pairs(9)
+    for found, wanted in zip(loaded.predict(asked), pairs_export.predict(asked), strict=True):
+        assert found["label"] == wanted["label"]
+        assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+    metadata = pairs_export.model.metadata
+    assert loaded.model.metadata | {"commands": metadata["commands"]} == metadata
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "message"),
+    [
+        ("export", {"version": 2}, r"(?s)version 2 of .*one of its versions: 1, 10"),
+        ("export/1", {"version": 2}, "version 2 of "),
+        ("model", {"version": 1}, "a folder with versions"),
+        ("export", {"pairs": True}, "pairs for the export"),
+        ("export", {"vocab_file": "vocab.txt"}, "vocab_file for the export"),
+        ("export", {"do_lower_case": False}, "chosen when it was made"),
+        ("model", {"do_lower_case": False}, "do_lower_case False"),
+        ("model", {"top_k": 3}, "--top_k"),
+        ("model", {"max_seq_length": 0}, "max_seq_length 0"),
+        ("export", {"batch_size": 0}, "a batch_size of 0"),
+        ("model", {"task": "fill_mask"}, "without a masked-LM head"),
+        ("export/11", {}, "export/11"),
+        ("nowhere", {}, "nowhere"),
+        (ServedModel("m", {}, None, None, None), {"version": 9}, "options for the model m, which"),
+        (ServedModel("m", {}, None, None, None), {"topk": 3}, "options for the model m, which"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(pairs_folder, path, arguments, message):
+    with pytest.raises(InputError, match=message):
+        Predictor(pairs_folder / path if isinstance(path, str) else path, **arguments)
+
+
+def test_what_is_not_beside_weights_is_given(pairs_folder, pairs_export, tmp_path):
+    for path in (pairs_folder / "model").glob("model.ckpt*"):
+        shutil.copy(path, tmp_path)
+    options = {"labels": served_models.LABELS, "pairs": True, "do_lower_case": True}
+    options["max_seq_length"] = served_models.LENGTH
+    for argument, name in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt")):
+        with pytest.raises(InputError, match=f"--{argument}"):
+            Predictor(tmp_path, **options)
+        options[argument] = str(pairs_folder / "model" / name)
+    metadata = Predictor(tmp_path, **options).model.metadata
+    for name in ("task", "texts", "options", "config", "do_lower_case"):
+        assert metadata[name] == pairs_export.model.metadata[name]
+
+
+def test_saved_models_of_others_and_other_files_are_refused(tmp_path):
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3/model.onnx").touch()
+    with pytest.raises(InputError, match="its own runtime"):
+        Predictor(tmp_path)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
+    with pytest.raises(InputError, match=re.escape("export.json")):
+        Predictor(tmp_path)
+
+
+# ---------------------------------------------------------------------------- damaged exports
+
+DATA = "variables/variables.data-00000-of-00001"
+
+
+@pytest.fixture
+def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
+    """A copy of an export without checksums."""
+    folder = pathlib.Path(shutil.copytree(pairs_folder / "export/1", tmp_path / "1"))
+    (folder / "SHA256SUMS").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "says"),
+    [
+        (DATA, 0.5, "cannot be read (Read less bytes than requested)"),
+        ("saved_model.pb", 0.5, "cannot be read (Cannot parse file"),
+        ("fingerprint.pb", 0.5, "cannot be read (SavedModel Fingerprint Error"),
+        ("assets/vocab.txt", 0, "assets/vocab.txt, which is empty"),
+        ("export.json", 0.5, "export.json, which is not JSON"),
+        (DATA, None, "cannot be read ("),
+        ("assets/vocab.txt", None, "assets/vocab.txt, which cannot be read"),
+        ("export.json", None, "export.json, which is not a file"),
+    ],
+)
+def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share, says):
+    content = (unlisted / name).read_bytes()
+    (unlisted / name).unlink()
+    if share is not None:
+        (unlisted / name).write_bytes(content[: int(share * len(content))])
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        Predictor(unlisted)
+    assert str(unlisted) in caught.value.received
+    assert caught.value.remedy
+    assert "Traceback" not in capfd.readouterr().err + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "says"),
+    [
+        ("task", (7,), "a text"),
+        ("texts", ({"a": 1}, {}), "JSON object|a text|not fit"),
+        ("outputs", (None, {}), "JSON object|a text|outputs do not fit"),
+        ("signatures.ids", ({},), "whose signatures do not fit"),
+        ("signatures.serving_default.text_a.shape", ([None, None],), "whose signatures do not"),
+        ("options", ({"a": 1},), "JSON object|unknown keys"),
+        ("options.max_seq_length", ("13", 10**12), "options.max_seq_length (13|'13'|10+)"),
+        ("config.hidden_size", ("22",), "config.hidden_size '22'"),
+        ("config.vocab_size", (5,), "at most 5, the vocab_size"),
+    ],
+)
+def test_what_is_wrong_in_export_json_is_named(unlisted, place, values, says):
+    """With one model in memory: what is compared are the files."""
+    path = unlisted / "export.json"
+    content, load = path.read_text(), functools.cache(tf.saved_model.load)
+    *parents, key = place.split(".")
+    with unittest.mock.patch.object(tf.saved_model, "load", load):
+        for value in (*values, KeyError) if not parents else values:
+            metadata = json.loads(content)
+            inside = functools.reduce(dict.__getitem__, parents, metadata)
+            if value is KeyError:
+                del inside[key]
+            else:
+                inside[key] = value
+            path.write_text(json.dumps(metadata))
+            with pytest.raises(InputError, match=f"{says}|no {key}|{key} do not fit") as caught:
+                Predictor(unlisted)
+            assert str(unlisted) in str(caught.value)
+
+
+# ---------------------------------------------------------------------------- batches, streams
 
 SINGLE = metadata_of(text=[None])
 CHOICE = metadata_of(context=[None], endings=[None, None])
@@ -28,10 +179,8 @@ class Counting:
 
     def __init__(self, metadata: dict = SINGLE, *, batch_size: int = 3):
         self.batches = []
-        self.predictor = Predictor(
-            ServedModel("none", metadata, None, lambda _: self._run, lambda: None),
-            batch_size=batch_size,
-        )
+        model = ServedModel("none", metadata, None, lambda _: self._run, lambda: None)
+        self.predictor = Predictor(model, batch_size=batch_size)
 
     def _run(self, **texts):
         lengths = sum(
@@ -41,8 +190,6 @@ class Counting:
         self.batches.append(lengths.numpy().tolist())
         return {"length": lengths}
 
-
-# ---------------------------------------------------------------------------- batches
 
 SIZED = st.tuples(st.integers(0, 40), st.integers(1, 3))
 
@@ -58,25 +205,21 @@ def test_batches_are_of_rows_alike(sizes, batch_size):
         assert len({shape_of(rows[i]) for i in batch}) == 1
         widest = max(size_of(rows[i]) for i in batch)
         assert len(batch) == 1 or len(batch) * widest <= 64
-        arrays = arrays_of([rows[i] for i in batch])
-        assert arrays["endings"].shape == (len(batch), len(rows[batch[0]]["endings"]))
 
 
-def test_rows_of_like_length_are_asked_together():
-    model = Counting()
-    texts = ["aaaaaaa", "a", "aaaaaaaa", "aa", "aaaaaa", "aaa"]
-    found = model.predictor.predict(texts)
-    assert [one["length"] for one in found] == [7, 1, 8, 2, 6, 3]
-    assert model.batches == [[1, 2, 3], [6, 7, 8]]
-
-
-def test_lists_of_other_sizes_are_asked_apart():
-    model = Counting(CHOICE)
-    found = model.predictor.predict([("a", ["b"]), ("aa", ["b", "bb"]), ("aaaa", ["bb"])])
-    assert [one["length"] for one in found] == [2, 5, 6]
-    assert model.batches == [[2, 6], [5]]
-    assert model.predictor.predict([]) == []
-    assert list(model.predictor.stream(iter(()))) == []
+@pytest.mark.parametrize(
+    ("metadata", "items", "lengths", "asked"),
+    [
+        (SINGLE, ["aaaaaaa", "a", "aaaaaaaa", "aa", "aaaaaa", "aaa"], [7, 1, 8, 2, 6, 3],
+         [[1, 2, 3], [6, 7, 8]]),
+        (CHOICE, [("a", ["b"]), ("aa", ["b", "bb"]), ("aaaa", ["bb"])], [2, 5, 6], [[2, 6], [5]]),
+        (SINGLE, [], [], []),
+    ],
+)  # fmt: skip
+def test_rows_alike_are_asked_together(metadata, items, lengths, asked):
+    model = Counting(metadata)
+    assert [one["length"] for one in model.predictor.predict(items)] == lengths
+    assert model.batches == asked
 
 
 @pytest.mark.parametrize("items", ["a text", b"a text", {"text": "a"}])
@@ -86,36 +229,25 @@ def test_a_single_item_is_refused(items):
 
 
 def test_answers_come_before_an_item_that_cannot_be_used():
-    items = ["a", "bb", 5]
-    answers = Counting().predictor.stream(items, window=2, place="thing {}".format)
+    answers = Counting().predictor.stream(["a", "bb", 5], window=2, place="thing {}".format)
     assert [next(answers)["length"] for _ in range(2)] == [1, 2]
     with pytest.raises(InputError, match="thing 3: 5"):
         next(answers)
 
 
-# ---------------------------------------------------------------------------- streams
-
-
-def test_a_stream_reads_no_further_than_a_window():
+@pytest.mark.parametrize(("window", "most"), [(None, 3 * 16), (1, 1)])
+def test_a_stream_reads_no_further_than_a_window(window, most):
     read = 0
 
     def items():
         nonlocal read
-        for read in range(1, 1000):
+        for read in range(1, 200):
             yield "a" * (read % 7)
 
-    for number, one in enumerate(Counting().predictor.stream(items()), 1):
+    for number, one in enumerate(Counting().predictor.stream(items(), window=window), 1):
         assert one["length"] == number % 7
-        assert number <= read <= number + 3 * predictor_module.BATCHES_OF_A_WINDOW
-    assert read == 999
-
-
-def test_a_window_of_one_is_answered_at_once():
-    read = itertools.count(1)
-    answers = Counting().predictor.stream(("a" * next(read) for _ in range(5)), window=1)
-    for number in range(1, 6):
-        assert next(answers)["length"] == number
-        assert repr(read) == f"count({number + 1})"
+        assert number <= read < number + most
+    assert read == 199
 
 
 def test_a_window_is_bounded_in_bytes(monkeypatch):
@@ -123,9 +255,6 @@ def test_a_window_is_bounded_in_bytes(monkeypatch):
     model = Counting()
     model.predictor.predict(["a" * 60] * 6)
     assert model.batches == [[60, 60]] * 3
-
-
-# ---------------------------------------------------------------------------- real models
 
 
 def test_batches_and_threads_change_nothing(pairs_export):
@@ -138,18 +267,8 @@ def test_batches_and_threads_change_nothing(pairs_export):
         assert one["label"] == alone["label"][0].decode()
         assert one["labels"] == list(served_models.LABELS)
         assert one["probabilities"] == pytest.approx(alone["probabilities"][0], abs=1e-5)
-
-
-def test_bytes_that_are_not_utf_8_are_skipped(pairs_export):
     odd, plain = pairs_export.predict([(b"who\xff founded", "it"), ("who founded", "it")])
     assert odd["probabilities"] == pytest.approx(plain["probabilities"], abs=1e-5)
-
-
-@pytest.mark.parametrize("given", [{"version": 9}, {"vocab_file": "x"}, {"topk": 3}])
-def test_options_of_a_model_that_is_loaded(given):
-    model = ServedModel("m", {}, None, lambda _: None, lambda: None)
-    with pytest.raises(InputError, match="options for the model m, which is loaded"):
-        bert_tf.Predictor(model, **given)
 
 
 def test_answers_come_in_the_order_of_names():
@@ -158,3 +277,56 @@ def test_answers_come_in_the_order_of_names():
     answers = {name: tf.constant(0.5) for name in names}
     model = ServedModel("m", metadata, None, lambda _: lambda: answers, lambda: None)
     assert list(model.run({})) == ["b", "label", "labels"]
+
+
+# ---------------------------------------------------------------------------- masked words
+
+
+def fill(tokenizer: FullTokenizer, **options) -> Predictor:
+    """Of a model whose weights are set by hand: every probability is known."""
+    model = masked_by_place.make_model()
+    config = model.get_layer("embeddings").config
+    options = ServingOptions(task="fill_mask", **options)
+    return Predictor(of_weights(weights_of(model), config, tokenizer, options))
+
+
+@pytest.fixture(scope="module")
+def guess():
+    """Gives all guesses for a text."""
+    return fill(FullTokenizer("v", pieces=PIECES), top_k=len(PIECES)).predict
+
+
+def test_guesses_in_order(guess):
+    """[CLS] [MASK] , water [MASK] wine [SEP]: the first is at 1, odd, the second at 4, even."""
+    (found,) = guess(["[MASK], water [MASK] wine"])
+    assert [row[:2] for row in found["pieces"]] == [["wine", "##s"], ["bread", "water"]]
+    for row in found["probabilities"]:
+        assert row[:2] == pytest.approx([16 / SUM, 4 / SUM], rel=1e-4)
+        assert sum(row) == pytest.approx(1)
+    ties = ["bread", "water", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", "##s", "wine"]
+    assert found["pieces"][1] == ties  # to the lower id
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("bread[MASK]wine", [2]),  # needs no spaces
+        ("breads [MASK]", [3]),  # bread ##s
+        ("Bread [mask] WATER [MASK]", [6]),  # of its own case only: [ [UNK] ] to a tokenizer
+        ("[MASK]" + " water" * 9, [1]),  # longer than the model
+        ("water " * 9 + "[MASK]", []),
+        ("[ MASK ]", []),
+    ],
+)
+def test_places_of_masks(guess, text, places):
+    (found,) = guess([text])
+    wanted = ["bread" if place % 2 == 0 else "wine" for place in places]
+    assert [row[0] for row in found["pieces"]] == wanted
+
+
+def test_vocabularies_of_masked_words():
+    """Without [MASK]; and shorter than the model's table, whose other rows have a name."""
+    with pytest.raises(InputError, match=r"without \[MASK\]"):
+        fill(FullTokenizer("v", pieces=[p for p in PIECES if p != "[MASK]"]))
+    (found,) = fill(FullTokenizer("v", pieces=PIECES[:-1])).predict(["[MASK]"])
+    assert found["pieces"][0][0] == "#9"

@@ -18,9 +18,6 @@ PAIR = metadata_of(question=[None], context=[None])
 CHOICE = metadata_of(context=[None], endings=[None, None])
 
 
-# ---------------------------------------------------------------------------- items
-
-
 @pytest.mark.parametrize(
     ("metadata", "item", "row"),
     [
@@ -60,13 +57,9 @@ def test_what_is_no_item_is_named(metadata, item, received):
     with pytest.raises(InputError) as caught:
         RowReader(metadata).read(item, "item 4")
     assert caught.value.received == received
-
-
-def test_the_error_says_what_is_expected():
-    with pytest.raises(InputError) as caught:
-        RowReader(CHOICE).read(1, "item 1")
-    forms = '("...", ["...", "..."]) or {"context": "...", "endings": ["...", "..."]}'
-    assert caught.value.expected == forms
+    if metadata is CHOICE:
+        forms = '("...", ["...", "..."]) or {"context": "...", "endings": ["...", "..."]}'
+        assert caught.value.expected == forms
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=30))
@@ -78,48 +71,37 @@ def test_any_text_keeps_its_code_points(text):
 # ---------------------------------------------------------------------------- answers
 
 
-def objects(*rows) -> np.ndarray:
-    return np.array(rows, object)
-
-
 def test_answers_are_plain_and_without_padding():
-    outputs = {
-        "words": objects([b"caf\xc3\xa9", b"a"], [b"b", b""]),
-        "labels": objects([b"O", b"P"], [b"P", b""]),
+    words = {
+        "words": np.array([[b"caf\xc3\xa9", b"a"], [b"b", b""]], object),
+        "labels": np.array([[b"O", b"P"], [b"P", b""]], object),
         "probabilities": np.array([[0.9, 0.1], [1 / 3, 0]], np.float32),
         "starts": np.array([[0, 5], [0, -1]], np.int32),
         "ends": np.array([[4, 6], [1, -1]], np.int32),
         "num_words": np.array([2, 1], np.int32),
     }
-    wanted = [
+    assert answers_of(words) == [
         {"words": ["café", "a"], "labels": ["O", "P"], "probabilities": [0.9, 0.1],
          "starts": [0, 5], "ends": [4, 6], "num_words": 2},
         {"words": ["b"], "labels": ["P"], "probabilities": [0.33333334], "starts": [0],
          "ends": [1], "num_words": 1},
     ]  # fmt: skip
-    assert answers_of(outputs) == wanted
-
-
-def test_what_is_not_among_the_best_is_left_out():
-    outputs = {
-        "nbest_answers": objects([b"a", b"", b""], [b"", b"b", b"c"], [b""] * 3),
+    best = {
+        "nbest_answers": np.array([[b"a", b"", b""], [b"", b"b", b"c"], [b""] * 3], object),
         "nbest_probabilities": np.array([[0.6, 0.4, 0], [0.5, 0.5, 0], [0] * 3], np.float32),
         "nbest_starts": np.array([[2, -1, -1], [-1, 3, 4], [-1] * 3], np.int32),
         "nbest_ends": np.array([[3, -1, -1], [-1, 4, 5], [-1] * 3], np.int32),
     }
-    found = answers_of(outputs)
+    found = answers_of(best)
     assert [row["nbest_answers"] for row in found] == [["a", ""], ["", "b", "c"], []]
     assert [len(row["nbest_ends"]) for row in found] == [2, 3, 0]
-
-
-def test_masks_without_padding():
-    outputs = {
-        "pieces": objects([[b"a", b"b"], [b"", b""]]),
+    masks = {
+        "pieces": np.array([[[b"a", b"b"], [b"", b""]]], object),
         "probabilities": np.array([[[0.5, 0.25], [0, 0]]], np.float32),
         "num_masks": np.array([1], np.int32),
     }
     wanted = {"pieces": [["a", "b"]], "probabilities": [[0.5, 0.25]], "num_masks": 1}
-    assert answers_of(outputs) == [wanted]
+    assert answers_of(masks) == [wanted]
 
 
 # ---------------------------------------------------------------------------- lines
@@ -149,7 +131,6 @@ def test_every_line_is_an_item(content, metadata, input_format, items):
     [
         (b"a\n\xff\n", SINGLE, "text", "2: bytes that are not UTF-8 (b'\\xff", "text in UTF-8"),
         (b"a\tb\n", SINGLE, "tsv", "1: b'a\\tb' (2 columns)", "with tabs between: text"),
-        (b"a\n", PAIR, "tsv", "1: b'a' (1 column)", "with tabs between: question, context"),
         (b"a\tb\na\tb\tc\n", PAIR, "tsv", "2: b'a\\tb\\tc' (3 columns)", "with tabs between: "),
         (b"a\n", CHOICE, "tsv", "1: b'a' (1 column)",
          "with tabs between: context, each of the endings"),
@@ -174,22 +155,15 @@ def test_the_format_is_known_by_the_ending():
         rows.format_of("a.csv", SINGLE)
 
 
-def test_lines_are_counted(tmp_path):
-    (tmp_path / "in").write_bytes(b"a\n\nb")
-    assert rows.num_lines(str(tmp_path / "in")) == 3
-    assert rows.num_lines("gs://nowhere/in") is None
-
-
 @pytest.mark.parametrize("read_bytes", [1, 5, 1 << 20])
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\n", b"a", b"a\n\nb", b"one\rtwo\r\n\r\nthree\r", b"x" * 23 + b"\n\n" + b"y" * 9],
-)
+@pytest.mark.parametrize("content", [b"", b"\n", b"a\n\nb", b"one\r\n\r\ntwo\r", b"x" * 23 + b"\n"])
 def test_lines_of_a_file_are_those_of_a_stream(tmp_path, monkeypatch, content, read_bytes):
     monkeypatch.setattr(files, "READ_BYTES", read_bytes)
     (tmp_path / "in").write_bytes(content)
     found = list(files.read_lines(str(tmp_path / "in")))
     assert found == list(rows.lines_of(io.BytesIO(content), "in"))
+    assert rows.num_lines(str(tmp_path / "in")) == len(found)
+    assert rows.num_lines("gs://nowhere/in") is None
 
 
 def test_a_line_that_is_too_long_is_refused_before_it_is_read():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert_tf.serving.token_labels import word_windows, words_of_texts
 from bert_tf.tasks.features import word_windows as windows_in_python
-from bert_tf.tokenization.never_split import NeverSplit
+from bert_tf.tokenization.basic import NeverSplit
 
 ROOM = 7
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 
 import decisions
 import numpy as np
@@ -12,9 +11,9 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.squad import alignment, answers, data, files, windows
+from bert_tf.squad import answers, data, evaluation, files, windows
 from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
-from bert_tf.squad.windows import DocSpan, WindowSizes
+from bert_tf.squad.windows import WindowSizes
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
 
@@ -34,7 +33,7 @@ def golden_predictions(goldens_dir, uncased):
             inputs[version, length] = file.examples, found
         examples, found = inputs[version, length]
         logits = np.load(goldens_dir / version / f"logits_{length}.npz")
-        align = alignment.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
+        align = answers.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
         return answers.rank_answers(
             examples,
             found,
@@ -58,14 +57,12 @@ def test_golden_files(
     n_best_size, max_answer_length, threshold = sizes
     prefix = f"{length}_n{n_best_size}_a{max_answer_length}_t{threshold}"
     version_2 = version == "squad_v2"
-    paths = files.write_prediction_files(
-        str(tmp_path / "output"),
-        golden_predictions(version, length, n_best_size, max_answer_length, legacy_alignment),
-        version_2_with_negative=version_2,
-        null_score_diff_threshold=threshold,
-    )
-    ours = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
-    assert len(ours) == 2 + version_2
+    found = golden_predictions(version, length, n_best_size, max_answer_length, legacy_alignment)
+    decided = evaluation.decided(found, threshold=threshold)
+    files.write_prediction_files(str(tmp_path), found, decided)
+    names = ("predictions", "nbest_predictions", "null_odds")[: 2 + version_2]
+    assert {path.stem for path in tmp_path.iterdir()} == {*names}
+    ours = [json.loads((tmp_path / f"{name}.json").read_text("utf-8")) for name in names]
     if not (goldens_dir / version / f"{prefix}_predictions.json").exists():
         # The original crashed: some question has no candidate but "".
         assert any(odds == answers.CERTAINLY_NULL for odds in ours[2].values())
@@ -111,7 +108,7 @@ def test_random_answers_as_in_the_reference(
     found = windows.prediction_windows(examples, tokenizer, cuts)
     random = np.random.default_rng(seed)
     logits = random.integers(-5, 6, (2, len(found), length)) / 2  # with many ties
-    align = alignment.make_alignment(found, tokenizer, legacy_alignment=True)
+    align = answers.make_alignment(found, tokenizer, legacy_alignment=True)
     ours = answers.rank_answers(
         examples, found, *logits, align, sizes=sizes, version_2_with_negative=version_2
     )
@@ -141,68 +138,6 @@ def test_random_answers_as_in_the_reference(
         )
 
 
-# ---------------------------------------------------------------------------- candidates
-
-
-def window_of(num_question: int, num_context: int, is_max_context=None):
-    """A window of pieces "w", "w", ..., its context "w0 w1 ..."."""
-    context = " ".join(f"w{i}" for i in range(num_context))
-    starts = np.array([context.index(f"w{i}") for i in range(num_context)], np.int64)
-    document = windows.Document(
-        context, data.split_context(context), np.zeros(num_context, np.int32), starts,
-        starts + 2, np.arange(num_context),
-    )  # fmt: skip
-    return windows.Window(
-        unique_id=0,
-        example_index=0,
-        doc_span_index=0,
-        document=document,
-        span=DocSpan(0, num_context),
-        input_ids=np.zeros(num_question + num_context + 3, np.int32),
-        doc_offset=num_question + 2,
-        token_is_max_context=np.ones(num_context, bool)
-        if is_max_context is None
-        else np.array(is_max_context),
-    )
-
-
-def spans(candidates) -> list[tuple[int, int]]:
-    return list(zip(candidates.start_index.tolist(), candidates.end_index.tolist(), strict=True))
-
-
-def test_window_candidates_the_drawn_example():
-    window = window_of(2, 2)  # [CLS] who ? [SEP] by ruprecht [SEP]
-    start_logits = np.array([0, 1.0, 0, 0, 2.0, 3.0, 0])
-    end_logits = np.array([0, 0, 0, 0, 1.0, 2.0, 3.0])
-    found = answers.window_candidates(
-        window, start_logits, end_logits, n_best_size=3, max_answer_length=30
-    )
-    assert spans(found) == [(5, 5), (4, 5), (4, 4)]
-    assert found.start_logit.tolist() == [3.0, 2.0, 2.0]
-    assert found.end_logit.tolist() == [2.0, 2.0, 1.0]
-
-
-def test_n_best_takes_each_text_once_and_the_null_answer_always():
-    table = [(4, 5, 6.0, 3.0), (7, 8, 4.0, 4.0), (4, 4, 3.0, 2.0), (0, 0, 1.0, 1.0)]
-    columns = [np.array(column) for column in zip(*table, strict=True)]
-    candidates = answers.Candidates(np.zeros(4, np.int64), *columns)
-    window = window_of(2, 6)
-    texts = {(4, 5): "Ruprecht I", (7, 8): "Ruprecht I", (4, 4): "Ruprecht"}
-
-    def n_best(n_best_size):
-        return answers.n_best(
-            candidates, [window], lambda _, *span: texts[span], n_best_size=n_best_size
-        )
-
-    found = n_best(20)
-    assert [entry.text for entry in found] == ["Ruprecht I", "Ruprecht", ""]
-    shares = [entry.probability for entry in found]
-    assert shares == pytest.approx([0.98112, 0.01797, 0.00089], abs=1e-4)
-    assert found[0][2:] == (6.0, 3.0, (0, 5))
-    assert found[2].characters is None
-    assert [entry.text for entry in n_best(1)] == ["Ruprecht I", ""]
-
-
 @decisions.each_case
 def test_decide(case):
     entries = [NbestEntry(text, 0.5, score - 1.5, 1.5) for text, score in case.entries]
@@ -230,11 +165,46 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
         found,
         logits,
         logits,
-        alignment.text_by_offsets,
+        answers.text_by_offsets,
         sizes=AnswerSizes(1, 5),
         version_2_with_negative=version_2,
     )
     assert [entry[:2] for entry in prediction.nbest] == [(expected, 1.0)]
     assert answers.decide(prediction, null_score_diff_threshold=1e5) == expected
-    content = files.prediction_files([prediction], version_2_with_negative=version_2)
-    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+# ---------------------------------------------------------------------------- the text of pieces
+
+
+def find(tokenizer, context: str, predicted: str):
+    """The window of a context, and first and last index of some pieces in it."""
+    (window,) = windows.prediction_windows(
+        [small.example(context, "")], tokenizer, WindowSizes(60, 9, 2)
+    )
+    tokens = tokenizer.convert_ids_to_tokens(window.input_ids.tolist())
+    wanted = predicted.split()
+    (start,) = (i for i in range(len(tokens)) if tokens[i : i + len(wanted)] == wanted)
+    return window, start, start + len(wanted) - 1
+
+
+@pytest.mark.parametrize(
+    ("context", "predicted", "by_offsets", "legacy"),
+    [
+        ("by Ruprecht's  cafe.", "ru ##pre ##cht", "Ruprecht", "Ruprecht"),
+        ("in (1386-1412).", "138 ##6", "1386", "1386"),
+        ("in (1386-1412).", "138 ##6 - 141 ##2", "1386-1412", "1386-1412"),
+        ("The Café, by", "cafe", "Café", "Café"),
+        ("The Cafe\u0301, by", "cafe", "Cafe\u0301", "Cafe\u0301,"),
+        ("by\n\n the", "by the", "by\n\n the", "by the"),
+        ("a\u200bb,c", "c", "c", "a\u200bb,c"),
+        ("who,xx,it", "[UNK]", "xx", "who,xx,it"),
+        ("in 中b", "中", "中", "中"),
+    ],
+)
+def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
+    window, start, end = find(tokenizers[True], context, predicted)
+    texts = [
+        answers.make_alignment([window], tokenizers[True], legacy_alignment=way)(window, start, end)
+        for way in (False, True)
+    ]
+    assert texts == [by_offsets, legacy]

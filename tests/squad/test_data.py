@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import small_squad as small
 
 from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
@@ -35,12 +34,6 @@ def training_examples(
     return data.training_examples(file, version_2_with_negative=version_2_with_negative)
 
 
-def locate(context: str, text: str, start: int) -> tuple[int, int] | None:
-    return data.locate_answer(
-        data.split_context(context), Answer(text, start), num_characters=len(context)
-    )
-
-
 def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
     text = json.dumps(content_of(question(answers=[answer("1386", 18)]), version="1.1"))
     expected = SquadExample("q1", "When?", CONTEXT, (Answer("1386", 18),), False, "t")
@@ -52,73 +45,55 @@ def test_a_file_is_read_with_or_without_byte_order_mark(tmp_path):
         assert not file.version_2
 
 
-@pytest.mark.parametrize(
-    ("fields", "questions", "version_2"),
-    [
-        ({"version": "1.1"}, [question(answers=[answer("1386", 18)])], False),
-        ({}, [question(answers=[answer("1386", 18)])], False),
-        ({"version": "v2.0"}, [question(answers=[answer("1386", 18)])], True),
-        ({"version": "2.0"}, [question(answers=[answer("1386", 18)])], True),
-        ({}, [question(answers=[answer("1386", 18)], is_impossible=False)], True),
-        ({}, [question()], True),
-    ],
-)
-def test_the_data_say_which_version_they_are(fields, questions, version_2):
-    assert data.parse_squad(content_of(*questions, **fields), "x").version_2 == version_2
+RIGHT = question(answers=[answer("1386", 18)])
 
 
 @pytest.mark.parametrize(
-    ("questions", "has_golds"),
+    ("fields", "questions", "version_2", "has_golds"),
     [
-        ([question(), question()], False),  # a test set
-        ([question(answers=[]), question()], False),
-        ([question(), question(answers=[answer("1386", 18)])], True),
-        ([question(is_impossible=True)], True),
-        ([question(is_impossible=False)], False),
-        ([], True),  # another complaint
+        ({"version": "1.1"}, [RIGHT], False, True),
+        ({"version": "v2.0"}, [RIGHT], True, True),
+        ({"version": "2.0"}, [RIGHT], True, True),
+        ({}, [RIGHT | {"is_impossible": False}], True, True),
+        ({}, [question(), RIGHT], True, True),
+        ({}, [question(), question()], True, False),  # a test set
+        ({}, [question(is_impossible=True)], True, True),
+        ({}, [question(is_impossible=False)], True, False),
+        ({}, [], False, True),  # another complaint
     ],
 )
-def test_whether_there_is_anything_to_compare_with(questions, has_golds, caplog):
-    with caplog.at_level("WARNING", logger="absl"):
-        file = data.parse_squad(content_of(*questions), "x")
-    assert file.has_golds == has_golds
-    mixed = len({bool(one.answers) for one in file.examples}) == 2
-    assert ("1 questions have no answers" in caplog.text) == mixed
+def test_what_the_data_say_of_themselves(fields, questions, version_2, has_golds):
+    file = data.parse_squad(content_of(*questions, **fields), "x")
+    assert (file.version_2, file.has_golds) == (version_2, has_golds)
     if not has_golds:
         with pytest.raises(InputError, match="no answers to compare with"):
             evaluation.official_scores(file, {"q1": "1386"})
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ([], "dev.json: a list without 'data'"),
-        ({"data": 3}, "dev.json: 'data' that is 3"),
-        ({"data": [{}]}, "dev.json, data[0]: a dict without 'paragraphs'"),
-        (
-            {"data": [{"paragraphs": [{"qas": []}]}]},
-            "data[0].paragraphs[0]: a dict without 'context'",
-        ),
-        (content_of({"question": "?"}), "data[0].paragraphs[0].qas[0]: a dict without 'id'"),
-        (content_of({"id": "q9"}), "question 'q9': a dict without 'question'"),
-        (content_of(question(answers="1386")), "question 'q1': 'answers' that is '1386'"),
-        (content_of(question(answers=[{}])), "question 'q1': a dict without 'text'"),
-        (
-            content_of(question(answers=[answer("a", "7")])),
-            "question 'q1': 'answer_start' that is '7'",
-        ),
-        (content_of(question(is_impossible="no")), "question 'q1': 'is_impossible' that is 'no'"),
-        (content_of(question(is_impossible=1)), "question 'q1': 'is_impossible' that is 1"),
-        (content_of(question(answers=[answer("a", True)])), "'answer_start' that is True"),
-        (content_of(question(answers=[answer("a", 7.0)])), "'answer_start' that is 7.0"),
-        (content_of(question(True)), "data[0].paragraphs[0].qas[0]: 'id' that is True"),
-        ({"data": [{"title": ["t"], "paragraphs": []}]}, "data[0]: 'title' that is ['t']"),
-    ],
-)
-def test_what_is_not_as_expected_is_named(content, expected):
+WRONG = {  # what stands in the message -> the content
+    "dev.json: a list without 'data'": [],
+    "dev.json: 'data' that is 3": {"data": 3},
+    "dev.json, data[0]: a dict without 'paragraphs'": {"data": [{}]},
+    "data[0].paragraphs[0]: a dict without 'context'": {"data": [{"paragraphs": [{"qas": []}]}]},
+    "data[0].paragraphs[0].qas[0]: a dict without 'id'": content_of({"question": "?"}),
+    "question 'q9': a dict without 'question'": content_of({"id": "q9"}),
+    "question 'q1': 'answers' that is '1386'": content_of(question(answers="1386")),
+    "question 'q1': a dict without 'text'": content_of(question(answers=[{}])),
+    "'answer_start' that is '7'": content_of(question(answers=[answer("a", "7")])),
+    "'answer_start' that is True": content_of(question(answers=[answer("a", True)])),
+    "'answer_start' that is 7.0": content_of(question(answers=[answer("a", 7.0)])),
+    "question 'q1': 'is_impossible' that is 'no'": content_of(question(is_impossible="no")),
+    "'is_impossible' that is 1": content_of(question(is_impossible=1)),
+    "qas[0]: 'id' that is True": content_of(question(True)),
+    "data[0]: 'title' that is ['t']": {"data": [{"title": ["t"], "paragraphs": []}]},
+}
+
+
+@pytest.mark.parametrize("received", WRONG)
+def test_what_is_not_as_expected_is_named(received):
     with pytest.raises(InputError) as error:
-        data.parse_squad(content, "dev.json")
-    assert expected in error.value.received
+        data.parse_squad(WRONG[received], "dev.json")
+    assert received in error.value.received
     assert "dev.json" in error.value.received
 
 
@@ -132,16 +107,7 @@ def test_what_a_file_may_have_or_lack(caplog):
     assert [(one.qas_id, one.is_impossible, one.answers, one.title) for one in examples] == [
         (qas_id, True, (), "") for qas_id in ("q1", "q1", "3", "q4")
     ]
-    assert "1 questions have an id that another has" in caplog.text
-    assert "1 empty contexts" in caplog.text
-
-
-@pytest.mark.parametrize("raw", [b"{", b'{"data": "\xff"}', b""])
-def test_what_is_no_json_is_named(tmp_path, raw):
-    path = tmp_path / "dev.json"
-    path.write_bytes(raw)
-    with pytest.raises(InputError, match=r"dev\.json, which is not JSON"):
-        data.read_squad(str(path))
+    assert "1 questions have the id of another" in caplog.text
 
 
 def test_only_the_original_white_space_parts_words():
@@ -150,30 +116,26 @@ def test_only_the_original_white_space_parts_words():
 
 
 @pytest.mark.parametrize(
-    ("text", "start", "expected"),
+    ("context", "text", "start", "expected"),
     [
-        ("1386", 18, (4, 4)),
-        ("see", 24, (5, 5)),
-        ("founded in 1386", 7, (2, 4)),
-        ("1386", 3, None),
-        ("1386", 17, (3, 4)),  # a letter too early: still among the words from there
-        ("below).", 28, (6, 6)),
-        ("below).", 29, None),  # goes beyond the end
-        ("1386", 400, None),
-        ("1386", -17, None),
-        ("1386", None, None),
-        ("", 18, None),
+        (CONTEXT, "1386", 18, (4, 4)),
+        (CONTEXT, "founded in 1386", 7, (2, 4)),
+        (CONTEXT, "1386", 3, None),
+        (CONTEXT, "1386", 17, (3, 4)),  # a letter too early: still among the words from there
+        (CONTEXT, "below).", 28, (6, 6)),
+        (CONTEXT, "below).", 29, None),  # goes beyond the end
+        *((CONTEXT, "1386", start, None) for start in (400, -17, None)),
+        (CONTEXT, "", 18, None),
+        ("So  it\n\nwas", "it\n\nwas", 4, (1, 2)),
+        ("So  it\n\nwas", "it was", 4, (1, 2)),  # ends within "was"
+        ("no\u00a0break", "no\u00a0break", 0, None),  # one word here, two in the answer
+        ("  1386", "1386", 0, None),  # begins before the first word
     ],
 )
-def test_locate_answer(text, start, expected):
-    assert locate(CONTEXT, text, start) == expected
-
-
-def test_locate_answer_looks_at_white_space_as_single_spaces():
-    assert locate("So  it\n\nwas", "it\n\nwas", 4) == (1, 2)
-    assert locate("So  it\n\nwas", "it was", 4) == (1, 2)  # ends within "was"
-    assert locate("no\u00a0break", "no\u00a0break", 0) is None  # one word here, two in the answer
-    assert locate("  1386", "1386", 0) is None  # begins before the first word
+def test_locate_answer(context, text, start, expected):
+    words = data.split_context(context)
+    found = data.locate_answer(words, Answer(text, start), num_characters=len(context))
+    assert found == expected
 
 
 def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
@@ -184,25 +146,7 @@ def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
     )
     assert [one.example.qas_id for one in found] == ["q1"]
     assert "question 'q3': the answer '1386' is not at answer_start 999" in caplog.text
-    assert (
-        "question 'q2': the answer '1386' is not at answer_start 2, where the context has ' was'"
-        in (caplog.text)
-    )
     assert "2 of 3 questions left out" in caplog.text
-
-
-def test_of_several_answers_the_first_is_used_where_its_offset_says():
-    answers = [answer("May", 9), answer("the", 5)]
-    found = training_examples(question(answers=answers), context="May, the May of May")
-    assert (found[0].answer, found[0].words) == (Answer("May", 9), (2, 2))
-
-
-def test_impossible_counts_only_in_version_2():
-    one = question(answers=[answer("1386", 18)], is_impossible=True)
-    assert training_examples(one)[0].words == (4, 4)
-    found = training_examples(one, version_2_with_negative=True)
-    assert found[0].words is None
-    assert found[0].answer is None
 
 
 @pytest.mark.parametrize("version_2_with_negative", [False, True])
@@ -222,13 +166,11 @@ def test_nothing_left_to_train_on():
         training_examples(question(answers=[answer("1387", 18)]))
 
 
-@pytest.mark.parametrize("language", ["en", "de", "es", "ru"])
+@pytest.mark.parametrize("language", ["en", "ru"])
 def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
     file = data.read_squad(str(data_dir / "xquad" / f"xquad.{language}.json"))
-    found = data.training_examples(file, version_2_with_negative=False)
-    assert len(file.examples) == 1190
-    assert not file.version_2
-    assert 1190 - 12 < len(found) <= 1190
+    assert (len(file.examples), file.version_2) == (1190, False)
+    assert 1190 - 12 < len(data.training_examples(file, version_2_with_negative=False)) <= 1190
 
 
 @pytest.mark.parametrize(
@@ -238,16 +180,11 @@ def test_xquad_is_read_and_its_answers_are_found(data_dir, language):
         ("v2.0", {"answers": []}, True),
         ("v2.0", {"is_impossible": True}, True),
         ("1.1", {"answers": []}, False),
-        ("1.1", {"answers": [], "is_impossible": True}, True),
     ],
 )
 def test_questions_that_nothing_marks_as_impossible(caplog, version, fields, is_marked):
-    right = {"id": "p", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
-    other = {"id": "q", "question": "When?"} | fields
-    content = {"version": version}
-    content["data"] = [{"paragraphs": [{"context": "Ann left.", "qas": [right, other]}]}]
-    with caplog.at_level("WARNING", logger="absl"):
-        file = data.parse_squad(content, "a.json")
+    right, other = question(answers=[answer("1386", 18)]), {"id": "q", "question": "?"} | fields
+    file = data.parse_squad(content_of(right, other, version=version), "a.json")
     assert file.examples[1].is_impossible
     assert ("1 questions have no answers and are not marked impossible" in caplog.text) != is_marked
 
@@ -277,35 +214,3 @@ def test_rows_of_a_dataset_that_are_no_questions(monkeypatch, changes):
     split.rows.pop()
     (example,) = data.read_squad_tfds("own", "train").examples
     assert example.answers == (Answer("Ruprecht", 0),)
-
-
-ACCENTED = "😀 Ruprecht founded it in 1386."
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
-    """A prepared squad of v1.1's kind, and squad/v2.0."""
-    pytest.importorskip("tensorflow_datasets")
-    folder = str(tmp_path_factory.mktemp("tfds"))
-    who = question("q1", answers=[answer("Ruprecht", 2)])
-    when = question("q2", answers=[answer("1386", 25), answer("in 1386", 22)])
-    v1 = [content_of(*some, context=ACCENTED) for some in ((who, when), (who,))]
-    small.write_tfds(folder, "v1.1", train=v1[0], validation=v1[1])
-    v2 = content_of(who | {"is_impossible": False}, question("q3", is_impossible=True))
-    small.write_tfds(folder, "v2.0", train=v2, validation=v2)
-    return folder
-
-
-def test_questions_of_a_dataset(folder):
-    file = data.read_squad_tfds("squad/v1.1", data.TFDS_TRAIN, data_dir=folder)
-    assert (file.version_2, file.source) == (False, "squad/v1.1, train")
-    answers = (Answer("1386", 25), Answer("in 1386", 22))
-    assert file.examples == [
-        SquadExample("q1", "When?", ACCENTED, (Answer("Ruprecht", 2),), False, "t"),
-        SquadExample("q2", "When?", ACCENTED, answers, False, "t"),
-    ]
-    found = data.training_examples(file, version_2_with_negative=False)
-    assert [one.words for one in found] == [(1, 1), (5, 5)]  # offsets are code points
-    file = data.read_squad_tfds("squad/v2.0", data.TFDS_PREDICT, data_dir=folder)
-    assert file.version_2
-    assert [one.is_impossible for one in file.examples] == [False, True]

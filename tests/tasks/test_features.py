@@ -13,9 +13,8 @@ from bert_tf.heads.label_heads import IGNORED
 from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
-    Window,
+    WordWindow,
     classifier_record,
-    join_texts,
     join_words,
     make_features,
     sentence_windows,
@@ -89,15 +88,6 @@ def test_a_text_and_pairs(tokenizer):
     }
 
 
-def test_pairs_are_cut_as_the_original_cuts_them(tokenizer):
-    """From the end of the longer one, of the second if they are equal."""
-    pairs = [("a a a a a", "b"), ("a", "b b b b b"), ("a a a a", "b b b b"), ("a a a", "b b b b")]
-    examples = [Example(str(i), *pair) for i, pair in enumerate(pairs)]
-    found = make_features(examples, TWO, tokenizer, max_seq_length=8)
-    lengths = [(f.input_ids[0].count(IDS["a"]), f.input_ids[0].count(IDS["b"])) for f in found]
-    assert lengths == [(4, 1), (1, 4), (3, 2), (3, 2)]
-
-
 def test_windows_of_long_texts(tokenizer):
     """S = 6: four pieces of a text alone, or parts of the longer text beside the shorter one."""
     examples = [
@@ -140,13 +130,6 @@ def test_every_piece_of_the_longer_text_is_in_a_window(len_a, len_b, size, strid
     assert len(parts) < 2 or parts[-2][-1] < parts[-1][-1]  # no window more than is needed
 
 
-def test_join_texts():
-    values = np.array([[1.0, 4.0], [3.0, 0.0], [2.0, 5.0], [9.0, 1.0]], np.float32)
-    found = join_texts(["a", "a", "b", "c"], values)
-    assert found.dtype == np.float32
-    assert found.tolist() == [[2.0, 2.0], [2.0, 5.0], [9.0, 1.0]]
-
-
 def test_choices(tokenizer):
     labels = Labels(head="multiple_choice", names=("0", "1", "2"))
     example = ChoiceExample("5", (("a b", "c"), ("a b", "d e"), ("a b", "e")), "2")
@@ -162,22 +145,18 @@ def test_choices(tokenizer):
     assert parsed["label_ids"].numpy().tolist() == [[2]]
 
 
-@pytest.mark.parametrize("score", [3.25, -1.0])
-def test_scores_are_floats(tokenizer, score):
-    labels = Labels(head="regression")
-    (found,) = make_features([Example("1", "a", None, score)], labels, tokenizer, max_seq_length=7)
-    record = classifier_record(max_seq_length=7, head="regression")
+@pytest.mark.parametrize(
+    ("labels", "label", "ids"),
+    [
+        (Labels(head="regression"), 3.25, [3.25]),
+        (Labels(head="multi_label", names=("x", "y", "z")), ("z",), [0, 0, 1]),
+    ],
+)
+def test_scores_and_several_labels(tokenizer, labels, label, ids):
+    (found,) = make_features([Example("1", "a", None, label)], labels, tokenizer, max_seq_length=7)
+    record = classifier_record(max_seq_length=7, head=labels.head.name, num_labels=3)
     parsed = record.parse([record.serialize(found.values(7))])
-    assert parsed["label_ids"].dtype == tf.float32
-    assert parsed["label_ids"].numpy().tolist() == [[score]]
-
-
-def test_several_labels_are_a_vector(tokenizer):
-    labels = Labels(head="multi_label", names=("x", "y", "z"))
-    (found,) = make_features([Example("1", "a", None, ("z",))], labels, tokenizer, max_seq_length=7)
-    record = classifier_record(max_seq_length=7, head="multi_label", num_labels=3)
-    parsed = record.parse([record.serialize(found.values(7))])
-    assert parsed["label_ids"].numpy().tolist() == [[0, 0, 1]]
+    assert parsed["label_ids"].numpy().tolist() == [ids]
 
 
 def test_words(tokenizer):
@@ -192,15 +171,10 @@ def test_words(tokenizer):
     assert parsed["input_mask"].numpy().sum() == 9
 
 
-def test_words_without_labels_are_scored_too(tokenizer):
-    (found,) = make_features([WordsExample("3", ("ax", "b"))], TAGS, tokenizer, max_seq_length=11)
-    assert found.label_ids == [IGNORED, 0, IGNORED, 0, IGNORED]
-
-
 def test_windows_drawn():
-    assert word_windows([1] * 6, room=6) == [Window(0, 6, 0, 6)]
-    assert word_windows([1] * 9, room=6) == [Window(0, 6, 0, 5), Window(3, 9, 5, 9)]
-    assert word_windows([6, 6], room=6) == [Window(0, 1, 0, 1), Window(1, 2, 1, 2)]
+    assert word_windows([1] * 6, room=6) == [WordWindow(0, 6, 0, 6)]
+    assert word_windows([1] * 9, room=6) == [WordWindow(0, 6, 0, 5), WordWindow(3, 9, 5, 9)]
+    assert word_windows([6, 6], room=6) == [WordWindow(0, 1, 0, 1), WordWindow(1, 2, 1, 2)]
 
 
 def test_sentences_in_their_document(tokenizer):
@@ -219,11 +193,14 @@ def test_sentences_in_their_document(tokenizer):
 
 
 def test_context_drawn():
-    assert sentence_windows([1] * 9, 4, 5, room=5) == [Window(2, 7, 4, 5)]
-    assert sentence_windows([1] * 9, 1, 2, room=6) == [Window(0, 6, 1, 2)]
-    assert sentence_windows([1] * 9, 7, 9, room=6) == [Window(3, 9, 7, 9)]
-    assert sentence_windows([1, 3, 1, 3, 1], 2, 3, room=6) == [Window(2, 5, 2, 3)]
-    assert sentence_windows([1] * 12, 1, 10, room=6) == [Window(1, 7, 1, 6), Window(4, 10, 6, 10)]
+    assert sentence_windows([1] * 9, 4, 5, room=5) == [WordWindow(2, 7, 4, 5)]
+    assert sentence_windows([1] * 9, 1, 2, room=6) == [WordWindow(0, 6, 1, 2)]
+    assert sentence_windows([1] * 9, 7, 9, room=6) == [WordWindow(3, 9, 7, 9)]
+    assert sentence_windows([1, 3, 1, 3, 1], 2, 3, room=6) == [WordWindow(2, 5, 2, 3)]
+    assert sentence_windows([1] * 12, 1, 10, room=6) == [
+        WordWindow(1, 7, 1, 6),
+        WordWindow(4, 10, 6, 10),
+    ]
 
 
 SIZES = st.integers(1, 7).flatmap(
@@ -246,7 +223,7 @@ def test_every_word_is_scored_once_where_it_has_most_context(case):
             assert scarcer_side(sizes, window, word) == best
 
 
-def scarcer_side(sizes: list[int], window: Window, word: int) -> int:
+def scarcer_side(sizes: list[int], window: WordWindow, word: int) -> int:
     """Pieces on the side of a word that has fewer."""
     return min(sum(sizes[window.start : word]), sum(sizes[word + 1 : window.stop]))
 
@@ -270,21 +247,9 @@ def test_words_come_back_in_order(tokenizer, sentences, size):
     assert [list(pieces) for pieces in first_pieces] == expected
 
 
-def test_no_examples(tokenizer):
-    assert list(make_features([], TWO, tokenizer, max_seq_length=8)) == []
-
-
-def test_a_length_that_is_too_short(tokenizer):
+def test_what_cannot_be_made(tmp_path, tokenizer):
     with pytest.raises(InputError, match="--max_seq_length=4"):
         list(make_features([], TWO, tokenizer, max_seq_length=4))
-
-
-def test_a_vocabulary_without_special_pieces(tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\na")
     with pytest.raises(InputError, match="without"):
         list(make_features([], TWO, FullTokenizer(tmp_path / "vocab.txt"), max_seq_length=8))
-
-
-def test_words_that_no_window_holds():
-    with pytest.raises(ValueError, match="expected 1 to 3"):
-        word_windows([1, 4], room=3)

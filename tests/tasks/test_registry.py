@@ -47,29 +47,6 @@ def test_published_files(data_dir, name, folder):
     assert time.process_time() - begin < 10
 
 
-def test_published_texts(data_dir):
-    def first(name, folder, split):
-        return get_task(name).read(str(data_dir / folder), split)[0]
-
-    assert first("mrpc", "glue/MRPC", "dev").text_b.startswith('" The foodservice pie business')
-    assert first("cola", "glue/CoLA", "test").text_a == "Bill whistled past the house."
-    assert first("sts-b", "glue/STS-B", "dev").label == 5.0
-    assert first("swag", "swag", "dev").pairs[1] == (
-        "The driver pulled up to a gas station. He",
-        "walked inside and bought a lotto ticket.",
-    )
-
-
-def test_qqp_with_the_flaws_of_its_files(tmp_path):
-    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    rows = "1\t2\t3\tA?\tB?\t1\n4\t5\t6\tWhat\n\tis it?\t0\n7\t8\t9\tC?\tD?\t0\n"
-    (tmp_path / "train.tsv").write_text(header + rows)
-    (tmp_path / "test.tsv").write_text("id\tquestion1\tquestion2\n0\tA?\t\n")
-    task = get_task("qqp")
-    assert [e.label for e in task.read(str(tmp_path), "train")] == ["1", "0"]
-    assert task.read(str(tmp_path), "test") == [Example("0", "A?", "")]
-
-
 XNLI = "language\tgold_label\tsentence1_binary_parse\tsentence1\tsentence2\n"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
@@ -109,7 +86,7 @@ def test_xnli_in_any_language(tmp_path):
     task = get_task("xnli", language="sw")
     assert task.read(str(tmp_path), "train")[0] == Example("0", "sw A", "B", "contradiction")
     assert [e.label for e in task.read(str(tmp_path), "test")] == ["neutral", "contradiction"]
-    with pytest.raises(InputError, match="no example with language 'xx'; there are 'sw', 'zh'"):
+    with pytest.raises(InputError, match="no example with language 'xx'; there are sw, zh"):
         get_task("xnli", language="xx").read(str(tmp_path), "dev")
 
 
@@ -139,18 +116,6 @@ def test_tasks_are_listed_without_tensorflow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")
-
-
-def test_heads():
-    heads = {name: get_task(name).head.name for name in ("cola", "sts-b", "swag", "ner")}
-    assert list(heads.values()) == [
-        "classification",
-        "regression",
-        "multiple_choice",
-        "token_labels",
-    ]
-    assert get_task("swag").num_choices == 4
-    assert get_task("cola").num_choices == 1
 
 
 def test_an_unknown_task():
@@ -189,26 +154,6 @@ def test_own_tsv_without_header(tmp_path):
     assert task.read(folder, "train") == [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
 
 
-@pytest.mark.parametrize("row", ["sentence\tsentiment\n", "a\tLabel\n", "a\tb\tid\n"])
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_header_where_none_is_said_to_be(tmp_path, row, split):
-    """Whichever of the cells that are read shows it."""
-    folder = write(tmp_path, train_tsv=row + "A\tx\t1\n", test_tsv=row + "A\tx\t1\n")
-    columns = {"text_a": "0", "label": "1"} | ({"id_column": "2"} if "id" in row else {})
-    task = get_task("tsv", **columns, has_header=False)
-    with pytest.raises(InputError, match=r"line 1: .*, a header"):
-        task.read(folder, split)
-
-
-def test_a_label_that_is_known_is_no_header(tmp_path):
-    folder = write(tmp_path, train_tsv="Who?\tquestion\nHe.\tanswer\n")
-    columns = {"text_a": "0", "label": "1", "has_header": False}
-    task = get_task("tsv", **columns, labels=["answer", "question"])
-    assert [e.label for e in task.read(folder, "train")] == ["question", "answer"]
-    with pytest.raises(InputError, match="a header"):
-        get_task("tsv", **columns).read(folder, "train")
-
-
 def test_metrics_of_several_labels():
     task = get_task("jsonl", label_kind="multi_label", labels=["x", "y"])
     assert task.metrics == ("micro_f1", "macro_f1", "accuracy")
@@ -220,7 +165,6 @@ def test_metrics_of_several_labels():
     [
         {"text_a": "x", "text_b": "x"},
         {"text_a": "0", "label": "one", "has_header": False},
-        {"label_kind": "token_labels"},
         {"labels": ["a", "b", "a"]},
         {"labels": [" a", "b"]},
         {"label_kind": "multi_label", "label_separator": ""},

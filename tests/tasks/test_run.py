@@ -1,392 +1,379 @@
-"""Evaluation and prediction of a run on texts: every example once, in order, however batched."""
+"""Runs: the order of the records, settings, the best checkpoint, a grid of trials.
+
+The runs compute nothing: their model has the accuracies that are given, one after the other.
+"""
 
 import dataclasses
+import json
+import types
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_tf import BertConfig
-from bert_tf.checkpoints.companions import PretrainedModel
-from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.data.record_batches import BatchingConfig
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.metadata import ModelMetadata
+from bert_tf.checkpoints.tf1 import changed_settings
+from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
-from bert_tf.heads.label_heads import normal_tags
-from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
-from bert_tf.tasks.features import make_features
+from bert_tf.tasks import text_run
+from bert_tf.tasks.features import classifier_record
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import make_optimizer
-from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.training import distribution
-from bert_tf.training.settings import FineTuningSchedule
+from bert_tf.tasks.run import BestCheckpoint, Run, TrainingConfig
+from bert_tf.training.optimization import AdamWeightDecay, Lamb, make_optimizer
+from bert_tf.training.settings import FineTuningSchedule, Intervals
+from bert_tf.training.trainer import StopTraining
 
-CONFIG = BertConfig(
-    vocab_size=23,
-    hidden_size=6,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=10,
-    max_position_embeddings=19,
-    type_vocab_size=2,
-    initializer_range=0.5,  # what an example is makes a great difference
-)
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-S = 13  # two padded lengths, 8 and 13
-ROWS = 11
-BATCHES = [(1, 3, True), (1, 11, False), (2, 4, True), (2, 100, False)]
+TRAIN = types.SimpleNamespace(examples=range(64), files=range(70), digest="t1")
+DEV = types.SimpleNamespace(digest="digest of dev")
+
+
+class ScriptedRun(Run):
+    """It notes the folders that are made models, and what batches are asked for."""
+
+    metric, task = "eval_accuracy", get_task("rte")
+
+    def __init__(self, folder, accuracies=()):
+        self.output_dir, self.accuracies = str(folder), [*accuracies]
+        source = types.SimpleNamespace(path="begun/with")
+        tokenizer = types.SimpleNamespace(pieces=None)
+        self.model = types.SimpleNamespace(source=source, config=None, tokenizer=tokenizer)
+        self.batching, self.trainer = types.SimpleNamespace(training=self._training), self
+        self.files_written, self.asked, self.step = [], [], 0
+
+    def prepare(self, data):
+        return data
+
+    def evaluate(self, data):
+        return {"eval_accuracy": self.accuracies.pop(0), "loss": 0.5}
+
+    def facts(self):
+        return {"task": "classification"}
+
+    def metadata(self):
+        return ModelMetadata()
+
+    def write_model_files(self, folder):
+        self.files_written.append(folder)
+
+    def make_trainer(self, optimizer, *, seed, freeze):
+        restore = lambda folder, _: tf1.step_of(folder.latest())  # noqa: E731
+        self.trainer = types.SimpleNamespace(train=self._trained, state=self.state, restore=restore)
+        return self.trainer
+
+    def load_pretrained(self):
+        pass
+
+    def state(self, step, run_settings):
+        recorded = np.array(json.dumps(run_settings, sort_keys=True))
+        return {"w": np.full([3], step, np.float32), tf1.RUN_SETTINGS: recorded}
+
+    def _training(self, files, **asked):
+        self.asked.append(asked)
+
+    def _trained(self, batches, *, folder, run_settings, num_train_steps, **_):
+        folder.save(num_train_steps, self.state(num_train_steps, run_settings))
+
+
+def make_config(**changes) -> TrainingConfig:
+    fixed = {
+        "schedule": FineTuningSchedule(train_batch_size=8, learning_rate=3e-5),
+        "seed": 5,
+        "run_settings": {"learning_rate": 0.5, "hidden_dropout_prob": 0.1},
+        "intervals": Intervals(eval_steps=10),
+        "early_stopping": 2,
+    }
+    return TrainingConfig(**fixed | changes)
+
+
+# ------------------------------------------------------------------------------ order, settings
+
+S, ROWS = 5, 307
+
+
+def test_steps_and_warm_up_of_mrpc():
+    """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
+    schedule = FineTuningSchedule()
+    assert schedule.num_train_steps(3668) == 343
+    found = make_optimizer(schedule, 343).schedule
+    assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
+    assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
+
+
+def test_what_the_optimizer_is_given():
+    schedule = FineTuningSchedule(
+        learning_rate=3e-4, end_learning_rate=1e-6, warmup_proportion=0.25, layerwise_lr_decay=0.75
+    )
+    corrected = dataclasses.replace(schedule, optimizer="lamb", bias_correction=True)
+    plain, lamb = make_optimizer(schedule, 10), make_optimizer(corrected, 10)
+    assert (type(plain), plain.bias_correction) == (AdamWeightDecay, False)
+    assert (type(lamb), lamb.bias_correction) == (Lamb, True)
+    assert plain.layerwise_lr_decay == lamb.layerwise_lr_decay == 0.75
+    assert plain.schedule == lamb.schedule
+    found = plain.schedule
+    assert (found.learning_rate, found.end_learning_rate, found.num_warmup_steps) == (3e-4, 1e-6, 2)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> FullTokenizer:
-    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    words = [f"w{i}" for i in range(CONFIG.vocab_size - len(SPECIAL))]
-    path.write_text("\n".join([*SPECIAL, *words]))
-    return FullTokenizer(str(path))
+def files(tmp_path_factory) -> RecordFiles:
+    """Records of one to five pieces."""
+    record = classifier_record(max_seq_length=S, head="classification", num_labels=2, num_choices=1)
+    path = str(tmp_path_factory.mktemp("records") / "train.tf_record")
 
-
-def sentences(count: int, *, seed: int) -> list[str]:
-    """Of 1 to 12 words."""
-    random = np.random.default_rng(seed)
-    sizes = random.integers(1, 13, count)
-    return [" ".join(f"w{n}" for n in random.integers(0, 18, size)) for size in sizes]
-
-
-def own_task():
-    task = get_task("csv", labels=["x", "y", "z"])
-    examples = [
-        Example(f"id{i}", text, None, "xyz"[i % 3])
-        for i, text in enumerate(sentences(ROWS, seed=1))
-    ]
-    return task, examples
-
-
-def choice_task():
-    texts = iter(sentences(ROWS * 8, seed=2))
-    examples = [
-        ChoiceExample(str(i), tuple((next(texts), next(texts)) for _ in range(4)), str(i % 4))
-        for i in range(ROWS)
-    ]
-    return get_task("swag"), examples
-
-
-def words_task():
-    """Some sentences need two windows, and some words are not in the vocabulary."""
-    task = get_task("ner")
-    examples = []
-    for i, text in enumerate(sentences(ROWS, seed=3)):
-        words = tuple(text.split() + ["unheard", "w7"] * (i % 4))
-        tags = tuple(("B-P", "I-P", "O")[min(j % 4, 2)] for j in range(len(words)))
-        examples.append(WordsExample(str(i), words, label=tags))
-    return task.with_labels_of(examples), examples
-
-
-def batching(*, bucket: bool = True) -> BatchingConfig:
-    return BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
-
-
-def data_of(task, split: str, examples, *, batch_size: int = 4) -> TextData:
-    return TextData(split=task.split(split), examples=examples, batch_size=batch_size)
-
-
-def make_run(task, tokenizer, folder, *, strategy=None, metadata=None) -> TextRun:
-    """A run with a model whose weights are always the same, and what is known of it."""
-    keras.utils.set_random_seed(7)
-    sizes = {"num_classes": task.labels.size, "num_choices": task.num_choices}
-    variables = task.head.model(CONFIG, **sizes).trainable_variables
-    values = {checkpoint_name(variable): variable.numpy() for variable in variables}
-    values["output_weights"] = values["output_weights"] * 25  # first ones are small: see CONFIG
-    weights = Weights(
-        path=str(folder / "model.ckpt-5"),
-        format="tf1",
-        shapes={name: value.shape for name, value in values.items()},
-        read=values.__getitem__,
-        metadata=ModelMetadata(**{"architecture": task.head.architecture} | (metadata or {})),
-    )
-    return TextRun(
-        task,
-        PretrainedModel(weights, CONFIG, tokenizer),
-        strategy or distribution.make_strategy("one"),
-        batching(),
-        output_dir=str(folder),
-    )
-
-
-def restored_run(*args, **kwargs) -> TextRun:
-    """With that model as it is."""
-    run = make_run(*args, **kwargs)
-    run.restore()
-    return run
-
-
-def one_by_one(run: TextRun, examples) -> list[np.ndarray]:
-    """The logits of each record from the model alone, without padding."""
-    found = []
-    for features in make_features(examples, run.task.labels, run.model.tokenizer, max_seq_length=S):
-        ids = [np.array(one) for one in features.input_ids]
-        longest = max(map(len, ids))
-        inputs = {
-            "input_ids": [np.pad(one, (0, longest - len(one))) for one in ids],
-            "input_mask": [np.arange(longest) < len(one) for one in ids],
-            "segment_ids": [np.pad(s, (0, longest - len(s))) for s in features.segment_ids],
+    def row(number: int) -> dict:
+        ones = [1] * (1 + number % S) + [0] * (S - 1 - number % S)
+        return {
+            "input_ids": ones,
+            "input_mask": ones,
+            "segment_ids": [0] * S,
+            "label_ids": [0],
+            "is_real_example": [1],
         }
-        batch = {name: tf.constant(np.array(value, np.int32)) for name, value in inputs.items()}
-        if run.task.num_choices > 1:
-            batch = {name: value[None] for name, value in batch.items()}
-        found.append(run.trainer.model(batch)["logits"][0].numpy())
-    return found
+
+    write_records(path, record, map(row, range(ROWS)))
+    return RecordFiles(path, record)
 
 
-def recorded(trainer, seen: list):
-    """`trainer.predict`, which notes the rows of every batch."""
-    predict = trainer.predict
-
-    def noting(batches, names):
-        for number, outputs in enumerate(predict(batches, names)):
-            seen.extend(batches.batch_rows(number).tolist())
-            yield outputs
-
-    return noting
+def rows_of(files, epochs=2, **options) -> np.ndarray:
+    """Which records so many epochs of training take, in order."""
+    batching = BatchingConfig(max_seq_length=S, **options)
+    steps = epochs * ROWS  # of one example
+    batches = batching.training(files, batch_size=1, num_train_steps=steps, seed=3)
+    return np.concatenate([batches.batch_rows(number) for number in range(steps)])
 
 
-@pytest.fixture(scope="module")
-def runs(tokenizer, two_replicas, tmp_path_factory) -> dict[int, TextRun]:
-    """The same model on one replica and on two."""
-    task, _ = own_task()
-    return {
-        number: restored_run(task, tokenizer, tmp_path_factory.mktemp("run"), strategy=strategy)
-        for number, strategy in ((1, None), (2, two_replicas))
+@pytest.mark.parametrize(("legacy", "least", "most"), [(True, 80, 99), (False, 200, ROWS)])
+def test_how_early_a_record_may_come(files, legacy, least, most):
+    """As from the original's buffer of a hundred, or anywhere; each epoch is another order."""
+    rows = rows_of(files, bucket_by_length=False, legacy_shuffle=legacy)
+    assert least < (rows[:ROWS] - np.arange(ROWS)).max() <= most
+    assert (rows[:ROWS] != rows[ROWS:]).any()
+    assert legacy or np.bincount(rows).tolist() == [2] * ROWS
+
+
+@pytest.mark.parametrize("bucket", [True, False])
+def test_batches_of_alike_lengths_or_of_the_full_one(files, bucket):
+    batching = BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
+    batches = batching.training(files, batch_size=4, num_train_steps=50, seed=3)
+    spread = [np.ptp(batches.batch_rows(number) % S) for number in range(50)]
+    assert (max(spread) <= 1) == bucket
+
+
+def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):
+    def train(epochs: float, **changes):
+        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
+        run = ScriptedRun(tmp_path)
+        run.train(make_config(schedule=schedule, intervals=Intervals(), **changes), TRAIN)
+        return run.step
+
+    assert [train(0.75), train(1.0)] == [6, 8]
+    with pytest.raises(InputError, match="other settings: seed 4"):
+        train(1.5, seed=4)
+
+
+# ------------------------------------------------------------------------------ the best
+
+
+def best_of(run, last=0) -> BestCheckpoint:
+    return BestCheckpoint(run, DEV, run.output_dir, {}, early_stopping=2, last=last)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "last", "best_step"),
+    [
+        ([0.5, 0.5, 0.5, 0.9], 30, 10),  # equal is not better
+        ([0.5, 0.6, 0.55, 0.7, 0.69, 0.68, 0.9], 60, 40),
+    ],
+)
+def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best_step):
+    run = ScriptedRun(tmp_path, [0.99, *accuracies])
+    best = best_of(run)
+    best(0)  # is no step that training has made
+    for step in range(10, last, 10):
+        best(step)
+    with pytest.raises(StopTraining, match="2 evaluations without a better eval_accuracy"):
+        best(last)
+    assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
+    assert tf1.find_checkpoint(str(tmp_path)) == best.folder.latest()
+    assert {*run.files_written} == {f"{tmp_path}/best"}
+
+
+def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
+    best = best_of(ScriptedRun(tmp_path, [0.5, 0.6, 0.4]))
+    for step in (10, 20, 30):
+        best.evaluate(step)
+    again = best_of(ScriptedRun(tmp_path, [0.6]), last=10)
+    assert again.values == {10: 0.5}
+    again.evaluate(20)
+    assert again.values == {10: 0.5, 20: 0.6}
+    assert again.folder.latest().endswith("model.ckpt-20")
+    assert not again.has_stopped
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *('{"a": 0.5}', '{"-1": 0.5}', '{"10": "x"}', '{"10": true}'),
+        *('{"%s": 0.5}' % ("9" * 5000), '{"10": 1%s}' % ("0" * 400)),
+    ],
+)
+def test_evaluations_that_are_damaged(tmp_path, content):
+    path = tmp_path / "best" / "evaluations.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(InputError, match=str(path)):
+        best_of(ScriptedRun(tmp_path))
+
+
+def saved_settings(folder) -> dict:
+    return tf1.CheckpointReader(tf1.CheckpointFolder(folder).latest()).run_settings()
+
+
+def test_settings_of_a_run(tmp_path):
+    """Those of the command, what the data decide, and its own learning rate and seed."""
+    assert ScriptedRun(tmp_path).settings_of(make_config(), TRAIN, DEV) == {
+        "hidden_dropout_prob": 0.1,
+        "learning_rate": 3e-5,
+        "seed": 5,
+        "train_data": "t1",
+        "dev_data": "digest of dev",
+        "num_records": 70,
+        "num_train_steps": 24,
+        "task": "classification",
+        "init_checkpoint": "begun/with",
     }
 
 
-@pytest.fixture(scope="module")
-def expected(runs):
-    """Of one example at a time: its logits, and the metrics of all."""
-    (task, examples), run = own_task(), runs[1]
-    logits = np.stack(one_by_one(run, examples))
-    gold = np.array([task.labels.names.index(e.label) for e in examples])
-    exponentials = np.exp(logits.astype(float))
-    probabilities = exponentials / exponentials.sum(1, keepdims=True)
-    assert len(np.unique(probabilities.argmax(1))) > 1
-    assert np.abs(probabilities[1:] - probabilities[:-1]).max(1).min() > 1e-3  # order would show
-    loss = -np.log(probabilities[np.arange(ROWS), gold]).mean()
-    return probabilities, loss, (probabilities.argmax(1) == gold).mean()
-
-
-@pytest.mark.parametrize(("replicas", "batch_size", "bucket"), BATCHES)
-def test_every_example_once_and_in_order(expected, runs, monkeypatch, replicas, batch_size, bucket):
-    """Batches that do not divide the examples, greater than all of them, and of their number."""
-    (task, examples), run = own_task(), runs[replicas]
-    assert run.strategy.num_replicas_in_sync == replicas
-    run.batching = batching(bucket=bucket)
-    seen: list[int] = []
-    monkeypatch.setattr(run.trainer, "predict", recorded(run.trainer, seen))
-    data = data_of(task, "dev", examples, batch_size=batch_size)
-    results = run.evaluate(data)
-    probabilities, loss, accuracy = expected
-    assert sorted(seen) == list(range(ROWS))
-    assert data.guids == [example.guid for example in examples]
-    assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-5)
-    assert results["loss"] == results["eval_loss"] == pytest.approx(loss, rel=1e-5)
-    assert results["eval_accuracy"] == pytest.approx(accuracy)
-
-
-def test_a_long_text_is_the_mean_of_its_windows(tokenizer, tmp_path):
-    """Texts of 3 to 28 words in windows of 11, every 4 words: a row and a score for each text."""
-    texts = sentences(36, seed=5)
-    whole = [" ".join(texts[i : i + 4][: 1 + i % 4]) for i in range(0, 36, 4)]
-    whole += [" ".join(texts[1:5]), " ".join(texts[9:13])]
-    task, _ = own_task()
-    examples = [Example(f"id{i}", text, None, "xyz"[i % 3]) for i, text in enumerate(whole)]
-    parts, owners = [], []
-    for number, text in enumerate(whole):
-        words = text.split()
-        for start in range(0, max(len(words) - 11, 0) + 4, 4):
-            if start == 0 or start < len(words) - 11 + 4:
-                parts.append(Example("", " ".join(words[start : start + 11]), None, "x"))
-                owners.append(number)
-    assert len(parts) > len(whole) + 4
-    run = restored_run(task, tokenizer, tmp_path)
-    alone, owners = np.stack(one_by_one(run, parts)), np.array(owners)
-    logits = np.stack([alone[owners == number].mean(0) for number in range(len(whole))])
-    run.doc_stride = 4
-    data = data_of(task, "dev", examples)
-    results = run.evaluate(data)
-    assert len(data.files) == len(parts)
-    assert run.predict(data) == pytest.approx(logits, abs=1e-5)
-    exponentials = np.exp(logits.astype(float))
-    probabilities = exponentials / exponentials.sum(1, keepdims=True)
-    gold = np.arange(len(whole)) % 3
-    assert np.asarray(data.probabilities) == pytest.approx(probabilities, abs=1e-5)
-    loss = -np.log(probabilities[np.arange(len(whole)), gold]).mean()
-    assert results["loss"] == pytest.approx(loss, rel=1e-5)
-    assert results["eval_accuracy"] == pytest.approx((probabilities.argmax(1) == gold).mean())
-
-
 @pytest.mark.parametrize(
-    ("labels", "has"),
-    [(("x", None), False), (("x", "y"), True), (((), ("x",)), True), (((), ()), False)],
+    ("eval_steps", "is_trial", "recorded"), [(10, False, True), (0, False, False), (0, True, True)]
 )
-def test_data_that_can_be_scored(labels, has):
-    task, examples = own_task()
-    made = [dataclasses.replace(examples[0], label=label) for label in labels]
-    assert data_of(task, "test", made).has_labels == has
+def test_dev_data_are_recorded_where_they_select_a_model(tmp_path, eval_steps, is_trial, recorded):
+    folder = str(tmp_path / "trial") if is_trial else None
+    run = ScriptedRun(tmp_path, [0.5])
+    config = make_config(intervals=Intervals(eval_steps=eval_steps))
+    run.train(config, TRAIN, DEV, folder=folder)
+    found = saved_settings(folder or tmp_path)["dev_data"]
+    assert found == (DEV.digest if recorded else None)
+    assert run.files_written == ([f"{tmp_path}/best"] if eval_steps else [])
 
 
-def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
-    task, examples = own_task()
-    run = make_run(task, tokenizer, tmp_path, metadata={"max_seq_length": 20})
-    short, long = (
-        [
-            dataclasses.replace(e, text_a="w1 " * (n + i), text_b=None)
-            for i, e in enumerate(examples)
-        ]
-        for n in (1, 9)
-    )
-    with caplog.at_level("WARNING", logger="absl"):
-        run.restore()
-        run.prepare(data_of(task, "dev", short))
-        run.prepare(data_of(task, "test", long))
-    length, cut = [record.getMessage() for record in caplog.records]
-    assert length.endswith("was trained with max_seq_length = 20; here it is 13.")
-    assert cut.startswith(
-        f"{ROWS - 3} of {ROWS} examples have more than 13 tokens (--max_seq_length) and were cut"
-    )
+def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path):
+    run = ScriptedRun(tmp_path, [0.5])
+    best_of(run).evaluate(10)
+    with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
+        run.train(make_config(intervals=Intervals()), TRAIN, DEV)
+    with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
+        text_run.train_trials(run, make_config(), TRAIN, DEV, [(3e-5, 5)])
 
 
-def test_a_model_that_has_lost_its_way_predicts_nothing(runs, monkeypatch):
-    (task, examples), run = own_task(), runs[1]
-    predict = run.trainer.predict
-
-    def broken(*args):
-        for outputs in predict(*args):
-            yield {"logits": np.where(np.arange(3) == 1, np.nan, outputs["logits"])}
-
-    monkeypatch.setattr(run.trainer, "predict", broken)
-    data = data_of(task, "dev", examples)
-    with pytest.raises(InputError, match=f"logits are NaN or infinite .* {ROWS} of {ROWS} records"):
-        run.predict(data)
+# ------------------------------------------------------------------------------ a grid
 
 
-def test_no_batch_is_longer_than_its_data_need(runs):
-    task, examples = own_task()
-    short = [dataclasses.replace(example, text_a="w1 w2 w3") for example in examples]
-    files = runs[1].prepare(data_of(task, "test", short)).files
-    for bucket, length in ((True, 8), (False, S)):
-        batches = batching(bucket=bucket).once(files, batch_size=4)
-        assert {batches.length(number) for number in range(batches.num_batches)} == {length}
+@pytest.mark.parametrize("other", ["train_data", "hidden_dropout_prob"])
+def test_an_unfinished_trial_of_other_data_or_configuration_is_refused(tmp_path, other):
+    run, config, train = ScriptedRun(tmp_path), make_config(), TRAIN
+    folder = tf1.CheckpointFolder(text_run.trial_folder(run, 3e-5, 5))
+    folder.save(4, run.state(4, run.settings_of(config, TRAIN, DEV)))
+    if other == "train_data":
+        train = types.SimpleNamespace(**vars(TRAIN) | {"digest": "t2"})
+    else:
+        config = make_config(run_settings={"hidden_dropout_prob": 0.4})
+    with pytest.raises(InputError, match=f"a trial with another {other}"):
+        text_run.train_or_read(run, config, train, DEV)
 
 
-def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
-    task, examples = choice_task()
-    run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
-    data = data_of(task, "test", [dataclasses.replace(e, label=None) for e in examples])
-    logits = run.predict(data)
-    assert logits.shape == (ROWS, 4)
-    assert logits == pytest.approx(np.stack(one_by_one(run, examples)), abs=1e-5)
-    assert (tmp_path / "predict.tf_record").exists()
-
-
-def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
-    task, examples = words_task()
-    run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
-    data = data_of(task, "dev", examples)
-    results = run.evaluate(data)
-    assert len(data.guids) > ROWS  # windows
-    rows = [np.asarray(rows) for rows in data.probabilities]
-    assert [len(r) for r in rows] == [len(example.words) for example in examples]
-    scored = [
-        row
-        for logits, ids in zip(one_by_one(run, examples), data.label_ids, strict=True)
-        for row, label in zip(logits, ids, strict=True)
-        if label >= 0
-    ]
-    exponentials = np.exp(np.array(scored, float))
-    assert np.concatenate(rows) == pytest.approx(
-        exponentials / exponentials.sum(1, keepdims=True), abs=1e-5
-    )
-    names = np.array(task.labels.names)
-    tags = [normal_tags(names[row.argmax(1)].tolist()) for row in rows]
-    right = np.concatenate(tags) == [tag for example in examples for tag in example.label]
-    assert results["eval_accuracy"] == pytest.approx(right.mean())
-
-
-# ---------------------------------------------------------------------------- what a model is for
+def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
+    """The chief compares with its own place, which it has noted."""
+    old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
+    assert changed_settings(old, new) == ["init_checkpoint"]
+    monkeypatch.setattr(tf1.runtime, "is_chief", lambda: False)
+    assert changed_settings(old, new | {"seed": 6}) == ["seed"]
 
 
 @pytest.mark.parametrize(
-    ("metadata", "received"),
+    ("scores", "kept", "best"),
     [
-        ({"architecture": "BertForTokenClassification"}, "architecture = BertForTokenClass"),
-        ({"task": "multi_label"}, "task = multi_label"),
-        ({"pairs": True}, "pairs = True"),
+        ({2e-5: 0.5, 3e-5: 0.5}, None, 2e-5),
+        ({2e-5: 0.5, 3e-5: 0.5}, 3e-5, 3e-5),  # the model of an equal one is there
+        ({2e-5: 0.5, 3e-5: 0.6}, 2e-5, 3e-5),
+        ({2e-5: 0.5}, 3e-5, None),  # a grid without the earlier winner
     ],
 )
-def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, metadata, received):
-    task, _ = own_task()
-    with pytest.raises(InputError, match=received) as info:
-        restored_run(task, tokenizer, tmp_path, metadata=metadata)
-    assert "--label_kind" in info.value.remedy
-    for_mrpc = make_run(get_task("mrpc"), tokenizer, tmp_path, metadata={"pairs": False})
-    with pytest.raises(InputError, match="pairs = False") as info:
-        for_mrpc.restore()
-    assert "--label_kind" not in info.value.remedy
-
-
-def head_that_training_begins_with(task, tokenizer, folder, metadata) -> tuple[bool, bool]:
-    """Whether head and encoder are the model's."""
-    run = make_run(task, tokenizer, folder, metadata=metadata)
-    run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
-    run.load_pretrained()
-    values = {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
-    names = ("output_weights", "bert/embeddings/word_embeddings")
-    return tuple(np.array_equal(values[n], run.model.source.read(n)) for n in names)
+def test_the_best_trial_is_kept(tmp_path, monkeypatch, scores, kept, best):
+    run, opened = ScriptedRun(tmp_path), []
+    monkeypatch.setattr(text_run, "open_weights", opened.append)
+    monkeypatch.setattr(text_run.dataclasses, "replace", lambda model, **_: model)
+    monkeypatch.setattr(run, "restore", lambda: None)
+    if kept:
+        settings = {"learning_rate": kept, "seed": 5}
+        tf1.CheckpointFolder(tmp_path).save(9, run.state(9, settings))
+    for rate in scores if best else ():
+        folder = tf1.CheckpointFolder(text_run.trial_folder(run, rate, 5))
+        folder.save(10, run.state(10, {"learning_rate": rate, "seed": 5}))
+    results = {(rate, 5): {"eval_accuracy": score} for rate, score in scores.items()}
+    if best is None:
+        with pytest.raises(InputError, match=r"whose model was not kept; kept .*\(3e-05, 5\)"):
+            text_run.keep_best(run, results)
+        return
+    text_run.keep_best(run, results)
+    assert saved_settings(tmp_path)["learning_rate"] == best
+    assert opened == [f"{tmp_path}/model.ckpt-10"]
 
 
 @pytest.mark.parametrize(
-    ("metadata", "is_taken"),
+    "content",
     [
-        ({}, True),
-        ({"labels": ("x", "y", "z"), "task": "classification"}, True),
-        ({"labels": ("p", "q", "r")}, False),
-        ({"labels": ("x", "y", "z"), "task": "multi_label"}, False),
-        ({"architecture": "BertForTokenClassification"}, False),
-        ({"pairs": True}, False),
+        *("{", "{}", '{"facts": {}}', '{"facts": [], "results": {"eval_accuracy": 0.5}}'),
+        *('{"facts": {}, "results": {"eval_accuracy": "0.5"}}', '{"facts": {}, "results": 1}'),
+        *('{"facts": {}, "results": {"eval_accuracy": NaN}}', '{"facts": {}, "results": {"l": 1}}'),
     ],
 )
-def test_a_head_for_other_labels_is_not_trained_on(tokenizer, tmp_path, caplog, metadata, is_taken):
-    task, _ = own_task()
-    with caplog.at_level("WARNING", logger="absl"):
-        found = head_that_training_begins_with(task, tokenizer, tmp_path, metadata)
-    assert found == (is_taken, True)
-    assert ("a new head is initialised" in caplog.text) != is_taken
+def test_results_of_a_trial_that_are_damaged(tmp_path, content):
+    run = ScriptedRun(tmp_path)
+    path = tmp_path / "learning_rate_3e-05_seed_5" / "trial.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(InputError, match=str(path)):
+        text_run.train_or_read(run, make_config(), TRAIN, DEV)
 
 
-def test_a_head_for_the_same_labels_is_put_into_the_order_of_the_task(tokenizer, tmp_path):
-    """In training as in evaluation: no name goes to the logit of another class."""
-    task, _ = own_task()
-    for begin in (lambda run: run.load_pretrained(), lambda run: run.restore()):
-        run = make_run(task, tokenizer, tmp_path, metadata={"labels": ("z", "x", "y")})
-        theirs = run.model.source.read("output_weights")
-        run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
-        begin(run)
-        values = {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
-        np.testing.assert_array_equal(values["output_weights"], theirs[[1, 2, 0]])
+SCORES = {5e-5: [0.5, 0.75, 0.25], 2e-5: [0.625]}
 
 
-def test_a_head_of_another_shape_is_not_trained_on(tokenizer, tmp_path, caplog):
-    """From three classes without names to a score."""
-    begun = make_run(own_task()[0], tokenizer, tmp_path)
-    task = get_task("sts-b")
-    run = make_run(task, tokenizer, tmp_path)
-    run.model = begun.model
-    trainer = run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
-    with caplog.at_level("WARNING", logger="absl"):
-        run.load_pretrained()
-    assert "is for 3 classes: a new head is initialised" in caplog.text
-    values = {checkpoint_name(v): v.numpy() for v in trainer.model.trainable_variables}
-    assert values["output_weights"].shape == (1, CONFIG.hidden_size)
-    name = "bert/embeddings/word_embeddings"
-    assert np.array_equal(values[name], begun.model.source.read(name))
+def write_sweep(folder) -> None:
+    results = {
+        (rate, seed): {"eval_f1": score, "global_step": 30, "loss": 1 - score}
+        for rate, scores in SCORES.items()
+        for seed, score in enumerate(scores, 7)
+    }
+    text_run.write_sweep(results, task=get_task("mrpc"), output_dir=str(folder))
+
+
+def test_tables_of_a_sweep(tmp_path):
+    write_sweep(tmp_path)
+    assert (tmp_path / "trials.tsv").read_text() == (
+        "learning_rate\tseed\teval_f1\tglobal_step\tloss\n"
+        "5e-05\t7\t0.5\t30\t0.5\n"
+        "5e-05\t8\t0.75\t30\t0.25\n"
+        "5e-05\t9\t0.25\t30\t0.75\n"
+        "2e-05\t7\t0.625\t30\t0.375\n"
+    )
+    assert (tmp_path / "trials_summary.tsv").read_text() == (
+        "learning_rate\ttrials\tmean_f1\tdeviation\tbest\n"
+        "5e-05\t3\t0.5000\t0.2500\t0.7500\n"
+        "2e-05\t1\t0.6250\t0.0000\t0.6250\n"
+    )
+
+
+def test_the_picture_of_a_sweep(monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    picture = text_run.draw_sweep(SCORES, task="mrpc", metric="f1")
+    assert picture.startswith(b"\x89PNG")
+    assert text_run.draw_sweep(SCORES, task="mrpc", metric="f1") == picture
+    drawn = []
+    monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: drawn.append(self.axes[0]))
+    text_run.draw_sweep(SCORES, task="mrpc", metric="f1")
+    assert drawn[0].get_ylabel() == "F1 (0 to 1)"
+    assert drawn[0].get_title().startswith("mrpc: F1 on dev, 3 seeds each")
+    ticks = [label.get_text() for label in drawn[0].get_xticklabels()]
+    assert ticks == ["5e-05\n0.500 ± 0.250", "2e-05\n0.625"]

@@ -1,89 +1,49 @@
 """Tasks read their files, or refuse them with file and line; their labels; datasets of dicts."""
 
-import re
+import dataclasses
+import types
 
 import numpy as np
 import pytest
 
+from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
-from bert_tf.tasks.examples import Example, TextColumns
+from bert_tf.tasks import task as task_module
+from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.task import Task
 
-MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-MRPC_TEST = "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-STS_B = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
 RTE = "index\tsentence1\tsentence2\tlabel\n"
-OWN = "key,text_a,label\n"
-
-
-def mrpc(label: str = "1", a: str = "A", b: str = "B") -> str:
-    return f"{label}\t10\t11\t{a}\t{b}\n"
-
-
-def sts_b(index: int, score: str) -> str:
-    return f"{index}\tnews\tMSR\t2012\t{index}\tx\tx\tA\tB\t{score}\n"
-
-
-def cola(label: str = "1", text: str = "A") -> str:
-    return f"gj04\t{label}\t*\t{text}\n"
-
-
-def read(folder, task: str, split: str, content: str | bytes) -> list:
-    """The content as that split's file, read by the task."""
-    task = get_task(task, **({"id_column": "key"} if task == "csv" else {}))
-    path = folder / task.split(split).files[0]
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return task.read(str(folder), split)
-
-
+MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t10\t11\tA\tB\n"
+SCORED = "index\tsentence1\tsentence2\tscore\n0\tA\tB\t5.5\n"
+OWN = "key,text_a,label\na,A,x\nb,B,y\na,C,x\n"
 # Task, split, content of the file; the line, and what is said to stand there. What layouts refuse
 # is in test_examples.py: here is what tasks choose.
-REFUSED = {
-    "too few columns": ("mrpc", "dev", MRPC + mrpc() + "1\t10\t11\tA\n", 3, "4 columns"),
-    "too few, no header": ("cola", "train", cola() + "gj04\t1\t*\n", 2, "3 columns"),
-    "too few for test": ("mrpc", "test", MRPC_TEST + "0\t10\t11\tA\n", 2, "4 columns"),
-    "an unknown label": ("rte", "train", RTE + "0\tA\tB\tcontradiction\n", 2, "'contradiction'"),
-    "an unknown number": ("cola", "dev", cola() + cola("2"), 2, "the label '2'"),
-    "a score missing": ("sts-b", "dev", STS_B + sts_b(0, ""), 2, "no label"),
-    "a score beyond": ("sts-b", "dev", STS_B + sts_b(0, "5.5"), 2, "the label '5.5'"),
-    "no labels in dev": ("rte", "dev", "index\tsentence1\tsentence2\n0\tA\tB\n", 1, "sentence2'"),
-    "an empty second text": ("mrpc", "train", MRPC + mrpc(b="  "), 2, "an empty text (text_b)"),
-    "an empty text to predict": ("rte", "test", RTE[:-7] + "\n0\t\tB\n", 2, "an empty text"),
-    "a header": ("cola", "train", "source\tlabel\tmark\tsentence\n" + cola(), 1, "a header"),
-    "no header for test": ("cola", "test", "0\tA sentence.\n", 1, "the columns '0 | A sen"),
-    "duplicate ids": ("rte", "train", RTE + "7\tA\tB\tentailment\n" * 2, 3, "which "),
-    "duplicate, own": ("csv", "train", OWN + "a,A,x\nb,B,y\na,C,x\n", 4, "line 2 has too"),
-}  # fmt: skip
+REFUSED = [
+    ("mrpc", "dev", MRPC + "1\t10\t11\tA\n", 3, "4 columns"),
+    ("rte", "train", RTE + "0\tA\tB\tcontradiction\n", 2, "'contradiction'"),
+    ("sts-b", "dev", SCORED, 2, "the label '5.5'"),
+    ("rte", "test", RTE[:-7] + "\n0\t\tB\n", 2, "an empty text"),
+    ("cola", "test", "0\tA sentence.\n", 1, "the columns '0 | A sen"),
+    ("csv", "train", OWN, 4, "line 2 has too"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(tmp_path, case):
-    task, split, content, line, received = REFUSED[case]
+@pytest.mark.parametrize(("name", "split", "content", "line", "received"), REFUSED)
+def test_refused(tmp_path, name, split, content, line, received):
+    task = get_task(name, **({"id_column": "key"} if name == "csv" else {}))
+    path = tmp_path / task.split(split).files
+    path.write_text(content)
     with pytest.raises(InputError) as info:
-        read(tmp_path, task, split, content)
-    file = get_task(task).split(split).files[0]
-    assert info.value.received.startswith(f"{tmp_path}/{file}, line {line}: ")
+        task.read(str(tmp_path), split)
+    assert info.value.received.startswith(f"{path}, line {line}: ")
     assert received in info.value.received
-    assert info.value.expected
-    assert info.value.remedy
 
 
-def test_a_label_that_dev_never_has(tmp_path):
-    examples = read(tmp_path, "mrpc", "dev", MRPC + mrpc("1") + mrpc("1"))
-    labels = [example.label for example in examples]
-    assert labels == ["1", "1"]
-    assert get_task("mrpc").labels.absent_from(labels) == ("0",)
-    assert get_task("mrpc").labels.absent_from(["0", "1", None]) == ()
+def test_a_label_that_dev_never_has():
+    assert get_task("mrpc").labels.absent_from(["1", "1", None]) == ("0",)
     assert get_task("sts-b").labels.absent_from([0.5]) == ()
     tags = get_task("ner").labels.with_names_in([("O", "B-LOC")])
     assert tags.absent_from([("O", "B-LOC"), ("O",)]) == ("I-LOC",)
-
-
-def test_labels_of_test_data_are_not_looked_at(tmp_path):
-    content = "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tno such label\n"
-    assert read(tmp_path, "rte", "test", content) == [Example("0", "A", "B")]
 
 
 def test_data_that_a_task_does_not_have(tmp_path):
@@ -95,14 +55,7 @@ def test_data_that_a_task_does_not_have(tmp_path):
 
 def test_a_metric_that_there_is_not():
     with pytest.raises(ValueError, match="received the metrics"):
-        Task(
-            name="x",
-            title="x",
-            layout=TextColumns(text_a="a"),
-            labels=Labels(),
-            metrics=("bleu",),
-            splits=(),
-        )
+        dataclasses.replace(get_task("cola"), metrics=("bleu",))
 
 
 # ---------------------------------------------------------------------------- labels
@@ -155,132 +108,111 @@ def test_too_few_labels(label_kind, label, least):
         task.with_labels_of([Example("0", "A", None, label)])
 
 
-NOTHING_WRONG = [("a", "b"), ("arts", "arts (fine)"), ("none", "n/a")]
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels", "says"),
-    [
-        (
-            "multi_label",
-            [("money;sport",), ("sport",)],
-            "1 labels hold ';' .* use --label_separator=';'",
-        ),
-        ("multi_label", [("a|b",), ("a",), ("c\td",)], r"hold '\|' .*(?s:.*) labels hold '\\t' "),
-        ("multi_label", [("a;b",)] * 3, "All 3 training examples have the same label, a;b"),
-        ("multi_label", [("a",)] * 2, "All 2 training examples have the same label, a"),
-        ("classes", ["x,y", "z"], "1 labels hold ',' .*--label_kind=multi_label --lab"),
-        ("classes", ["None", "z"], "'None' is taken as the name of a label"),
-        ("classes", ["Yes", "no", "yes"], "a class of its own: 'Yes' and 'yes'\\. "),
-        ("multi_label", [("1",), ("01", "x")], "a class of its own: '01' and '1'\\. "),
-        ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
-        *(("classes", names, "") for names in NOTHING_WRONG),
-        *(("multi_label", [names, ()], "") for names in NOTHING_WRONG),
-    ],
-)
-def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says):
-    task = get_task("csv", label_kind=kind)
-    with caplog.at_level("WARNING", logger="absl"):
-        task.with_labels_of(Example(str(i), "A", None, label) for i, label in enumerate(labels))
-    assert re.search(says, caplog.text) if says else not caplog.text
-
-
-def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):
-    get_task("mrpc").with_labels_of([Example("0", "A", "B", "1"), Example("1", "A", "C", "1")])
-    assert "All 2 training examples have the same label, 1" in caplog.text
-
-
-@pytest.mark.parametrize("names", [("0", "1"), ("true",), ("0.0", "1.0")])
-def test_vectors_of_two_are_no_names_unless_given(names):
-    examples = [Example(name, "A", None, (name,)) for name in names]
-    task = get_task("jsonl", label_kind="multi_label")
-    with pytest.raises(InputError, match="add --labels=" + ",".join(names)):
-        task.with_labels_of(examples)
-    given = get_task("jsonl", label_kind="multi_label", labels=names)
-    assert given.with_labels_of(examples).labels.names == names
-
-
 # ------------------------------------------------------------------------------ datasets
 
 
-def test_dicts_of_a_dataset():
-    rows = [
-        {"idx": 5, "sentence1": b"caf\xc3\xa9", "sentence2": "B", "label": 1},
-        {"idx": 6, "sentence1": "C", "sentence2": "D", "label": 0},
-    ]
-    names = ["equivalent", "not_equivalent"]  # an order of its own
-    found = get_task("mrpc").from_dicts(rows, "train", source="own", label_names=names)
-    assert found == [Example("5", "café", "B", "0"), Example("6", "C", "D", "1")]
+def from_dicts(task, rows, split="dev", names=()) -> list:
+    """The examples of a dataset; `names` are those of its classes."""
+    layout = task.tfds_layout or task.layout
+    return layout.from_dicts("own", rows, task.labels, task.split(split).labelled, names)
 
 
-def test_a_number_without_a_name_is_no_class():
-    """-1 is what datasets have where there is no label."""
-    task, names = get_task("csv"), ["ham", "spam"]
-    rows = [{"text_a": "A", "label": 1}, {"text_a": "B", "label": -1}]
-    with pytest.raises(InputError, match="own, example 1: the label -1"):
-        task.from_dicts(rows, "train", source="own", label_names=names)
-    found = task.from_dicts(rows, "test", source="own", label_names=names)
-    assert [example.label for example in found] == ["spam", None]
-    nothing = [{"text_a": "A", "label": float("nan")}]
-    with pytest.raises(InputError, match="own, example 0: the label nan"):
-        task.from_dicts(nothing, "train", source="own")
-
-
-def test_vectors_of_a_dataset_are_no_labels():
-    task = get_task("csv", label_kind="multi_label")
-    rows = [{"text_a": "A", "label": np.array([0, 1, 0])}]
-    for names in (None, ["x", "y", "z"]):
-        with pytest.raises(InputError, match="own, example 0: the label "):
-            task.from_dicts(rows, "train", source="own", label_names=names)
+SAME = ["not_equivalent", "equivalent"]
+PAIR = {"idx": 1, "sentence1": "A", "sentence2": "B", "label": 1}
+NER, NER_NAMES = get_task("ner"), ["O", "B-ORG"]
+SETS, WORDS = get_task("csv", label_kind="multi_label"), {"tokens": ["EU", "rejects"]}
 
 
 @pytest.mark.parametrize(
-    "row",
-    [7, None, [[]], {"premise": {"language": ["de"], "translation": []}, "hypothesis": {}}],
-)
-def test_what_is_no_example_of_a_dataset(row):
-    with pytest.raises(InputError, match="own, example 0: "):
-        get_task("xnli", language="de").from_dicts([row], "dev", source="own")
-
-
-@pytest.mark.parametrize("tags", [3, "OO", [0], [0, 0, 0]])
-def test_tags_that_do_not_fit_their_words(tags):
-    rows = [{"tokens": ["EU", "rejects"], "ner": tags}]
-    with pytest.raises(InputError, match="own, example 0: 2 words with the tags"):
-        get_task("ner").from_dicts(rows, "dev", source="own", label_names=["O", "B-ORG"])
-
-
-def test_words_of_a_dataset():
-    rows = [{"tokens": [b"EU", b"rejects"], "ner": [1, 0]}]
-    (found,) = get_task("ner").from_dicts(rows, "dev", source="own", label_names=["O", "B-ORG"])
-    assert found.words == ("EU", "rejects")
-    assert found.label == ("B-ORG", "O")
-
-
-def test_test_labels_of_a_dataset_are_none():
-    rows = [{"idx": 5, "sentence": "A", "label": -1}]
-    names = ["unacceptable", "acceptable"]
-    found = get_task("cola").from_dicts(rows, "test", source="own", label_names=names)
-    assert found == [Example("5", "A")]
-
-
-@pytest.mark.parametrize(
-    ("row", "received"),
+    ("task", "split", "row", "names", "expected"),
     [
-        ({"idx": 1, "sentence1": "A", "label": 1}, "own, example 1: only the features idx, sent"),
-        (
-            {"idx": 1, "sentence1": "A", "sentence2": "B", "label": -1},
-            "own, example 1: the label -1",
-        ),
-        ({"idx": 0, "sentence1": "A", "sentence2": "B", "label": 1}, "own, example 1: the id '0'"),
-        ({"idx": 1, "sentence1": b"\xff", "sentence2": "B", "label": 1}, "example 1: bytes that"),
-        ({"idx": 1, "sentence1": " ", "sentence2": "B", "label": 1}, "example 1: an empty text"),
+        (get_task("mrpc"), "train", PAIR | {"sentence1": b"caf\xc3\xa9"}, SAME, ("café", "B", "1")),
+        (get_task("mrpc"), "train", PAIR, SAME[::-1], ("A", "B", "0")),  # an order of its own
+        (get_task("cola"), "test", {"idx": 1, "sentence": "A", "label": -1}, ["no", "yes"], ("A",)),
+        (get_task("csv"), "test", {"text_a": "A", "label": 1}, ["x", "y"], ("A", None, "y")),
+        (get_task("csv"), "test", {"text_a": "A", "label": -1}, ["x", "y"], ("A",)),  # none
     ],
 )
-def test_datasets_that_cannot_be_used(row, received):
-    good = {"idx": 0, "sentence1": "A", "sentence2": "B", "label": 1}
+def test_dicts_of_a_dataset(task, split, row, names, expected):
+    (found,) = from_dicts(task, [row], split, names)
+    assert found == Example("1" if "idx" in row else "0", *expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "row", "names", "received"),
+    [
+        (get_task("mrpc"), "dev", {"sentence1": "A", "label": 1}, SAME, "only sentence1, label"),
+        (get_task("mrpc"), "dev", PAIR | {"label": -1}, SAME, "the label -1"),
+        (get_task("mrpc"), "dev", PAIR | {"idx": None}, SAME, ""),
+        (get_task("mrpc"), "dev", PAIR | {"sentence2": b"\xff"}, SAME, "bytes that"),
+        (get_task("mrpc"), "dev", PAIR | {"sentence1": " "}, SAME, "an empty text"),
+        (get_task("csv"), "train", {"text_a": "A", "label": -1}, ["x", "y"], "the label -1"),
+        (get_task("csv"), "train", {"text_a": "A", "label": float("nan")}, (), "the label nan"),
+        (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, (), "the label "),
+        (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, [*"xyz"], "the label "),
+        *((NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words") for tags in ([0], [0, 0, 0])),
+    ],
+)
+def test_datasets_that_cannot_be_used(task, split, row, names, received):
+    if not received:  # the same id twice
+        rows, received = [PAIR, PAIR], "own, example 1: the id 1, which"
+    else:
+        rows, received = [row], f"own, example 0: {received}"
     with pytest.raises(InputError) as info:
-        get_task("mrpc").from_dicts(
-            [good, row], "dev", source="own", label_names=["not_equivalent", "equivalent"]
-        )
-    assert received in info.value.received
+        from_dicts(task, rows, split, names)
+    assert info.value.received.startswith(received)
+
+
+NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
+MNLI_ROW = {"idx": 0, "premise": b"P", "hypothesis": b"H", "label": 2}
+TRANSLATED = {  # a dict of texts by language; or of all languages and all texts
+    "premise": {"ar": b"ar P", "de": b"de P"},
+    "hypothesis": {"language": [b"de", b"ar"], "translation": [b"de H", b"ar H"]},
+    "label": 0,
+}
+WORDS_ROW = {"tokens": [b"EU", b"left"], "ner": np.array([1, 0])}
+WORDS_EXAMPLE = WordsExample("0", ("EU", "left"), 0, ("B-ORG", "O"))
+OF_DATASETS = [  # task, split, the dataset's split, a row, the names of its labels, an example
+    ("mnli", "dev", "validation_matched", MNLI_ROW, NLI, Example("0", "P", "H", NLI[2])),
+    ("mnli", "dev_mismatched", "validation_mismatched", MNLI_ROW, NLI, None),
+    ("mnli", "test_mismatched", "test_mismatched", MNLI_ROW, NLI, Example("0", "P", "H")),
+    ("mrpc", "dev", "validation|dev", PAIR, SAME, Example("1", "A", "B", "1")),
+    (
+        "ner",
+        "dev",
+        "validation|dev",
+        WORDS_ROW,
+        NER_NAMES,
+        WordsExample("0", ("EU", "left"), 0, ("B-ORG", "O")),
+    ),
+    *(
+        ("xnli", "test", "test", TRANSLATED, NLI, Example("0", f"{one} P", f"{one} H", NLI[0]))
+        for one in ("ar", "de")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "split", "theirs", "row", "names", "expected"), OF_DATASETS)
+def test_a_split_of_a_dataset(monkeypatch, name, split, theirs, row, names, expected):
+    def read(dataset, asked, *, purpose, data_dir):
+        assert (dataset, asked, data_dir) == ("own", theirs, "folder")
+        classes = types.SimpleNamespace(names=names)
+        return DatasetSplit([row], dict.fromkeys(row, classes), "own, split")
+
+    monkeypatch.setattr(task_module, "read_split", read)
+    language = {"language": expected.text_a[:2]} if name == "xnli" else {}
+    (found,) = get_task(name, **language).read_tfds("own", split, data_dir="folder")
+    assert found == (expected or OF_DATASETS[0][-1])
+
+
+def test_scores_and_several_labels_of_a_dataset(monkeypatch):
+    topics = types.SimpleNamespace(feature=types.SimpleNamespace(names=["food", "place"]))
+    row = {"review": b"Good.", "stars": np.float32(4.5), "topics": np.array([1, 0])}
+    split = DatasetSplit([row], {"topics": topics}, "own, split")
+    monkeypatch.setattr(task_module, "read_split", lambda *_, **__: split)
+    for label, kind, expected in (
+        ("stars", "regression", 4.5),
+        ("topics", "multi_label", ("place", "food")),
+    ):
+        task = get_task("jsonl", text_a="review", label=label, label_kind=kind)
+        assert task.read_tfds("own", "train") == [Example("0", "Good.", None, expected)]

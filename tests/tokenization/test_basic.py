@@ -3,6 +3,8 @@
 import itertools
 import unicodedata
 
+import make_unicode_table
+import numpy as np
 import pytest
 import reference_tokenizer as reference
 import tensorflow as tf
@@ -10,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.tokenization import basic
-from bert_tf.tokenization import unicode_table as ut
 
 pytestmark = pytest.mark.skipif(
-    unicodedata.unidata_version != ut.UNICODE_VERSION,
+    unicodedata.unidata_version != basic.UNICODE_VERSION,
     reason=f"the reference asks this Python, which has Unicode {unicodedata.unidata_version}",
 )
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
 SURROGATES = range(0xD800, 0xE000)  # not to be had in UTF-8
-CODE_POINTS = [point for point in range(ut.CODE_POINTS) if point not in SURROGATES]
+CODE_POINTS = [point for point in range(basic.CODE_POINTS) if point not in SURROGATES]
 
 # Each asks a question that the neighbours decide.
 CONTEXTS = (
@@ -42,7 +43,9 @@ CONTEXTS = (
 
 
 def _split(do_lower_case: bool):
-    table = ut.UnicodeTable(*map(tf.constant, ut.load_unicode_table(do_lower_case=do_lower_case)))
+    table = basic.UnicodeTable(
+        *map(tf.constant, basic.load_unicode_table(do_lower_case=do_lower_case))
+    )
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def strings_and_splits(texts):
@@ -158,3 +161,14 @@ def test_what_is_plain_text():
     plain = tf.strings.regex_full_match(chars, basic.PLAIN_TEXT)
     expected = [char.isascii() and reference.clean(char) != "" for char in chars]
     assert plain.numpy().tolist() == expected
+
+
+@BOTH
+def test_the_table_is_what_the_program_writes(do_lower_case, tmp_path):
+    made = make_unicode_table.make_table(do_lower_case=do_lower_case)
+    kept = basic.load_unicode_table(do_lower_case=do_lower_case)
+    for name in basic.UnicodeTable._fields:
+        np.testing.assert_array_equal(getattr(made, name), getattr(kept, name), err_msg=name)
+    make_unicode_table.save_unicode_tables(tmp_path / "again.npz", lower=made, cased=made)
+    assert set(np.load(tmp_path / "again.npz").files) == set(np.load(basic.FILE).files)
+    assert basic.FILE.stat().st_size < 50_000

@@ -3,8 +3,7 @@
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tokenization.case import choose_case
-from bert_tf.tokenization.wordpiece import read_vocabulary
+from bert_tf.tokenization.wordpiece import choose_case, read_vocabulary
 
 
 @pytest.mark.parametrize(

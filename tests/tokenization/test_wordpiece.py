@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.tokenization import wordpiece
-from bert_tf.tokenization.unicode_table import UNICODE_VERSION
+from bert_tf.tokenization.basic import UNICODE_VERSION
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
 
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
@@ -115,28 +115,14 @@ def test_any_texts_equal_the_reference(tokenizers, do_lower_case, texts):
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
-        (
-            "UNwant\u00e9d,runn",
-            [("un", "UN"), ("##want", "want"), ("##ed", "\u00e9d"), (",", ","), ("runn", "runn")],
-        ),
-        (
-            "unaffable\u0301!",
-            [("una", "una"), ("##ffa", "ffa"), ("##ble", "ble\u0301"), ("!", "!")],
-        ),
+        ("UNwant\u00e9d,", [("un", "UN"), ("##want", "want"), ("##ed", "\u00e9d"), (",", ",")]),
         ("e\u0301\u200b\u0308\u200b b", [("e", "e\u0301\u200b\u0308"), ("b", "b")]),
-        ("\u0301\u0301 a\u0301", [("a", "a\u0301")]),
         ("한", [("\u1112", "한"), ("##\u1161", "한"), ("##\u11ab", "한")]),
-        ("中国", [("中", "中"), ("国", "国")]),
-        ("\u200bxyz\0-a", [("[UNK]", "xyz"), ("-", "-"), ("a", "a")]),
-        ("x\0y", [("[UNK]", "x\0y")]),
-        ("a\0b", [("a", "a"), ("##b", "b")]),
-        ("a≠b", [("a", "a"), ("=", "≠"), ("b", "b")]),
-        ("😀 a", [("[UNK]", "😀"), ("a", "a")]),
+        ("\u200bxyz\0-中", [("[UNK]", "xyz"), ("-", "-"), ("中", "中")]),
         ("ΟΔΟΣ", [("ο", "Ο"), ("##δ", "Δ"), ("##ο", "Ο"), ("##ς", "Σ")]),
-        ("[UNK]", [("[", "["), ("[UNK]", "UNK"), ("]", "]")]),
         ("a\U00010400b", [("a", "a"), ("##\U00010428", "\U00010400"), ("##b", "b")]),
         ("ⱥ" * 201 + ".", [("[UNK]", "ⱥ" * 201), (".", ".")]),
-        ("", []),
+        ("\u302e\u1734", [("\u1734", "\u302e"), ("##\u302e", "\u1734")]),  # they change places
         (" \u3000", []),
     ],
 )
@@ -144,14 +130,6 @@ def test_spans_by_hand(tokenizers, text, spans):
     ids, starts, ends = (r.to_list()[0] for r in tokenizers[True].tokenize_with_offsets([text]))
     pieces = tokenizers[True].convert_ids_to_tokens(ids)
     assert [(p, text[a:b]) for p, a, b in zip(pieces, starts, ends, strict=True)] == spans
-
-
-def test_spans_of_marks_that_change_places(tokenizers):
-    """They keep the place that they are put at."""
-    text = "\u302e\u1734"  # classes 224 and 9: the second goes first
-    ids, starts, ends = (r.to_list()[0] for r in tokenizers[True].tokenize_with_offsets([text]))
-    assert tokenizers[True].convert_ids_to_tokens(ids) == ["\u1734", "##\u302e"]
-    assert (starts, ends) == ([0, 1], [1, 2])
 
 
 def test_texts_of_a_batch_do_not_touch_each_other(tokenizers):
@@ -181,26 +159,11 @@ def test_texts_of_a_batch_do_not_touch_each_other(tokenizers):
     assert tokenizer.tokenize(texts)[:4] == [["a", "##ς"], ["b"], ["a"], ["σ"]]
 
 
-def test_cased_text_is_left_alone(tokenizers):
-    assert tokenizers[False].tokenize("Café CAFÉ cafe\u0301 한") == [
-        "Café",
-        "[UNK]",
-        "[UNK]",
-        "한",
-    ]
-
-
 @pytest.mark.parametrize("char", ["a", "\u00e9"])  # by the short cut, and by the table
 def test_words_of_more_than_200_characters_are_unknown(tokenizers, char):
     longest, longer = char * 200, char * 201
     pieces = tokenizers[False].tokenize(f"a {longest} {longer}.{longer}")
     assert pieces == ["a", char] + ["##" + char] * 199 + ["[UNK]", ".", "[UNK]"]
-
-
-def test_characters_are_counted_after_decomposition(tokenizers):
-    assert len(tokenizers[True].tokenize("한" * 66)) == 198
-    assert tokenizers[True].tokenize("한" * 67) == ["[UNK]"]
-    assert len(tokenizers[True].tokenize("e\u0301" * 200)) == 200
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "a \ud83d\ude00, b", "Σ\ud800Σ"])
@@ -215,45 +178,16 @@ def test_lone_surrogates_are_unknown_characters(tokenizers, do_lower_case, text)
     check_spans(tokenizer, [text], ids, starts, ends)
 
 
-def test_bytes_that_are_not_utf8_are_skipped(tokenizers):
-    assert tokenizers[True].tokenize(b"a\xffb \xe4\xb8 \xe4\xb8\xad") == ["a", "##b", "中"]
-    ids, starts, ends = tokenizers[True].tokenize_with_offsets([b"\xffa \xe4\xb8 \xe4\xb8\xad"])
-    assert tokenizers[True].convert_ids_to_tokens(ids.values.numpy()) == ["a", "中"]
-    assert starts.to_list() == [[0, 3]]  # of "a  中"
-    assert ends.to_list() == [[1, 4]]
-
-
 def test_forms_of_input_and_output(tokenizers):
     tokenizer = tokenizers[True]
-    assert tokenizer.tokenize("") == []
-    assert tokenizer.tokenize([]) == []
-    assert tokenizer.tokenize(["", "a b", " "]) == [[], ["a", "b"], []]
-    assert tokenizer.tokenize(("a", b"b")) == [["a"], ["b"]]
+    assert tokenizer.tokenize("") == tokenizer.tokenize([]) == []
+    assert tokenizer.tokenize(("a", b"b\xff", " ")) == [["a"], ["b"], []]
     assert tokenizer.tokenize(text for text in ("é", "b")) == [["e"], ["b"]]
-    ids = tokenizer.tokenize_ids([])
-    assert ids.shape.as_list() == [0, None]
+    assert tokenizer.tokenize_ids([]).shape.as_list() == [0, None]
     assert [r.to_list() for r in tokenizer.tokenize_with_offsets([])] == [[], [], []]
-    ids = tokenizer.tokenize_ids(tf.constant(["a é", "", "한"]))
-    assert ids.dtype == tf.int32
-    assert [tokenizer.convert_ids_to_tokens(row) for row in ids.to_list()] == [
-        ["a", "e"],
-        [],
-        ["\u1112", "##\u1161", "##\u11ab"],
-    ]
-    assert all(r.dtype == tf.int32 for r in tokenizer.tokenize_with_offsets(["a"]))
-
-
-def test_order_is_kept_where_texts_take_both_paths(tokenizers):
-    texts = ["a", "é", "", "b a", "中", "d", "\0"]
-    assert tokenizers[True].tokenize(texts) == [["a"], ["e"], [], ["b", "a"], ["中"], ["d"], []]
-
-
-def test_many_and_long_texts(tokenizers):
-    tokenizer, text = tokenizers[True], "Unaffable cafe, café. "
-    pieces = ["una", "##ffa", "##ble", "cafe", ",", "cafe", "."]
-    assert tokenizer.tokenize(text * 50_000) == pieces * 50_000  # 1.1 MB in one
-    assert tokenizer.tokenize([text] * 50_000) == [pieces] * 50_000  # 1.1 MB in several
-    assert tokenizer.tokenize("a" * 1_000_000) == ["[UNK]"]
+    ids = tokenizer.tokenize_ids(tf.constant(["a é", ""]))
+    assert [tokenizer.convert_ids_to_tokens(row) for row in ids.to_list()] == [["a", "e"], []]
+    assert {r.dtype for r in (ids, *tokenizer.tokenize_with_offsets(["a"]))} == {tf.int32}
 
 
 def test_ids_and_pieces_are_each_others_inverse(tokenizers):
@@ -297,14 +231,6 @@ def test_in_a_dataset_and_a_function(tokenizers):
     assert traced(tf.constant(texts)).numpy().tolist() == [
         row + [-1] * (3 - len(row)) for row in expected
     ]
-
-
-def test_made_while_a_function_is_traced(tokenizers):
-    @tf.function
-    def ids(texts):
-        return FullTokenizer(tokenizers[True].vocab_file).tokenize_ids(texts)
-
-    assert ids(tf.constant(["a é"])).to_list() == tokenizers[True].tokenize_ids(["a é"]).to_list()
 
 
 def test_in_a_saved_model(tokenizers, tmp_path):
@@ -411,13 +337,6 @@ def test_a_vocabulary_with_pieces_that_no_text_has(tmp_path):
     tokenizer = FullTokenizer(path)
     assert tokenizer.vocab_size == 8
     assert tokenizer.tokenize_ids(["last \0 ## a\0b " + "y" * 9000]).to_list() == [[7, 0, 0, 0, 0]]
-
-
-@pytest.mark.parametrize("name", ["missing.txt", "."])
-def test_vocabularies_that_cannot_be_read(tmp_path, name):
-    with pytest.raises(InputError, match="cannot be read") as caught:
-        FullTokenizer(tmp_path / name)
-    assert str(tmp_path) in caught.value.received
 
 
 def test_special_tokens_that_are_missing(tokenizers, tmp_path):

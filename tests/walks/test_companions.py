@@ -1,18 +1,14 @@
-"""Every command and public function that takes a model, with every wrong companion of it.
+"""Every command that takes a model, with every wrong companion of it.
 
 A companion is what belongs to a model: vocabulary, configuration, labels, task, case. A wrong one
 must be refused with nothing written, or leave the result as it is without it. The pairs come from
-the verbs with their flags, and the names of the package with their parameters. A new verb or name
-that takes a model fails here until it is listed.
+the verbs with their flags. A new verb that takes a model fails here until it is listed.
 """
 
 import collections
 import contextlib
 import csv
 import dataclasses
-import functools
-import importlib
-import inspect
 import io
 import itertools
 import json
@@ -23,23 +19,19 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import model_files
 import numpy as np
 import pytest
 import tensorflow as tf
 import walking
 from absl import flags as absl_flags
-from walking import SIZES, SPECIAL_PIECES, TINY, contents, describe, in_process, write_records
+from walking import SIZES, SPECIAL_PIECES, TINY, contents, in_process, write_records
 
-import bert_tf
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
-from bert_tf.data.index import find_local_blocks, index_path
 from bert_tf.errors import InputError
-from bert_tf.serving import loading
-from bert_tf.serving.options import TASKS, ServingOptions
+from bert_tf.serving.options import TASKS
 from bert_tf.serving.signatures import Signature
 
 pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:Even though the `tf.config")]
@@ -59,7 +51,6 @@ KINDS = {  # of models: kind of `model_files.tensors_of`, and what is known of e
 # The outcome that a companion must have; OWN: equal for the model's own task, else refused.
 NEEDED, REFUSED, EITHER, OWN = "equal", "refused", "equal or refused", "own"
 NEW_HEAD = "new head"  # for other labels, where a model is trained further; this is logged
-counts = collections.Counter()
 
 
 def shuffled(items: list) -> list:
@@ -140,19 +131,8 @@ def home(tmp_path_factory) -> pathlib.Path:
     paragraph = {"context": CONTEXT, "qas": [QUESTION]}
     squad = {"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]}
     (home / "questions.json").write_text(json.dumps(squad))
-    write_all_records(home)
+    write_records(home / "good.tfrecord", 8, seed=3)
     return home
-
-
-def write_all_records(home: pathlib.Path) -> None:
-    """Records for pre-training: good ones, and ones with another description or index beside."""
-    for name in ("good", "of_another_vocabulary", "of_another_index"):
-        write_records(home / f"{name}.tfrecord", 8, seed=3)
-    describe(home / "of_another_vocabulary.tfrecord", home / "shuffled.txt")
-    other = write_records(home / "other.tfrecord", 9, seed=4)
-    found = find_local_blocks(str(other))
-    index = pathlib.Path(index_path(str(home / "of_another_index.tfrecord")))
-    index.write_text(found.to_json_string())
 
 
 # ---------------------------------------------------------------------------- commands
@@ -220,26 +200,14 @@ CLASSIFY = {
 }  # fmt: skip
 TRAIN = {"do_train": True, "num_train_epochs": 1, "train_batch_size": 3, "learning_rate": "1e-30"}
 ASK = {"input_file": "{home}/texts.txt", "output_file": "{out}/out"}
-RECORDS = {
-    name: (f"{{home}}/{name}.tfrecord", to)
-    for name, to in (("of_another_vocabulary", REFUSED), ("of_another_index", EITHER))
-}
 CALLS = {  # several of a verb: a name behind it
     "predict": Call("classification", {"model": "{model}", **ASK}, lines_of),
-    "playground": Call("classification", {}, lines_of, ("{model}",)),
-    "export": Call("classification", {"init_checkpoint": "{model}", "export_dir": "{out}"},
-                   lines_of),
-    "export answers": Call("question_answering", {
-        "init_checkpoint": "{model}", "export_dir": "{out}", "max_query_length": 4}, lines_of,
-        has_no=("labels", "pairs")),
     "fill-mask": Call("pretraining", {"init_checkpoint": "{model}"},
                       guesses_of, ("w1 [MASK] w30",)),
     "score": Call("pretraining", {"init_checkpoint": "{model}", **ASK}, lines_of),
     "features": Call("pretraining", {
         "init_checkpoint": "{model}", **ASK, "max_seq_length": 16, "pooling": "mean"}, lines_of),
     "convert": Call("classification", {"from": "{model}", "to": "{out}/model"}, model_of),
-    "convert average": Call("classification", {
-        "from": "{model},{model}", "to": "{out}/model"}, model_of, ("average",)),
     "classify": Call("classification", CLASSIFY, table_of),
     "classify train": Call("classification", CLASSIFY | TRAIN, table_of, makes_heads=True, more={
         "train_file": {"other labels": ("others.csv", EITHER)}}),
@@ -254,9 +222,9 @@ CALLS = {  # several of a verb: a name behind it
         "bert_config_file": "{model}/bert_config.json", "input_file": "{home}/good.tfrecord",
         "do_lower_case": False, "eval_batch_size": 4, "max_eval_steps": 2, "strategy": "one",
         **SIZES,
-    }, lambda out, _: (out / "eval_results.txt").read_text(), more={"input_file": RECORDS},
-        has_no=("max_seq_length",)),
+    }, lambda out, _: (out / "eval_results.txt").read_text(), has_no=("max_seq_length",)),
 }  # fmt: skip
+SERVING = {"playground", "export"}  # which take a model as `predict` does
 WITHOUT_A_MODEL = {  # verbs: they read no weights
     *("data", "beam-data", "vocab", "evaluate-squad", "plan", "plot", "demo")
 }
@@ -264,7 +232,7 @@ WITHOUT_A_MODEL = {  # verbs: they read no weights
 
 def test_every_verb_is_tried():
     """A new verb is called with a model here, or takes none."""
-    listed = {name.split()[0] for name in CALLS} | WITHOUT_A_MODEL
+    listed = {name.split()[0] for name in CALLS} | SERVING | WITHOUT_A_MODEL
     assert listed == VERBS.keys(), "how are these called with a model?"
     for verb in WITHOUT_A_MODEL - {"beam-data"}:  # whose flags are data's
         with in_process(verb):
@@ -273,9 +241,8 @@ def test_every_verb_is_tried():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_command(name, home, tmp_path, monkeypatch, caplog):
+def test_a_command(name, home, tmp_path, caplog):
     call, verb = CALLS[name], name.split()[0]
-    answer_in_place_of_export(monkeypatch)
     before, numbers = contents(home / call.model), itertools.count()
     known = COMPANIONS | call.more
 
@@ -288,7 +255,6 @@ def test_a_command(name, home, tmp_path, monkeypatch, caplog):
             values = {n: filled(v, places) for n, v in (call.flags | given).items()}
             words = [filled(word, places) for word in call.words]
             out.mkdir()
-            Answering.out = out
             with contextlib.redirect_stdout(printed):
                 try:
                     main(*words, **values)
@@ -313,161 +279,6 @@ def filled(value: Any, places: dict[str, pathlib.Path]) -> Any:
     if isinstance(value, tuple):
         return ",".join(value)
     return value.format(**places) if isinstance(value, str) else value
-
-
-class Answering:
-    """Replaces the playground and the export: answers a few texts."""
-
-    out: pathlib.Path
-
-    def __init__(self, predictor: Any, **_: Any):
-        items = TEXTS
-        if predictor.task == "question_answering":
-            items = [(QUESTION["question"], CONTEXT)]
-        elif predictor.task == "fill_mask":
-            items = [f"{text} [MASK]" for text in TEXTS]
-        (self.out / "out").write_text("\n".join(map(json.dumps, predictor.predict(items))))
-
-    def warm_up(self) -> None:
-        """Nothing is compiled."""
-
-
-def answer_in_place_of_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes playground and export answer at once; everything before that is their own code."""
-
-    def export_checkpoint(source, config, tokenizer, export_dir, *, options, **_: Any) -> str:
-        served = loading.of_weights(source, config, tokenizer, options)
-        Answering(bert_tf.Predictor(served))
-        return export_dir
-
-    export = importlib.import_module("bert_tf.cli.export")
-    monkeypatch.setattr(export, "export_checkpoint", export_checkpoint)
-    playground = importlib.import_module("bert_tf.cli.playground")
-    monkeypatch.setattr(playground, "Playground", Answering)
-    server = contextlib.nullcontext(type("", (), {"url": "", "serve_forever": lambda _: None})())
-    monkeypatch.setattr(playground, "Server", lambda *_, **__: server)
-
-
-# ---------------------------------------------------------------------------- the library
-
-
-def outputs_of(model: keras.Model, tokenizer: Any) -> dict[str, np.ndarray]:
-    """What a model gives for the texts; logits by the names of their classes."""
-    inputs = tokenizer(TEXTS)
-    if model.name == "multiple_choice":
-        inputs = {name: np.repeat(value[:, None], 4, axis=1) for name, value in inputs.items()}
-    found = model(inputs, training=False)
-    found = found if isinstance(found, dict) else {"logits": found}
-    found = {name: np.asarray(value) for name, value in found.items()}
-    if model.labels and "logits" in found:
-        logits = found.pop("logits")
-        found |= {name: logits[..., n] for n, name in enumerate(model.labels)}
-    return found
-
-
-def loaded(home: pathlib.Path, **given: Any) -> dict:
-    """`load`; with another task's head only the encoder's outputs are compared."""
-    if "labels" in given:
-        given = {"head": "classification"} | given
-    return outputs_of(*bert_tf.load(home / "classification", **given))
-
-
-def classified(home: pathlib.Path, **given: Any) -> dict:
-    """`classifier`."""
-    model = bert_tf.classifier(home / "classification", **{"labels": LABELS} | given)
-    return outputs_of(model, model.tokenizer)
-
-
-def predicted(home: pathlib.Path, **given: Any) -> list[dict]:
-    """`Predictor`."""
-    predictor = bert_tf.Predictor(home / "classification", **given)
-    return [by_name(answer) for answer in predictor.predict(TEXTS)]
-
-
-@functools.cache
-def pretrained(home: pathlib.Path) -> tuple[keras.Model, bert_tf.FullTokenizer]:
-    """`load` with the heads of pre-training."""
-    return bert_tf.load(home / "pretraining")
-
-
-def scored(home: pathlib.Path, **given: Any) -> list[float]:
-    """`Scorer`."""
-    model, own = pretrained(home)
-    if "tokenizer" in given:
-        given["tokenizer"] = bert_tf.FullTokenizer(given["tokenizer"], do_lower_case=False)
-    scorer = bert_tf.Scorer(model, **{"tokenizer": own, "max_seq_length": 16} | given)
-    return [scorer.score(text).score for text in TEXTS]
-
-
-def put(home: pathlib.Path, **given: Any) -> dict:
-    """`load_checkpoint` into a model with companions of its own."""
-    given = given.get("model", {})
-    config = dataclasses.replace(CONFIG, **given.get("config", {}))
-    head = given.get("head", "classification")
-    model, own = bert_tf.make_model(head, config, num_classes=3), home / "elsewhere.txt"
-    model.labels = given.get("labels", LABELS)
-    tokenizer = bert_tf.FullTokenizer(
-        filled(given.get("tokenizer", str(own)), {"home": home}), False
-    )
-    model.tokenizer = tokenizer
-    bert_tf.load_checkpoint(model, home / "classification")
-    return outputs_of(model, tokenizer)
-
-
-MODELS = {  # a model that weights are loaded into
-    **{f"config: {name}": ({"config": changes}, to) for name, (changes, to) in CONFIGS.items()},
-    **{f"tokenizer: {name}": ({"tokenizer": value}, to)
-       for name, (value, to) in COMPANIONS["vocab_file"].items()},
-    **{f"labels: {name}": ({"labels": value}, to)
-       for name, (value, to) in COMPANIONS["labels"].items()},
-    "head: of tokens": ({"head": "token_labels"}, REFUSED),
-}  # fmt: skip
-TOKENIZERS = COMPANIONS["vocab_file"] | {
-    "own words": (COMPANIONS["vocab_file"]["own words"][0], EITHER)
-}
-LIBRARY = {  # name: how it is called, further companions, whether it may make a new head
-    "load": (loaded, {}, True),
-    "classifier": (classified, {}, True),
-    "Predictor": (predicted, {}, False),
-    "Scorer": (scored, {"tokenizer": TOKENIZERS}, False),
-    "load_checkpoint": (put, {"model": MODELS}, False),
-}
-OPTIONS = {  # what stands behind **options
-    "Predictor": [field.name for field in dataclasses.fields(ServingOptions)],
-    "classifier": [*inspect.signature(bert_tf.load).parameters][3:],
-}
-MODEL_PARAMETERS = {"path", "model", "weights"}
-WRITES = {"save_weights"}  # to its path
-
-
-def parameters_of(name: str) -> set[str]:
-    """The parameters of a public name; a module has none."""
-    value = getattr(bert_tf, name)
-    own = inspect.signature(value).parameters if callable(value) else ()
-    return {*own, *OPTIONS.get(name, ())}
-
-
-def test_every_public_name_is_tried():
-    companions = COMPANIONS.keys() | {"tokenizer", "config"}
-    for name in {*bert_tf.__all__} - WRITES:
-        takes = parameters_of(name) & MODEL_PARAMETERS
-        if takes and (len(takes) > 1 or parameters_of(name) & companions):
-            assert name in LIBRARY, f"how is bert_tf.{name} called with a model?"
-
-
-@pytest.mark.parametrize("name", LIBRARY)
-def test_a_function(name, home, caplog):
-    use, more, makes_heads = LIBRARY[name]
-    known = COMPANIONS | more
-    pairs = {one: variants for one, variants in known.items() if one in parameters_of(name)}
-
-    def attempt(**given: Any) -> Any:
-        given = {n: v.format(home=home) if isinstance(v, str) else v for n, v in given.items()}
-        return use(home, **given)
-
-    before = contents(home)
-    try_all(name, "classification", pairs, attempt, caplog, makes_heads=makes_heads)
-    assert contents(home) == before
 
 
 # ---------------------------------------------------------------------------- what comes of them
@@ -507,16 +318,13 @@ def try_all(
             equal[each].append((variant, value))
             continue
         outcome = outcome_of({each: value})
-        counts[outcome] += 1
         if outcome not in ((NEEDED, REFUSED) if wanted == EITHER else (wanted,)) + (NEW_HEAD,):
             wrong.append(f"{each}, {variant}: {outcome}")
     for together in itertools.zip_longest(*equal.values()):
         given = {each: one[1] for each, one in zip(equal, together, strict=True) if one}
         outcome = outcome_of(given)
-        counts[outcome] += len(given)
         if outcome != NEEDED:
             wrong.append(f"{given}: {outcome}")
-    assert counts
     assert not wrong, f"{name}: " + " | ".join(wrong)
 
 
@@ -531,11 +339,3 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(expected, float | np.ndarray):
         return np.shape(found) == np.shape(expected) and np.allclose(found, expected, atol=1e-5)
     return found == expected
-
-
-def test_how_many(capsys):
-    """Runs last: prints the outcomes, and allows no others."""
-    with capsys.disabled():
-        listed = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-        print(f"\n{counts.total()} pairs of a model and a companion: {listed}")
-    assert counts.keys() <= {NEEDED, REFUSED, NEW_HEAD}

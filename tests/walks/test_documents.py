@@ -66,7 +66,7 @@ ELSEWHERE = {
     "--strategy=multiworker": "needs several hosts: walks/test_multiworker",
     "--strategy=mirrored": "needs several GPUs: walks/test_run_pretraining, on CPU devices",
     "--tpu=local": "needs a TPU: training/test_remote_device, on CPU devices of another process",
-    "--tfds_name=": "downloads: tasks/test_task_datasets, walks/test_run_classifier, prepared",
+    "--tfds_name=": "downloads: tasks/test_task_datasets and squad/test_data, prepared",
     "docker ": "needs Docker, which no test has; the models it serves: serving/test_export",
     "jupyter lab": "runs until it is stopped: examples/test_notebooks",
     "make demo": "makes an environment for bert-tf demo, which is run here",

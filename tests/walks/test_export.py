@@ -1,6 +1,5 @@
 """From training to serving: what an export answers is what the scripts have written."""
 
-import csv
 import json
 import pathlib
 import random
@@ -8,60 +7,14 @@ import random
 import numpy as np
 import pytest
 import served_models
-from saved_models import run_in_c
-from walking import in_process, write_config, write_vocabulary
+from saved_models import batch_of, run_in_c
+from walking import in_process
 
-from bert_tf import BertConfig, BertModel
-from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.errors import InputError
-from bert_tf.serving.export import batch_of
 
 pytestmark = pytest.mark.walk
 NUM_QUESTIONS = 40
 LENGTHS = {"max_seq_length": 17, "doc_stride": 5, "max_query_length": 4}
-
-
-def write_pairs(path: pathlib.Path, num_rows: int) -> list[dict]:
-    choose = random.Random(num_rows)
-
-    def text() -> str:
-        return " ".join(f"w{choose.randrange(90)}" for _ in range(choose.randrange(1, 14)))
-
-    kinds = ("same", "other")
-    rows = [{"first": text(), "second": text(), "kind": kinds[i % 2]} for i in range(num_rows)]
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    return rows
-
-
-def test_a_classifier_answers_as_it_predicts(tmp_path):
-    for name, count in (("train", 12), ("test", 9)):
-        rows = write_pairs(tmp_path / f"{name}.csv", count)
-    config = BertConfig.from_json_file(write_config(tmp_path / "bert_config.json"))
-    write_vocabulary(tmp_path / "vocab.txt")
-    variables = BertModel(config).trainable_variables
-    tensors = {checkpoint_name(v): v.numpy() for v in variables}
-    write_checkpoint(str(tmp_path / "bert_model.ckpt"), tensors, temporary=str(tmp_path / "new"))
-    with in_process("run_classifier.py") as main:
-        main(
-            *("--task_name=csv", "--text_a_column=first", "--text_b_column=second"),
-            *("--label_column=kind", "--max_seq_length=17", "--do_train", "--do_predict"),
-            *("--train_batch_size=4", "--num_train_epochs=2", "--learning_rate=5e-3", "--noxla"),
-            data_dir=tmp_path, init_checkpoint=tmp_path, output_dir=tmp_path / "run",
-            export_dir=tmp_path / "serving/pairs",
-        )  # fmt: skip
-    asked = batch_of([{"text_a": row["first"], "text_b": row["second"]} for row in rows])
-    path = str(tmp_path / "serving/pairs/1")
-    (found,) = run_in_c([(path, "serving_default", asked)], tmp_path)
-    wanted = np.loadtxt(tmp_path / "run/test_results.tsv", delimiter="\t")
-    np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-5)
-    assert set(found["labels"][0]) == {b"same", b"other"}
-    assert json.loads(pathlib.Path(path, "export.json").read_text())["commands"]
-
-
-# ---------------------------------------------------------------------------- questions
 
 
 def squad_file() -> dict:

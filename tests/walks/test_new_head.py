@@ -11,11 +11,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from walking import in_process, read_results, write_config, write_vocabulary
+from walking import in_process, read_results, write_encoder
 
 import bert_tf
-from bert_tf import BertConfig, heads, tasks
-from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
+from bert_tf import heads, tasks
 from bert_tf.data.records import Feature
 from bert_tf.errors import InputError
 from bert_tf.tasks import registry
@@ -121,7 +120,7 @@ def registered():
     """The one call. What it adds is taken away for the other tests."""
     tasks.register(TASK)
     yield
-    del registry._REGISTERED[TASK.name], heads.NAMES["pair_scores"]
+    del registry._ALL[TASK.name], heads.NAMES["pair_scores"]
 
 
 def rows(count: int, *, seed: int, with_label: bool = True) -> str:
@@ -139,13 +138,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("pairs")
     for seed, (name, count) in enumerate({"train": 64, "dev": 24, "test": 5}.items()):
         (folder / f"{name}.tsv").write_text(rows(count, seed=seed, with_label=name != "test"))
-    config = BertConfig.from_json_file(write_config(folder / "bert_config.json"))
-    write_vocabulary(folder / "vocab.txt")
-    keras.utils.set_random_seed(3)
-    encoder = bert_tf.BertModel(config)
-    tensors = {checkpoint_name(v): v.numpy() * 5 for v in encoder.trainable_variables}
-    tensors = {name: v / 5 if "LayerNorm" in name else v for name, v in tensors.items()}
-    write_checkpoint(str(folder / "bert_model.ckpt"), tensors, temporary=str(folder / "new"))
+    write_encoder(folder, scale=5)
     return folder
 
 

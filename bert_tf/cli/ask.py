@@ -1,0 +1,316 @@
+"""The verbs that ask a model: predict, playground, fill-mask, score.
+
+Their functions import what loads TensorFlow: flags are parsed first.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from absl import flags, logging
+
+from bert_tf import files
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli.flags import REQUIRED, YES_OR_NO, Choice, Count, verb
+from bert_tf.errors import InputError
+from bert_tf.serving.options import INPUT_FORMATS, MASK, TASKS
+from bert_tf.terminal import Progress, counted, number_of
+
+FLAGS = flags.FLAGS
+STDIN = "standard input"
+
+
+class Files:
+    """What is asked, and where the answers go.
+
+    Attributes:
+      input_file: What is asked, one a line; default: standard input.
+      output_file: JSON lines; default: standard output.
+      batch_size: Rows computed at a time.
+    """
+
+    input_file = None
+    output_file = None
+    batch_size = 32
+
+
+class Model:
+    """Which version of an export, and what the files of a folder with weights do not say.
+
+    Attributes:
+      version: Of an export; default: the latest.
+      task: Of a folder with weights: what the model does, where its files do not say it.
+      labels: Of a folder with weights: names of the classes, in order where its files do not name
+        them.
+      pairs: Of a folder with weights: it was trained on pairs of texts.
+      max_seq_length: Of a folder with weights: most tokens of a text.
+    """
+
+    version = Count(None, 0, 2**63 - 1)
+    task = Choice(None, TASKS)
+    labels = ()
+    pairs = YES_OR_NO
+    max_seq_length = Count(None)
+
+
+def make_predictor(path: str, **arguments: Any) -> Any:
+    """The `Predictor` of the model at a path, by the flags of `Model` and further arguments."""
+    from bert_tf.serving.predictor import Predictor
+
+    names = ("version", "task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
+    options = {name: FLAGS[name].value for name in names}
+    options |= {"do_lower_case": shared_flags.given_case(), "labels": tuple(FLAGS.labels) or None}
+    with Progress(f"load {path}"):
+        return Predictor(path, **arguments, **options)
+
+
+# ---------------------------------------------------------------------------- predict
+
+
+class Predict:
+    """The flags of predict.
+
+    Attributes:
+      model: An export, or a folder with weights; local or remote.
+      input_format: text: a text a line. tsv: texts with tabs between. jsonl: JSON strings, lists or
+        objects; of an object, `id` is passed on. Default: by the file's ending, else text, or tsv
+        for models of several texts.
+      interactive: Answer each line before the next is read. Default: if it is typed into a
+        terminal.
+    """
+
+    model = REQUIRED
+    input_format = Choice(None, INPUT_FORMATS)
+    interactive = YES_OR_NO
+
+
+@verb(Predict, Files, Model, shared_flags.ModelFiles)
+def predict(_: Sequence[str]) -> None:
+    """Answers of a model to texts: a line in, a line of JSON out.
+
+        bert-tf predict --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
+        bert-tf predict --model=/serving/squad < questions.jsonl
+        echo "A fine film." | bert-tf predict --model=/models/sst2
+
+    The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size
+    takes the same memory. Typed into a terminal, each line is answered at once.
+    """
+    from bert_tf.serving import rows
+
+    path, name = FLAGS.input_file, FLAGS.input_file or STDIN
+    with open_output() as file:  # before the model is loaded: it may be refused
+        predictor = make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
+        metadata = predictor.model.metadata
+        kind = FLAGS.input_format or rows.format_of(path, metadata)
+        lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
+        answers = answer(
+            predictor, rows.read_items(lines, metadata, input_format=kind, name=name), name
+        )
+        if FLAGS.output_file:  # otherwise the answers themselves show how far it is
+            answers = counted(answers, "answer", path and rows.num_lines(path), "lines")
+        count = write_lines(file, answers)
+    if FLAGS.output_file:
+        logging.info("Wrote %s to %s", number_of(count, "answers"), FLAGS.output_file)
+
+
+def answer(predictor: Any, items: Iterable[Any], name: str) -> Iterator[dict[str, Any]]:
+    """The answer to each item of the input of a name, with its `id` if it has one."""
+    from bert_tf.serving.rows import place
+
+    interactive = FLAGS.interactive
+    if interactive is None:
+        interactive = not FLAGS.input_file and sys.stdin.isatty()
+    asked, again = itertools.tee(items)
+    window = 1 if interactive else None
+    found = predictor.stream(asked, window=window, place=lambda number: place(name, number))
+    for one, item in zip(found, again, strict=False):  # the answer first: it reads the item
+        has_id = isinstance(item, Mapping) and "id" in item
+        yield ({"id": item["id"]} if has_id else {}) | one
+
+
+@contextlib.contextmanager
+def open_output() -> Iterator[BinaryIO]:
+    """--output_file, which appears when it is whole, or standard output."""
+    import tensorflow as tf
+
+    if not FLAGS.output_file:
+        yield sys.stdout.buffer
+        return
+    with (
+        files.whole_file(FLAGS.output_file) as temporary,
+        tf.io.gfile.GFile(temporary, "wb") as file,
+    ):
+        yield file
+
+
+def write_lines(file: BinaryIO, answers: Iterable[dict[str, Any]]) -> int:
+    """Writes answers as they come; returns how many there were."""
+    count = 0
+    for count, one in enumerate(answers, 1):  # noqa: B007
+        # A lone surrogate, which JSON may hold and UTF-8 may not, becomes its JSON escape.
+        file.write(json.dumps(one, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        if not FLAGS.output_file:
+            file.flush()  # someone may wait for it
+    return count
+
+
+# ---------------------------------------------------------------------------- playground
+
+
+class Address:
+    """Where the page is.
+
+    Attributes:
+      host: A loopback address to listen on.
+      port: The port to listen on; 0: one that is free.
+    """
+
+    host = "127.0.0.1"
+    port = Count(8000, 0, 2**16 - 1)
+
+
+def one_path(words: Sequence[str]) -> None:
+    """Refuses all but one path."""
+    if len(words) != 1:
+        expected = "one: an export, or a folder with weights"
+        raise InputError(f"{len(words)} paths", expected, "write bert-tf playground PATH")
+
+
+@verb(Address, Model, shared_flags.ModelFiles, check=one_path)
+def playground(argv: Sequence[str]) -> None:
+    """Shows a model in the browser.
+
+        bert-tf playground /serving/squad
+        bert-tf playground /models/mrpc --pairs --port=8001
+
+    Takes an export of `bert-tf export`, or a folder with weights.
+    """
+    from bert_tf.playground.api import Playground
+    from bert_tf.playground.server import Server
+
+    page = Playground(make_predictor(argv[1]))
+    with Progress("compile"):
+        page.warm_up()
+    with Server(page, host=FLAGS.host, port=FLAGS.port) as server:
+        print(f"{argv[1]} is shown at {server.url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+
+
+# ---------------------------------------------------------------------------- fill-mask
+
+
+class TopK:
+    """How many guesses.
+
+    Attributes:
+      top_k: Guesses for each [MASK].
+    """
+
+    top_k = 5
+
+
+@verb(TopK, shared_flags.define_pretrained, check=lambda _: None)
+def fill_mask(argv: Sequence[str]) -> None:
+    """Shows which tokens a pre-trained BERT expects in the place of each [MASK].
+
+        bert-tf fill-mask --init_checkpoint=/models/mine "Bread is made from [MASK] and water."
+
+    The folder of a run holds all that is needed; otherwise give --bert_config_file and
+    --vocab_file.
+    """
+    from bert_tf.serving.predictor import Predictor
+
+    predictor = Predictor(
+        FLAGS.init_checkpoint,
+        task="fill_mask",
+        top_k=FLAGS.top_k,
+        bert_config_file=FLAGS.bert_config_file,
+        vocab_file=FLAGS.vocab_file,
+        do_lower_case=shared_flags.given_case(),
+    )
+    for text in argv[1:] or filter(None, map(str.strip, sys.stdin)):
+        print(text)
+        (found,) = predictor.predict([text])
+        if not found["num_masks"] == text.count(MASK) > 0:
+            raise InputError(
+                f"{text!r}, of whose {text.count(MASK)} {MASK} {found['num_masks']} fit",
+                f"at least one {MASK} among the tokens that the model reads",
+                f"write {MASK} in place of the word to guess, or shorten the text",
+            )
+        guesses = zip(found["pieces"], found["probabilities"], strict=True)
+        for number, (pieces, shares) in enumerate(guesses, 1):
+            listed = (f"{p} {percent(share)}" for p, share in zip(pieces, shares, strict=True))
+            print(f"  [MASK] {number}: {'  '.join(listed)}")
+
+
+def percent(probability: float) -> str:
+    """With one decimal; small ones with two digits."""
+    return f"{probability:.1%}" if probability >= 0.001 else f"{100 * probability:.2g}%"
+
+
+# ---------------------------------------------------------------------------- score
+
+
+def one_source(texts: Sequence[str]) -> None:
+    """Refuses texts of two sources."""
+    if texts and FLAGS.input_file:
+        received = f"--input_file with the text {texts[0]!r:.60}"
+        raise InputError(received, "texts from one source", "leave out one of the two")
+
+
+@verb(Files, shared_flags.define_pretrained, check=one_source)
+def score(argv: Sequence[str]) -> None:
+    """Scores lines of text by a pre-trained BERT: how likely it finds them.
+
+        bert-tf score --init_checkpoint=/models/mine "The cat sat." "Cat the sat."
+        bert-tf score --init_checkpoint=/models/mine --input_file=lines.txt --output_file=s.jsonl
+
+    Each token is masked in turn and predicted from the others (Salazar et al., 2020). A line of
+    JSON for each line of text: `score`, the sum of the natural logarithms of the probabilities,
+    higher for the likelier; `tokens`, how many were predicted; `perplexity`, exp(-score / tokens),
+    lower for the likelier, to compare texts of different lengths. A token of a text that is longer
+    than the model's maximum is predicted from the tokens around it.
+
+    The folder of a run holds all that is needed; otherwise give --bert_config_file and
+    --vocab_file.
+    """
+    from bert_tf.checkpoints.loading import length_of, load_checkpoint, open_weights
+    from bert_tf.cli.from_flags import complete_model
+    from bert_tf.heads import ENCODER, make_model
+    from bert_tf.serving import pretrained
+
+    with open_output() as file:  # before the model is loaded: it may be refused
+        given = complete_model(open_weights(FLAGS.init_checkpoint))
+        model = make_model("fill_mask", given.config)
+        load_checkpoint(model, given.source, required=f"{ENCODER}|cls/predictions/")
+        length = length_of(given.source, given.config)
+        batch_size = FLAGS.batch_size
+        scorer = pretrained.Scorer(
+            model, given.tokenizer, max_seq_length=length, batch_size=batch_size
+        )
+        count, total = 0, pretrained.Score(0.0, 0)
+        for text in read_texts(argv[1:]):
+            found = scorer.score(text)
+            count, total = count + 1, total + found
+            write_lines(file, [dataclasses.asdict(found) | {"perplexity": found.perplexity}])
+    counts = f"{number_of(count, 'texts')}, {number_of(total.tokens, 'tokens')}"
+    perplexity = total.perplexity and f"{total.perplexity:.6g}"
+    logging.info("%s, pseudo-perplexity %s", counts, perplexity or "unknown")
+
+
+def read_texts(words: Sequence[str]) -> Iterator[str]:
+    """The texts of the command, else the lines of a file."""
+    from bert_tf.serving.rows import lines_of
+
+    yield from words
+    if not words:
+        name = FLAGS.input_file or STDIN
+        lines = files.read_lines(name) if FLAGS.input_file else lines_of(sys.stdin.buffer, STDIN)
+        yield from (files.decoded(line, name, number) for number, line in enumerate(lines, 1))

@@ -1,0 +1,207 @@
+"""The verbs that show results: plot, evaluate-squad.
+
+Their functions import what loads TensorFlow: flags are parsed first.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from absl import flags
+
+from bert_tf import files
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli.flags import REQUIRED, Number, verb
+from bert_tf.errors import InputError
+from bert_tf.runtime import import_extra
+
+FLAGS = flags.FLAGS
+LOSSES = ("loss", "masked_lm_loss", "next_sentence_loss")
+
+
+class Plot:
+    """The flags of plot.
+
+    Attributes:
+      output_dir: The folder of the run.
+      picture: Where the picture goes: .png, .svg or .pdf.
+    """
+
+    output_dir = REQUIRED
+    picture = REQUIRED
+
+
+Curve = dict[int, float]  # value by step
+
+
+class Line(NamedTuple):
+    """A curve as it is drawn."""
+
+    curve: Curve
+    label: str
+    style: str
+
+
+@verb(Plot)
+def plot(_: Sequence[str]) -> None:
+    """Draws the curves of a training run: losses, and the scores of evaluations on the way.
+
+    bert-tf plot --output_dir=/models/mine --picture=curves.png
+    """
+    panels = panels_of(read_curves(FLAGS.output_dir))
+    if not panels:
+        received = f"{FLAGS.output_dir}, where there are no summaries"
+        raise InputError(received, "the output folder of a training run", "check --output_dir")
+    with files.whole_file(FLAGS.picture) as temporary:
+        draw(panels, temporary, kind=os.path.splitext(FLAGS.picture)[1][1:] or "png")
+    print(f"Wrote {FLAGS.picture}")
+
+
+def read_curves(output_dir: str) -> dict[str, Curve]:
+    """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
+
+    If a step was made again after a resume, its later value counts. Values that are no scalars are
+    left out.
+
+    Raises:
+      InputError: a file of summaries has something else in it.
+    """
+    import tensorflow as tf
+
+    curves: dict[str, Curve] = {}
+    for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
+        paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))
+        points = [point for path in paths for point in _read_points(path)]
+        # File names do not always sort by time.
+        for _, step, tag, number in sorted(points, key=lambda point: point[0]):
+            curves.setdefault(prefix + tag, {})[step] = number
+    return curves
+
+
+def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
+    """Time, step, name and number of every scalar."""
+    import tensorflow as tf
+
+    from bert_tf.checkpoints.metadata import damage_errors
+    from bert_tf.data.records import untuned
+
+    with damage_errors(path, "the summaries of a training run"):
+        try:
+            for serialized in untuned(tf.data.TFRecordDataset(path)):
+                event = tf.compat.v1.Event.FromString(serialized.numpy())
+                for value in event.summary.value:
+                    if not value.tensor.tensor_shape.dim:
+                        number = float(tf.make_ndarray(value.tensor))
+                        yield event.wall_time, event.step, value.tag, number
+        except tf.errors.DataLossError:  # the run was killed while it wrote
+            return
+
+
+def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
+    """The losses and the scores of evaluations, by title; a run without one has no such panel."""
+    losses, scores = [], []
+    for name in LOSSES:
+        for whole, kind, style in ((name, "training", "-"), (f"eval/{name}", "evaluation", "o--")):
+            if whole in curves:
+                losses.append(Line(curves[whole], f"{kind} {name}", style))
+    for name in sorted(curves):
+        if name.startswith("eval/") and "loss" not in name:
+            scores.append(Line(curves[name], name.removeprefix("eval/"), "o-"))
+    return {title: lines for title, lines in (("Loss", losses), ("Evaluation", scores)) if lines}
+
+
+def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
+    """The panels side by side."""
+    plt = import_extra(
+        "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
+    )
+    plt.switch_backend("agg")
+    size = (5.5 * len(panels), 4)
+    figure, row = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axes, (title, lines) in zip(row[0], panels.items(), strict=True):
+        for line in lines:
+            steps = sorted(line.curve)
+            values = [line.curve[step] for step in steps]
+            style = line.style if len(steps) > 1 else "o"  # a line needs two points
+            axes.plot(steps, values, style, label=line.label, markersize=4)
+        axes.set(xlabel="step", title=title)
+        if title == "Loss":
+            axes.set(ylabel="nats", ylim=(0, None))
+        elif all(value <= 1 for line in lines for value in line.curve.values()):
+            axes.set_ylim(None, 1)  # shares; SQuAD's scores are in percent
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    figure.savefig(picture, format=kind, dpi=120)
+
+
+# ---------------------------------------------------------------------------- evaluate-squad
+
+
+class Scoring:
+    """The flags of evaluate-squad, named as the official scripts'.
+
+    Attributes:
+      na_prob_file: v2.0: null_odds.json; adds the best scores over thresholds on it.
+      na_prob_thresh: v2.0 with --na_prob_file: above it an answer is taken as none. (1.0, the
+        official script's, is meant for probabilities; with null odds the predictions are decided
+        already: give a large number to leave them as they are.)
+      report_file: Write a page to look at the answers.
+      nbest_file: With --report_file: nbest_predictions.json, to show further answers.
+    """
+
+    na_prob_file = None
+    na_prob_thresh = Number(1.0, most=math.inf)
+    report_file = None
+    nbest_file = None
+
+
+def two_files(words: Sequence[str]) -> None:
+    """Refuses all but two files."""
+    if len(words) != 2:
+        raise InputError(
+            f"{len(words)} files: {' '.join(words)}",
+            "two: the questions with their answers, and the predictions",
+            "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
+        )
+    shared_flags.require("nbest_file", "report_file")
+
+
+@verb(Scoring, check=two_files)
+def evaluate_squad(argv: Sequence[str]) -> None:
+    """Scores a predictions.json as SQuAD's official scripts do, v1.1 or v2.0 by the data.
+
+        bert-tf evaluate-squad dev-v1.1.json predictions.json
+        bert-tf evaluate-squad dev-v2.0.json predictions.json --na_prob_file=null_odds.json
+
+        bert-tf evaluate-squad dev-v1.1.json predictions.json --report_file=report.html
+
+    Prints JSON with the official keys. Questions without a prediction score 0 and are reported on
+    standard error. --report_file adds a page to look at the answers of any system.
+    """
+    from bert_tf.squad import data, evaluation
+    from bert_tf.squad.answers import Prediction
+    from bert_tf.squad.files import read_na_probs, read_nbest, read_predictions, report_html
+
+    questions, answers = data.read_squad(argv[1]), read_predictions(argv[2])
+    if FLAGS.na_prob_file and not questions.version_2:
+        raise InputError(
+            f"--na_prob_file for {questions.source}, where every question has an answer",
+            "questions of SQuAD v2.0's kind",
+            "leave out --na_prob_file",
+        )
+    thresh = FLAGS.na_prob_thresh
+    na_probs = read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
+    scores = evaluation.official_scores(
+        questions, answers, na_probs=na_probs, na_prob_thresh=thresh
+    )
+    if FLAGS.report_file:
+        odds = na_probs or {}
+        nbest = read_nbest(FLAGS.nbest_file) if FLAGS.nbest_file else {}
+        ids = [one.qas_id for one in questions.examples]
+        predictions = [Prediction(i, nbest.get(i, []), odds.get(i)) for i in ids]
+        counted = {i: "" if odds.get(i, 0.0) > thresh else answers[i] for i in answers}
+        page = report_html(questions, predictions, counted, totals=scores)
+        files.write_text(FLAGS.report_file, page)
+    print(json.dumps(scores, indent=2))

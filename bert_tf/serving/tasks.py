@@ -1,0 +1,228 @@
+"""Signatures of embeddings, masked words and multiple choice."""
+
+from types import MappingProxyType
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.errors import InputError
+from bert_tf.serving.graph_text import (
+    FEATURE_NAMES,
+    Features,
+    Runs,
+    checked,
+    parse_records,
+    runs_of,
+)
+from bert_tf.serving.options import MASK
+from bert_tf.serving.signatures import TEXT, Answers, ServingTask, Signature
+
+
+class EmbeddingTask(ServingTask):
+    """The encoder's vectors. Many models have no pooler, and then no pooled vector."""
+
+    def __init__(self, *args):
+        """See `ServingTask`."""
+        super().__init__(*args)
+        self.outputs = {
+            "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
+        }
+        if self.model and "pooled_output" in self.model.outputs:
+            self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
+
+    def answer_ids(self, features: Features) -> Answers:
+        """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""
+        outputs = self.outputs_of(features)
+        vectors = outputs["sequence_output"]  # [B, S, D]
+        mask = tf.cast(features["input_mask"], vectors.dtype)[:, :, tf.newaxis]  # [B, S, 1]
+        count = tf.maximum(tf.reduce_sum(mask, 1), 1.0)  # [B, 1]
+        answers = {"mean": tf.reduce_sum(vectors * mask, 1) / count}
+        return answers | ({"pooled": outputs["pooled_output"]} if "pooled" in self.outputs else {})
+
+    def further_signatures(self) -> dict[str, Signature]:
+        """tokens: a vector for each token, which is too much for the default."""
+
+        def tokens(text: tf.Tensor) -> Answers:
+            features = self.sequences.of_texts(text)
+            names, mask = tf.constant(self.sequences.piece_names()), features["input_mask"]
+            vectors = self.outputs_of(features)["sequence_output"]  # [B, S, D]
+            return {
+                "pieces": tf.where(mask != 0, tf.gather(names, features["input_ids"]), ""),
+                "vectors": vectors * tf.cast(mask, tf.float32)[:, :, tf.newaxis],
+                "num_pieces": tf.reduce_sum(mask, 1),
+            }
+
+        outputs = {
+            "pieces": "string [B, S], [CLS] and [SEP] included; empty beyond num_pieces",
+            "vectors": "float [B, S, D]; 0 beyond num_pieces",
+            "num_pieces": "int32 [B]",
+        }
+        return {"tokens": Signature({"text": TEXT}, tokens, outputs)}
+
+
+class MaskedLmTask(ServingTask):
+    """The masked-LM head of a pre-trained model. Shapes: M [MASK]s, k guesses, P positions."""
+
+    own_options, text_options = ("top_k",), ()
+    texts = MappingProxyType({"text": f"a text with {MASK} in it, once or more often"})
+    outputs = MappingProxyType(
+        {
+            "pieces": "string [B, M, k], the likeliest first; empty beyond num_masks",
+            "probabilities": "float [B, M, k]",
+            "num_masks": f"int32 [B], how many {MASK} the text has, of those that fit",
+        }
+    )
+    feature_names = (*FEATURE_NAMES, "masked_lm_positions")
+
+    def __init__(self, *args):
+        """See `ServingTask`.
+
+        Raises:
+          InputError: the vocabulary has no [MASK], or too few pieces for top_k.
+        """
+        super().__init__(*args)
+        self.sequences.tokenizer.require_special_tokens(MASK)
+        rows = self.sequences.config.vocab_size
+        if not 1 <= self.options.top_k <= rows:
+            expected = f"1 to {rows}, the size of the vocabulary"
+            raise InputError(f"--top_k={self.options.top_k}", expected, "correct --top_k")
+        self._mask_id = self.sequences.tokenizer.vocab[MASK]
+
+    def features(self, **texts: tf.Tensor) -> Features:
+        """text [B] -> sequences with [MASK] as one piece: the tokenizer alone would split it."""
+        parts = tf.strings.split(texts["text"], MASK)  # [B, (parts)]
+        pieces = self.sequences.tokenizer.tokenize_ids(parts.values)  # [parts of all, (pieces)]
+        mask = tf.fill([tf.shape(pieces.row_splits)[0] - 1, 1], self._mask_id)
+        with_mask = tf.concat([pieces, tf.RaggedTensor.from_tensor(mask)], axis=1)
+        joined = with_mask.with_row_splits_dtype(tf.int64)
+        splits = tf.gather(joined.row_splits, parts.row_splits)
+        runs = runs_of(tf.RaggedTensor.from_row_splits(joined.values, splits, validate=False))
+        # Without the one behind the last part.
+        return self.sequences.of_runs(Runs(runs.ids, runs.starts, runs.lengths - 1))
+
+    def answer(self, **texts: tf.Tensor) -> Answers:
+        """text [B] -> pieces, probabilities [B, M, k] and num_masks [B]."""
+        features = self.features(**texts)
+        is_mask = tf.cast(features["input_ids"] == self._mask_id, tf.int32)  # [B, S]
+        num_masks = tf.reduce_sum(is_mask, 1)  # [B]
+        most = tf.reduce_max(tf.concat([num_masks, [0]], 0))  # M
+        # Sorted stably by "is a mask", the positions of a row's masks come first, in order.
+        order = tf.argsort(is_mask, direction="DESCENDING", stable=True)
+        answers = self.answer_ids(features | {"masked_lm_positions": order[:, :most]})
+        real = (tf.range(most) < num_masks[:, tf.newaxis])[:, :, tf.newaxis]  # [B, M, 1]
+        return {
+            "pieces": tf.where(real, answers["pieces"], ""),
+            "probabilities": tf.where(real, answers["probabilities"], 0.0),
+            "num_masks": num_masks,
+        }
+
+    def id_outputs(self) -> dict[str, str]:
+        """A row of guesses for each of P positions."""
+        return {
+            "pieces": "string [B, P, k], the likeliest first",
+            "piece_ids": "int32 [B, P, k]",
+            "probabilities": "float [B, P, k]",
+        }
+
+    def answer_ids(self, features: Features) -> Answers:
+        """Features [B, S], masked_lm_positions [B, P] -> the guesses, [B, P, k] each."""
+        logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
+        probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self.options.top_k)  # [B, P, k]
+        pieces = tf.gather(tf.constant(self.sequences.piece_names()), ids)
+        return {"pieces": pieces, "piece_ids": ids, "probabilities": probabilities}
+
+    def samples(self) -> list[dict[str, Any]]:
+        """One [MASK], and many."""
+        many = f"{MASK} is the capital of {MASK}, " * 20
+        return [{"text": text} for text in (f"Bread is made from {MASK} and water.", many)]
+
+
+class MultipleChoiceTask(ServingTask):
+    """A context and any number C of endings: a model of one class scores each with its context.
+
+    Records, unlike texts, need their C at export: the option num_choices.
+    """
+
+    own_options, text_options = ("num_choices",), ()
+    texts = MappingProxyType(
+        {
+            "context": "what goes before, a sentence to itself (SWAG's sent1)",
+            "endings": "the endings, equally many of each, with the words that they go on from "
+            "(SWAG's sent2 and ending)",
+        }
+    )
+    outputs = MappingProxyType(
+        {
+            "choice": "int32 [B], the number of the likeliest ending, from 0",
+            "probabilities": "float [B, C], of each ending",
+        }
+    )
+    part = "ending"
+
+    def text_specs(self) -> dict[str, tf.TensorSpec]:
+        """context [B], endings [B, C]."""
+        return {"context": TEXT, "endings": tf.TensorSpec([None, None], tf.string)}
+
+    def id_specs(self) -> dict[str, tf.TensorSpec]:
+        """[B, C, S] each."""
+        return dict.fromkeys(FEATURE_NAMES, tf.TensorSpec([None, None, None], tf.int32))
+
+    def features(self, **texts: tf.Tensor) -> Features:
+        """context [B], endings [B, C] -> a sequence for each ending [B * C, S]."""
+        endings = texts["endings"]
+        contexts = tf.broadcast_to(texts["context"][:, tf.newaxis], tf.shape(endings))
+        return self.sequences.of_pairs(tf.reshape(contexts, [-1]), tf.reshape(endings, [-1]))
+
+    def answer(self, **texts: tf.Tensor) -> Answers:
+        """context [B], endings [B, C] -> choice [B], probabilities [B, C]."""
+        return self._choose(self.features(**texts), num_choices=tf.shape(texts["endings"])[1])
+
+    def answer_ids(self, features: Features) -> Answers:
+        """Features [B, C, S] -> the same."""
+        _, num_choices, length = tf.unstack(tf.shape(features["input_ids"]))
+        flat = {name: _in_rows(value, length) for name, value in features.items()}
+        return self._choose(flat, num_choices=num_choices)
+
+    def _choose(self, features: Features, *, num_choices: tf.Tensor) -> Answers:
+        scores = self.outputs_of(features)["logits"]  # [B * C, 1]
+        probabilities = tf.nn.softmax(_in_rows(scores, num_choices))  # [B, C]
+        choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        return {"choice": choice, "probabilities": probabilities}
+
+    def parse(self, serialized: tf.Tensor) -> Features:
+        """Serialized tf.Examples [B] -> features [B, C, S].
+
+        A record holds its C sequences one after the other, equally long. Records may differ in
+        length; shorter ones are padded with 0.
+
+        Raises (at run time):
+          InvalidArgumentError: a record's length is no multiple of C; or as for `parse_records`.
+        """
+        count = self.options.num_choices
+        records = parse_records(serialized)
+        lengths = records["input_ids"].row_lengths()  # [B]
+        message = f"the length of a record must be a multiple of {count}, its number of sequences"
+        records = checked(records, tf.reduce_all(lengths % count == 0), message)
+        each = tf.repeat(lengths // count, count)  # [B * C]
+        longest = tf.reduce_max(tf.concat([each, [1]], 0))  # S
+
+        def in_sequences(record: tf.RaggedTensor) -> tf.Tensor:
+            rows = tf.RaggedTensor.from_row_lengths(record.values, each, validate=False)
+            dense = tf.cast(rows.to_tensor(shape=tf.stack([-1, longest])), tf.int32)
+            return tf.reshape(dense, [-1, count, tf.cast(longest, tf.int32)])
+
+        return {name: in_sequences(record) for name, record in records.items()}
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Endings of different lengths."""
+        endings = ["he slept.", "they ate bread until it was dark.", "", "it rained."]
+        long = "In the evening of a long day " * 8
+        return [
+            {"context": "In the evening", "endings": endings[: self.options.num_choices]},
+            {"context": long, "endings": endings[:2]},
+        ]
+
+
+def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
+    """[..., width] as [rows, width], also where there are no rows."""
+    return tf.reshape(x, [tf.size(x) // tf.maximum(width, 1), width])

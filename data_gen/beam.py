@@ -1,0 +1,299 @@
+"""Makes pre-training records as an Apache Beam pipeline: the local generator's, in its order.
+
+The text of each block is left in the run's folder, which all machines reach. Then
+
+    tokenize          the text of a block -> its ids, in the run's folder
+    make_instances    the ids of all blocks -> the keyed rows of one block
+    write_shard       the keyed rows of a shard -> a file of records in the order of their keys
+
+and this process gives the files their names. Blocks are the local generator's, and random numbers
+come from the seed and a block's number. Only keys, numbers and rows go through Beam.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import itertools
+import logging as python_logging
+import pathlib
+import pickle
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.sidecars import IndexBuilder, description_path, index_path
+from bert_tf.errors import InputError
+from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced, write_text
+from bert_tf.runtime import keep_freed_memory, without_notices
+from data_gen import outputs, pipeline
+from data_gen.documents import Counts, Statistics, write_corpus
+from data_gen.outputs import CORPUS_FOLDER
+from data_gen.pipeline import BlockWorker, Plan
+from data_gen.settings import Job, Settings
+from data_gen.workers import choose_num_workers
+
+# Beam's runner in Python for one machine. Beam's DirectRunner tries Prism first, a program that it
+# downloads.
+LOCAL_RUNNER = "FnApiRunner"
+# About the size of a file of records; a shard is sorted in memory.
+SHARD_BYTES = 64 << 20
+
+
+def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
+    """Makes the TFRecord files and a report, which is also returned, as the local `create` does.
+
+    Args:
+      job: what to make; the files are `output_file`-00000-of-00007 and so on, their records
+        together in the local generator's order. Without `num_shards` their number depends on the
+        amount of text.
+      beam_options: Beam's own, such as --runner=DataflowRunner. None: this machine's cores.
+
+    Raises:
+      InputError: the input cannot be used, or the output not be written. Then no file is replaced.
+      RuntimeError: Beam's, for what fails on a machine.
+    """
+    plan, reader = pipeline.prepare(job)
+    outputs.check_paths(reader.paths, [job.output_file])
+    options = make_options(job, beam_options)
+    if others := outputs.shards_there(job.output_file):
+        received = f"--output_file={job.output_file}, of which {min(others)} is there"
+        expected = "a name without files: an earlier run may have had another number of shards"
+        raise InputError(received, expected, "remove them, or give another --output_file")
+    with path_errors(job.output_file, "made"), run_folder(job) as (folder, machine_folder):
+        setup = Setup(dataclasses.replace(plan, working_folder=machine_folder), folder)
+        BlockWorker(setup.plan)  # checks the vocabulary before the work begins
+        num_blocks = 0
+        for block in reader.blocks(job.block_characters):
+            write_value(f"{folder}/text/{block.index}", block)
+            num_blocks += 1
+        state = run(setup, num_blocks, options)
+        if state != "DONE":
+            raise RuntimeError(f"the pipeline ended as {state}, not DONE; see its runner's log")
+        statistics = Statistics(reader.counts)
+        for index in range(num_blocks):
+            statistics.update(read_value(f"{folder}/statistics/{index}"))
+            statistics.counts.update(read_value(f"{folder}/counts/{index}"))
+        pipeline.require_text(statistics.counts)
+        records = name_shards(setup, statistics.counts["tokens"])
+    path = outputs.report_path(job.output_file)
+    return outputs.write_report(path, statistics, plan.made_with, records, plan.pieces)
+
+
+def make_options(job: Job, beam_options: Sequence[str]) -> list[str]:
+    """Beam's options, with our default for one machine.
+
+    Raises:
+      InputError: a local output for Dataflow, whose machines cannot reach it.
+    """
+    words = list(beam_options)
+    if not any(word.startswith("--runner") for word in words):
+        words = [
+            f"--runner={LOCAL_RUNNER}",
+            "--direct_running_mode=multi_processing",
+            f"--direct_num_workers={choose_num_workers(job.num_workers, most=1 << 10)}",
+            "--default_sdk_harness_log_level=WARNING",
+            *words,
+        ]
+        python_logging.getLogger("apache_beam").setLevel(python_logging.WARNING)
+    is_dataflow = any("dataflow" in word.lower() for word in words if "runner" in word.lower())
+    if is_dataflow and not is_remote(job.output_file):
+        received = f"--output_file={job.output_file} with Dataflow, whose machines cannot write it"
+        raise InputError(received, "a path that they reach", "give one such as gs://bucket/file")
+    return words
+
+
+@contextlib.contextmanager
+def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
+    """The folder of the run, which all machines reach, and one that each machine makes for itself.
+
+    Both are beside the output. With a remote output the second one is in --temp_dir, or the
+    system's folder for temporary files; on machines other than this one it is left there.
+    """
+    name = f"bert_tf_{uuid.uuid4().hex}"
+    if not is_remote(job.output_file):
+        with outputs.working_folder(job.output_file, None) as folder:
+            folder = folder.absolute()
+            machine = pathlib.Path(job.temp_dir, name) if job.temp_dir else folder / "machine"
+            try:
+                yield str(folder), machine
+            finally:
+                shutil.rmtree(machine, ignore_errors=True)
+        return
+    folder = hidden_sibling(job.output_file, "working")
+    if gfile().isdir(folder):  # of a run that was killed
+        outputs.check_made_by_run(folder, gfile().listdir(folder))
+        gfile().rmtree(folder)
+    gfile().makedirs(folder)
+    try:
+        yield folder, pathlib.Path(job.temp_dir or tempfile.gettempdir(), name)
+    finally:
+        gfile().rmtree(folder)
+
+
+def name_shards(setup: "Setup", num_tokens: int) -> dict[str, int]:
+    """Gives the files of a complete run their names; returns the number of records of each."""
+    job, records = setup.plan.job, {}
+    num_shards = job.num_shards or number_of_shards(num_tokens, job.settings)
+    for shard in range(num_shards):
+        made = f"{setup.run_folder}/shards/{shard}"
+        if not is_file(f"{made}.about"):  # there are more files than records
+            write_shard(shard, [], setup)
+        number, index = read_value(f"{made}.about")
+        path = outputs.shard_path(job.output_file, shard, num_shards)
+        records[path] = number
+        numbers = {"shard": shard + 1, "num_shards": num_shards, "num_records": number}
+        size = gfile().stat(made).length
+        data = outputs.describe(setup.plan.made_with, num_bytes=size, **numbers)
+        write_text(description_path(path), data.to_json_string())
+        write_text(index_path(path), index)
+        gfile().rename(made, path)
+    synced(job.output_file.rpartition("/")[0] or ".")
+    return records
+
+
+# ------------------------------------------------------------------------- on each machine
+
+
+class Setup(NamedTuple):
+    """What every step may need."""
+
+    plan: Plan
+    run_folder: str  # local or remote; all machines reach it
+
+
+class Tokenized(NamedTuple):
+    """What is known of a block once it is tokenized."""
+
+    index: int
+    num_documents: int
+    num_tokens: int
+
+
+def run(setup: Setup, num_blocks: int, options: Sequence[str]) -> str:
+    """Runs all steps, which write their results to the run's folder; how the pipeline ended."""
+    import apache_beam as beam  # not above: the steps need no Beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    steps = beam.Pipeline(options=PipelineOptions(options))
+    blocks = steps | beam.Create(range(num_blocks)) | "SpreadText" >> beam.Reshuffle()
+    tokenized = blocks | "Tokenize" >> beam.Map(tokenize, setup)
+    instances = beam.FlatMap(make_instances, setup, beam.pvalue.AsList(tokenized))
+    _ = (
+        tokenized
+        | "SpreadBlocks" >> beam.Reshuffle()
+        | "Instances" >> instances.with_output_types(tuple[int, bytes])
+        | "Shards" >> beam.GroupByKey()
+        | "Write" >> beam.MapTuple(lambda shard, parts: write_shard(shard, parts, setup))
+    )
+    return steps.run().wait_until_finish()
+
+
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """Where to write a file that appears when it is whole.
+
+    The name is new each time: a runner may do the same work twice at a time.
+    """
+    temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
+    gfile().makedirs(path.rpartition("/")[0])
+    yield temporary
+    synced(temporary)
+    gfile().rename(temporary, path, overwrite=True)
+
+
+def write_value(path: str, value: Any) -> None:
+    """Writes a value for another machine."""
+    with new_file(path) as temporary, gfile().GFile(temporary, "wb") as file:
+        file.write(pickle.dumps(value))
+
+
+def read_value(path: str) -> Any:
+    """A value that this run wrote."""
+    with gfile().GFile(path, "rb") as file:
+        return pickle.loads(file.read())
+
+
+@functools.cache
+def block_worker(plan: Plan) -> BlockWorker:
+    """The one worker of this process, for all steps."""
+    keep_freed_memory()
+    with without_notices():
+        return BlockWorker(plan)
+
+
+def tokenize(index: int, setup: Setup) -> Tokenized:
+    """Text -> ids; they and their statistics are left in the run's folder."""
+    block = read_value(f"{setup.run_folder}/text/{index}")
+    tokenized, statistics = block_worker(setup.plan).tokenize(block)
+    write_value(f"{setup.run_folder}/blocks/{index}", tokenized)
+    write_value(f"{setup.run_folder}/statistics/{index}", statistics)
+    return Tokenized(index, tokenized.num_documents, statistics.counts["tokens"])
+
+
+def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) -> None:
+    """Makes the files of the corpus from all blocks, once on each machine.
+
+    A random next segment may come from any document, and its length decides which random numbers
+    are drawn next; so every block needs the whole corpus at hand, four bytes a token.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    complete, incomplete = folder / CORPUS_FOLDER, folder / "incomplete_corpus"
+    with open(folder / "corpus_lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of this machine wait here
+        if complete.exists():
+            return
+        shutil.rmtree(incomplete, ignore_errors=True)
+        blocks = (read_value(f"{run_folder}/blocks/{index}") for index in range(num_blocks))
+        for _ in write_corpus(incomplete, blocks):
+            pass
+        incomplete.rename(complete)
+
+
+def number_of_shards(num_tokens: int, settings: Settings) -> int:
+    """How many files the records of so many tokens are, where the command does not say it."""
+    return 1 + pipeline.expected_bytes(num_tokens, settings) // SHARD_BYTES
+
+
+def make_instances(
+    block: Tokenized, setup: Setup, blocks: Sequence[Tokenized]
+) -> Iterator[tuple[int, bytes]]:
+    """The rows of a block, each with its key in the order of all: (shard, rows as bytes).
+
+    What is counted is left in the run's folder.
+
+    Args:
+      block: the one to make instances of.
+      setup: of the run.
+      blocks: all of them, so this step begins when all are tokenized.
+    """
+    (plan, folder), counts = setup, Counts()
+    num_tokens = sum(other.num_tokens for other in blocks)
+    num_shards = plan.job.num_shards or number_of_shards(num_tokens, plan.job.settings)
+    if len(blocks) > 1:
+        put_corpus_together(plan.working_folder, folder, len(blocks))
+    tokenized = read_value(f"{folder}/blocks/{block.index}")
+    first = sum(other.num_documents for other in blocks if other.index < block.index)
+    worker = block_worker(plan)
+    rows = worker.sorted_rows(block.index, tokenized, first, len(blocks), counts)
+    for shard, (begin, end) in enumerate(itertools.pairwise(pipeline.split(rows, num_shards))):
+        if begin < end:
+            yield shard, rows[begin:end].tobytes()
+    write_value(f"{folder}/counts/{block.index}", counts)
+
+
+def write_shard(shard: int, parts: Iterable[bytes], setup: Setup) -> None:
+    """Writes the records of a shard in the order of their keys, and their number and index."""
+    path = f"{setup.run_folder}/shards/{shard}"
+    maker, index = block_worker(setup.plan).maker, IndexBuilder()
+    rows = pipeline.in_order(np.frombuffer(b"".join(parts), maker.row_type))
+    with new_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
+        for record in maker.records(rows):
+            writer.write(record)
+            index.add(len(record))
+    write_value(f"{path}.about", (len(rows), index.finish().to_json_string()))

@@ -1,1 +1,0 @@
-"""The steps of data generation as an Apache Beam pipeline."""

@@ -1,0 +1,161 @@
+"""data_gen/beam.py: the steps without Beam, and where it is installed its local runner."""
+
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from generation import SETTINGS, make_job, names, serialized, write_chinese
+
+from bert_tf.data.shards import read_description
+from bert_tf.data.sidecars import index_path
+from bert_tf.errors import InputError
+from bert_tf.files import read_json
+from data_gen import beam
+from data_gen.documents import Counts
+from data_gen.pipeline import create, prepare
+from data_gen.settings import Job
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+# ------------------------------------------------------------------------- step by step
+
+
+def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple[list, Counts]:
+    """The records in the order of the shards, and all counts; every step in the least handy order.
+
+    Also does each block twice, as a runner may.
+    """
+    job = dataclasses.replace(job, num_shards=num_shards)
+    plan, reader = prepare(job)
+    plan = dataclasses.replace(plan, working_folder=tmp_path / "machine")
+    setup = beam.Setup(plan, str(tmp_path / "run"))
+    for block in reader.blocks(job.block_characters):
+        beam.write_value(f"{setup.run_folder}/text/{block.index}", block)
+    numbers = range(block.index + 1)
+    blocks = [beam.tokenize(number, setup) for number in (*reversed(numbers), *numbers)]
+    rows = collections.defaultdict(list)
+    for _ in range(2):
+        rows.clear()
+        for block in blocks[: len(numbers)]:
+            for shard, part in beam.make_instances(block, setup, blocks[len(numbers) :][::-1]):
+                rows[shard].insert(0, part)
+    written, counts = [], reader.counts
+    for shard in range(num_shards):
+        beam.write_shard(shard, rows[shard], setup)
+        path = f"{setup.run_folder}/shards/{shard}"
+        assert len(serialized(path)) == beam.read_value(f"{path}.about")[0]
+        written += serialized(path)
+    for index in numbers:
+        counts.update(beam.read_value(f"{setup.run_folder}/statistics/{index}").counts)
+        counts.update(beam.read_value(f"{setup.run_folder}/counts/{index}"))
+    assert not list(tmp_path.rglob("*.incomplete"))
+    return written, counts
+
+
+@pytest.mark.parametrize("kind", ["many blocks", "one block", "words between spaces"])
+def test_the_steps_make_the_local_records(tmp_path, vocab_file, kind):
+    """A single block has another way."""
+    changes = {"block_characters": 1 << 30 if kind == "one block" else 9000}
+    if kind == "words between spaces":
+        changes |= {**write_chinese(tmp_path), "do_whole_word_mask": True, "block_characters": 700,
+                    "words_from_spaces": True, "one_draw_per_word": True}  # fmt: skip
+    job = make_job(tmp_path, **{"vocab": vocab_file, **changes})
+    report = create(dataclasses.replace(job, output_file=str(tmp_path / "local")))
+    found, counts = made_by_steps(job, tmp_path, num_shards=3)
+    assert found == serialized(tmp_path / "local")
+    assert len(set(found)) > 100
+    for name in ("files", "documents", "sentences", "tokens", "instances"):
+        assert counts[name] == report[name], name
+    assert {name: counts[name] for name in report["dropped"]} == report["dropped"]
+
+
+def test_the_number_of_shards(tmp_path, vocab_file):
+    """More than there are records; by default files of about 64 MB, here of some 2 GB."""
+    path = tmp_path / "text"
+    path.write_text("one two\nthree\n")
+    job = make_job(tmp_path, vocab_file, input_file=str(path), dupe_factor=1)
+    found, counts = made_by_steps(job, tmp_path, num_shards=9)
+    assert 0 < len(found) == counts["instances"] < 9
+    assert beam.number_of_shards(0, SETTINGS) == 1
+    assert 10 < beam.number_of_shards(40_000_000, SETTINGS) < 100
+
+
+def test_dataflow_needs_an_output_that_it_can_reach(tmp_path, vocab_file):
+    job = make_job(tmp_path, vocab_file)
+    with pytest.raises(InputError, match=r"^Received: --output_file=.* with Dataflow"):
+        beam.create(job, beam_options=["--runner=DataflowRunner"])
+
+
+# ------------------------------------------------------------------------- with Beam
+
+
+@pytest.fixture(scope="module")
+def installed():
+    """For tests that need Beam."""
+    pytest.importorskip("apache_beam", reason="needs pip install 'bert-tf[beam]'")
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_records_are_the_local_ones(tmp_path, vocab_file):
+    """All of them, in the same order, whatever the number of files; and the same report."""
+    local = make_job(tmp_path, vocab_file, block_characters=9000)
+    report = create(local)
+    job = dataclasses.replace(
+        local, output_file=str(tmp_path / "beam"), num_workers=2, num_shards=3
+    )
+    found = beam.create(job)
+    paths = [tmp_path / f"beam-{i:05d}-of-00003" for i in range(3)]
+    assert serialized(*paths) == serialized(tmp_path / "out.tfrecord")
+    assert found["output_files"] == {str(path): len(serialized(path)) for path in paths}
+    assert json.loads((tmp_path / "report_beam.json").read_text()) == found
+    assert {**found, "output_files": 0} == {**report, "output_files": 0}
+    made = ["out.tfrecord", *(path.name for path in paths)]
+    described = [f"{kind}_{name}.json" for kind in ("index", "info") for name in made]
+    reports = ["report_out.tfrecord.json", "report_beam.json"]
+    assert names(tmp_path) == sorted([*made, *described, *reports])
+    data, index = read_description(str(paths[1])), read_json(index_path(str(paths[1])))
+    assert (data.shard, data.num_shards, data.num_records) == (2, 3, len(serialized(paths[1])))
+    assert (index["num_bytes"], sum(index["block_records"])) == (data.num_bytes, data.num_records)
+    assert (data.num_bytes, data.do_lower_case) == (paths[1].stat().st_size, True)
+    with pytest.raises(InputError, match="-of-00003 is there"):
+        beam.create(job)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("content", "received"), [(b"one two\ncaf\xe9\n", "line 2"), (b"\x01\n", "without a sentence")]
+)
+def test_bad_input_is_told_and_leaves_nothing(tmp_path, vocab_file, content, received):
+    (tmp_path / "text").write_bytes(content)
+    out = tmp_path / "out"
+    out.mkdir()
+    job = make_job(out, vocab_file, input_file=str(tmp_path / "text"), num_workers=2)
+    with pytest.raises(InputError, match=received):
+        beam.create(job)
+    assert names(out) == []
+
+
+def test_the_command(tmp_path, vocab_file):
+    """With Beam's options after `--`; without Beam it says so."""
+    try:
+        import apache_beam  # noqa: F401
+    except ImportError:
+        expected, named = 1, "pip install 'bert-tf[beam]'"
+    else:
+        expected, named = 0, "random next"
+    job = make_job(tmp_path, vocab_file)
+    flags = {n: getattr(job, n) for n in ("input_file", "output_file", "vocab_file")}
+    command = [sys.executable, "-m", "bert_tf", "beam-data", "--dupe_factor=1",
+               *(f"--{name}={value}" for name, value in flags.items()),
+               "--", "--runner=FnApiRunner", "--direct_running_mode=in_memory"]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    assert ended.returncode == expected, ended.stderr
+    assert named in ended.stderr
+    assert "Traceback" not in ended.stderr

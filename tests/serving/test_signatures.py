@@ -1,0 +1,198 @@
+"""What a checkpoint is served as: its files say it, the caller chooses, the rest is refused."""
+
+import dataclasses
+
+import pytest
+import served_models
+from served_models import CONFIG, KINDS, TOKENIZER
+
+from bert_tf.checkpoints.loading import Weights, open_weights
+from bert_tf.errors import InputError
+from bert_tf.heads import make_model
+from bert_tf.serving import export, options, predictor, pretrained
+from bert_tf.serving.options import ServingOptions
+from bert_tf.serving.signatures import ServingTask, check_options, head_of, make_task
+
+MOST = CONFIG.max_position_embeddings
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Gives the weights of a kind, and what else is known of them."""
+    written: dict[str, Weights] = {}
+
+    def get(kind: str, **known) -> Weights:
+        if kind not in written:
+            folder = tmp_path_factory.mktemp(kind) / "model"
+            written[kind] = served_models.write_folder(kind, folder)
+        metadata = dataclasses.replace(written[kind].metadata, **known)
+        return dataclasses.replace(written[kind], metadata=metadata)
+
+    return get
+
+
+def make(weights: Weights, **options) -> ServingTask:
+    return make_task(weights, CONFIG, TOKENIZER, ServingOptions(**options))
+
+
+def test_every_format_has_a_file_or_a_writer():
+    assert set(options.FORMATS) == set(export.MODEL_FILES)
+    assert set(options.FEATURE_FORMATS) == set(pretrained.WRITERS)
+
+
+# ---------------------------------------------------------------------------- what is known
+
+
+def test_a_folder_says_how_its_model_was_trained(tmp_path):
+    known = {"task": "multi_label", "pairs": True, "max_seq_length": 11}
+    served_models.write_folder("multi_label", tmp_path / "model", **known)
+    metadata = predictor.open_model(tmp_path / "model").metadata
+    assert metadata["task"] == "multi_label"
+    assert list(metadata["texts"]) == ["text_a", "text_b"]
+    chosen = {"max_seq_length": 11, "pairs": True, "labels": list(served_models.LABELS)}
+    assert metadata["options"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "name"),
+    [
+        ({}, {}, "classification"),
+        ({"task": "multi_label"}, {}, "multi_label"),
+        ({}, {"task": "multi_label"}, "multi_label"),
+        ({"task": "multi_label"}, {"task": "embeddings"}, "embeddings"),
+    ],
+)
+def test_the_task(source, known, given, name):
+    assert make(source("classification", **known), **given).head.name == name
+
+
+SHORT_PAIRS = {"pairs": True, "max_seq_length": 11}
+WINDOWS = {"max_seq_length": 17, "doc_stride": 3, "max_query_length": 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "given", "wanted"),
+    [
+        ("classification", {}, {}, {"pairs": False, "max_seq_length": MOST}),
+        ("classification", SHORT_PAIRS, {}, {}),
+        ("classification", SHORT_PAIRS, {"pairs": True, "max_seq_length": 7}, {}),
+        ("multiple_choice", {}, {}, {"num_choices": 4}),
+        ("multiple_choice", {"num_choices": 3}, {"num_choices": 2}, {}),
+        ("fill_mask", {"max_seq_length": 9}, {"top_k": 2}, {}),
+        ("question_answering", {"max_query_length": 5}, {},
+         {"max_seq_length": MOST, "doc_stride": 128}),
+        ("question_answering", WINDOWS, {"doc_stride": 5}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_given_goes_before_what_is_known(source, kind, known, given, wanted):
+    chosen = make(source(kind, **known), **given).listed_options()
+    wanted = known | given | wanted
+    assert {name: chosen[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("stored", "trained", "given", "negative", "wanted"),
+    [
+        (None, None, None, None, (False, 0.0)),
+        (-1.5, None, None, None, (True, -1.5)),
+        (None, True, None, None, (True, 0.0)),
+        (-1.5, False, None, None, (False, -1.5)),
+        (None, False, 0.5, None, (True, 0.5)),
+        (-1.5, True, 2.0, None, (True, 2.0)),
+        (-1.5, True, None, False, (False, -1.5)),
+        (None, None, None, True, (True, 0.0)),
+    ],
+)
+def test_whether_there_may_be_no_answer(source, stored, trained, given, negative, wanted):
+    known = {"null_score_diff_threshold": stored, "version_2_with_negative": trained}
+    weights = source("no_answer", **known, max_query_length=4)
+    chosen = {"null_score_diff_threshold": given, "version_2_with_negative": negative}
+    found = make(weights, **chosen).options
+    assert (found.version_2_with_negative, found.null_score_diff_threshold) == wanted
+
+
+# ---------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "given", "says"),
+    [
+        ("classification", {"max_seq_length": 11}, {"max_seq_length": -1}, "max_seq_length[ =]-1"),
+        ("token_labels", {}, {"max_seq_length": 4}, "max_seq_length[ =]4"),
+        ("question_answering", WINDOWS, {"max_seq_length": MOST + 1}, rf"length[ =]{MOST + 1}"),
+        ("classification", {"task": "pretraining"}, {}, r"'pretraining' as task in model_facts"),
+        ("classification", {}, {"task": "poetry"}, "'poetry' as --task"),
+        ("classification", {"architecture": "BertForSentiment"}, {}, "a BertForSentiment, with a"),
+        ("classification", {}, {"labels": ("a", "a", "b")}, "3 labels: a, a, b"),
+        ("classification", {"task": "multi_label"}, {"task": "classification"}, "task = multi_"),
+        ("classification", {"task": "classification"}, {"task": "multi_label"}, "task = class"),
+        ("classification", {"pairs": False}, {"pairs": True}, "pairs = False"),
+        ("classification", {}, {"task": "regression"}, "output_"),
+        ("regression", {"task": "regression"}, {"task": "multiple_choice"}, "architecture = "),
+        ("token_labels", {}, {"task": "classification"}, "architecture = BertForToken"),
+        ("fill_mask", {"architecture": "BertForNextSentencePrediction"}, {}, "--task"),
+        ("fill_mask", {}, {"top_k": CONFIG.vocab_size + 1}, "--top_k"),
+        ("question_answering", WINDOWS, {"top_k": 21}, "--top_k=21 with --n_best_size=20"),
+    ],
+)
+def test_what_a_checkpoint_cannot_be(source, kind, known, given, says):
+    with pytest.raises(InputError, match=says):
+        make(source(kind, **known), **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "flag"),
+    [
+        ("token_labels", {"pairs": True}, "--pairs"),
+        ("multiple_choice", {"pairs": False}, "--pairs"),
+        ("regression", {"labels": ("a",)}, "--labels"),
+        ("classification", {"top_k": 3}, "--top_k"),
+        ("multi_label", {"num_choices": 3}, "--num_choices"),
+        ("embeddings", {"doc_stride": 3}, "--doc_stride"),
+        ("fill_mask", {"null_score_diff_threshold": 0.0}, "--null_score_diff_threshold"),
+        ("question_answering", {"null_score_diff_threshold": 0.5, "version_2_with_negative": False},
+         "--null_score_diff_threshold=0.5 with --noversion_2_with_negative"),
+    ],
+)  # fmt: skip
+def test_options_without_effect_are_named(source, kind, given, flag):
+    with pytest.raises(InputError) as caught:
+        check_options(source(kind), ServingOptions(**given))
+    assert caught.value.received.startswith(flag)
+
+
+def test_options_with_effect_are_taken(source):
+    for kind in KINDS:
+        check_options(source(kind), ServingOptions())
+        check_options(source(kind), served_models.options(kind))
+    # A file that takes ids has no options for texts.
+    check_options(source("fill_mask"), ServingOptions(top_k=2), ids_only=True)
+    for kind, name, value in (("pairs", "pairs", True), ("no_answer", "doc_stride", 3)):
+        with pytest.raises(InputError, match=f"--{name} for"):
+            check_options(source(kind), ServingOptions(**{name: value}), ids_only=True)
+
+
+def test_labels_in_another_order_stay_with_their_classes(source):
+    """Whatever order they are given in, a text has the same probabilities by name."""
+    weights, names = source("classification"), served_models.LABELS
+    given = (names[2], names[0], names[1])
+    features = served_models.features_of([2, 5, 3], [0, 0, 0])
+
+    def by_name(labels) -> dict:
+        task = make(weights, labels=labels)
+        found = task.answer_ids(features)["probabilities"][0].numpy()
+        return dict(zip(task.options.labels, found, strict=True))
+
+    first, second = by_name(None), by_name(given)
+    assert list(second) == list(given)
+    assert {name: first[name] for name in names} == pytest.approx(second, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "sizes"),
+    [("token_labels", {"num_classes": 3}), ("multiple_choice", {"num_choices": 3})],
+)
+def test_a_keras_file_says_what_it_is(tmp_path, task, sizes):
+    """Its weights alone look like those of a classifier."""
+    make_model(task, CONFIG, **sizes).save(tmp_path / "model.keras")
+    weights = open_weights(str(tmp_path / "model.keras"))
+    assert head_of(weights, ServingOptions()).name == task
