@@ -318,4 +318,4 @@ def test_the_files_of_settings():
     assert [model.name for model in config.model_config_list.config] == ["mrpc", "squad"]
     # It would pad with the first element of a tensor: a mask with 1, choices with a choice.
     batching = re.sub("#.*", "", (ROOT / "serve/batching.pbtxt").read_text())
-    assert "pad_variable_length_inputs { value: true" not in batching
+    assert "pad_variable_length_inputs: true" not in batching
