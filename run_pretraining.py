@@ -89,7 +89,7 @@ if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 import contextlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -142,7 +142,17 @@ def main(_: Sequence[str]) -> None:
         trainer = make_trainer(given.config, strategy)
         load_first_weights(trainer, folder, given)
         if FLAGS.do_train:
-            train(trainer, folder, given)
+            trainer.train(
+                given.batches,
+                num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
+                folder=folder,
+                intervals=from_flags.of_flags(Intervals),
+                run_settings=run_settings_of(given, strategy),
+                on_begin=lambda: write_files(folder.path, given),
+                evaluate=lambda _: trainer.evaluate(given.eval_batches),
+            )
+            if FLAGS.vocab_file and metadata.read_model_files(folder.path)["pieces"] is None:
+                write_files(folder.path, given)  # the run had finished without a vocabulary
         if FLAGS.do_eval:
             step = trainer.restore(folder, {})
             results = {"global_step": step, **trainer.evaluate(given.eval_batches)}
@@ -320,28 +330,18 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         raise InputError(received, "a trained model to evaluate", remedy)
 
 
-def train(trainer: Trainer, folder: tf1.CheckpointFolder, given: Given) -> None:
-    """Trains to the last step, with the model's files beside the checkpoints."""
-
-    def write_files() -> None:  # with a vocabulary the folder is a whole model
-        metadata.write_model_files(folder.path, given.config, given.tokenizer, given.facts)
-
+def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """What decides the result of the run; recorded in its checkpoints."""
     batches = given.batches
-    settings = from_flags.all_run_settings(trainer.strategy, given.config) | {
+    return from_flags.all_run_settings(strategy, given.config) | {
         "num_records": batches.num_records,
         "train_records": batches.fingerprint(),
     }
-    trainer.train(
-        batches,
-        num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
-        folder=folder,
-        intervals=from_flags.of_flags(Intervals),
-        run_settings=settings,
-        on_begin=write_files,
-        evaluate=lambda _: trainer.evaluate(given.eval_batches),
-    )
-    if FLAGS.vocab_file and metadata.read_model_files(folder.path)["pieces"] is None:
-        write_files()  # the run had finished without a vocabulary
+
+
+def write_files(folder: str, given: Given) -> None:
+    """Writes what belongs beside the checkpoints; with a vocabulary the folder is a whole model."""
+    metadata.write_model_files(folder, given.config, given.tokenizer, given.facts)
 
 
 if __name__ == "__main__":

@@ -389,7 +389,8 @@ def refuse_without_effect(name: str, where: str, hint: str = "") -> None:
     """Refuses a flag that was given where it does nothing."""
     if FLAGS[name].present:
         remedy = f"leave out --{name}{hint and f'; {hint}'}"
-        raise InputError(f"--{name} {where}", "flags that have an effect there", remedy)
+        received = f"--{name} {where}, where it has no effect"
+        raise InputError(received, "flags that have an effect", remedy)
 
 
 def check_fine_tuning(*what_to_do: str) -> None:

@@ -72,19 +72,11 @@ def test_files_are_answered_line_by_line(folder, wanted, tmp_path, predict):
     assert "gold" not in found[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("in.tsv", b"a\tb\na\n", "in.tsv, line 2: b'a' (1 column)"),
-        ("in.tsv", b"a\tb\n\xff\tb\n", "in.tsv, line 2: bytes that are not UTF-8 (b'\\xff\\tb"),
-        ("in.jsonl", b'["a", "b"]\n{"text_a": "a"}\n', "in.jsonl, line 2 without text_b, with"),
-    ],
-)
-def test_a_line_that_is_none_is_named(folder, tmp_path, predict, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=re.escape(message)):
-        predict(model=folder / "export", input_file=tmp_path / name, output_file=tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == [name]  # nothing half done is left
+def test_a_line_that_is_none_is_named(folder, tmp_path, predict):
+    (tmp_path / "in.tsv").write_bytes(b"a\tb\na\n")
+    with pytest.raises(InputError, match=r"in.tsv, line 2: b'a' \(1 column\)"):
+        predict(model=folder / "export", input_file=tmp_path / "in.tsv", output_file=tmp_path / "o")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]  # nothing half done is left
 
 
 def test_what_is_typed_is_answered_at_once(folder, wanted, predict, monkeypatch):

@@ -199,12 +199,6 @@ def test_a_finished_run_keeps_its_threshold(squad, asking, training, tmp_path, c
     options = json.loads((export / "1/export.json").read_text())["options"]
     assert (options["null_score_diff_threshold"], options["doc_stride"]) == (threshold, 5)
 
-    # Of a model that answers every question a threshold changes nothing, in its export neither.
-    facts_of(out, version_2_with_negative=False, null_score_diff_threshold=None)
-    squad("--null_score_diff_threshold=-2", **asking, export_dir=export)
-    options = json.loads((export / "2/export.json").read_text())["options"]
-    assert options["version_2_with_negative"] is False
-
 
 def test_the_best_checkpoint_answers(squad, asking, training, tmp_path):
     """It is that of the evaluation with the best score, has its own threshold, and is resumed."""
