@@ -37,7 +37,7 @@ def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
       least_bytes: of local texts for which there are several workers.
     """
     found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    is_large = sum(map(os.path.getsize, found)) > least_bytes
+    is_large = sum(map(os.path.getsize, filter(os.path.isfile, found))) > least_bytes
     if is_large and choose_num_workers(num_workers, most=2) > 1:
         _keep_off_gpus()
         if _process_context().get_start_method() == "forkserver":

@@ -170,11 +170,10 @@ def _text(folder: pathlib.Path, input_format: str, text: str) -> Reader:
     def read(_: pathlib.Path) -> None:
         reader = DocumentReader([str(path)], input_format=input_format)
         blocks = list(reader.blocks(100))
-        assert [block.index for block in blocks] == list(range(len(blocks)))
-        lines = [line for block in blocks for document in block.documents for line in document]
+        lines = [line for block in blocks for document in block for line in document]
         assert all(lines)
         assert not any("\n" in line for line in lines)
-        assert all(block.documents and all(block.documents) for block in blocks)
+        assert all(block and all(block) for block in blocks)
         assert reader.counts["lines"] == len(lines)
 
     return Reader(folder, {"text.txt": "lines"}, read)
