@@ -163,7 +163,8 @@ class Task:
         found = self.labels.with_names_in(example.label for example in examples)
         if not self.labels.are_fixed and len(found.names) < self.head.least_names:
             raise InputError(
-                f"training data with the labels {', '.join(found.names) or 'none'}",
+                f"training data of the task {self.name} with the labels "
+                f"{', '.join(found.names) or 'none'}",
                 f"{self.head.least_names} or more different labels",
                 "check which column holds the labels",
             )
