@@ -195,9 +195,9 @@ def _check_report(
     remedy = "check that the checkpoint and --bert_config_file belong together"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
-        such = ", ".join((lacking or report.missing)[:3])
-        received = f"{report.path}, which lacks {len(lacking) or 'all'} of the model's weights, "
-        received += f"such as {such}; it has {', '.join(report.unused[:3]) or 'nothing'} besides"
+        such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
+        lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
+        received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
         raise InputError(received, "the weights of this model", remedy)
     for name in report.matched:
         theirs, own = tuple(shapes[name]), tuple(variables[name].shape)
@@ -479,7 +479,7 @@ def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Wei
         refuse_other_pieces(weights, tokenizer.pieces, model.name)
         refuse_other_case(weights, tokenizer.do_lower_case)
     head = getattr(model, "metadata", {}).get("task") or model.name
-    if not with_head or head not in NAMES or head_named(head).weights != OUTPUT:
+    if not with_head or head not in NAMES:
         return weights
     refuse_other_task(weights, head)
     labels = getattr(model, "labels", None)

@@ -78,7 +78,8 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     path = str(path).rstrip("/")
     with path_errors(path):
         if tf.io.gfile.exists(path):
-            raise InputError(f"{path}, which already exists", "a new folder", "choose another path")
+            remedy = "choose another path, or remove it"
+            raise InputError(f"{path}, which already exists", "a new folder", remedy)
     config = config_of(weights)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
