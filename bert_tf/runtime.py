@@ -295,7 +295,7 @@ def tell_peers() -> None:
     """Ends what the processes compute together: this one has failed, and would fail again.
 
     The others would wait for it otherwise, as for one that was lost. TensorFlow exports no function
-    for this; test_multiworker_reading.py covers the one that is used.
+    for this; test_multiworker.py covers the one that is used.
     """
     if not _shared:
         return
