@@ -247,7 +247,8 @@ def test_sigterm_ends_it_after_the_steps_that_it_makes_now(
 
     def train_on(totals, iterator, step, number):
         made.append(int(step + number))
-        sigterm()
+        if step == 0:
+            sigterm()
         return make(totals, iterator, step, number)
 
     monkeypatch.setattr(trainer.steps, "train", train_on)
