@@ -306,9 +306,8 @@ def test_every_example_counts_once(undisturbed, files, batch_size, num_examples)
 
 
 def test_a_bad_record_stops_training_and_evaluation_with_its_place(
-    undisturbed, at_the_start, monkeypatch, tmp_path
+    undisturbed, at_the_start, tmp_path
 ):
-    monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", 1)  # each batch is read by itself
     features = small.examples(RECORDS)
     features["input_ids"][9, 0] = DROPPING.vocab_size
     files, trainer = write_files(tmp_path, features), undisturbed.trainer
