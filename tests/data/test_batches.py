@@ -19,7 +19,7 @@ from small_records import NUMBER, PAIR_BYTES, open_numbers, write_numbers
 
 from bert_tf.data import batches as batches_module
 from bert_tf.data import sidecars
-from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler, number_of_lanes
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.by_length import BufferedShuffleSampler, ByLengthSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
@@ -100,15 +100,6 @@ def test_a_shuffle_is_even():
         for epoch in rows:
             counts[range(11), epoch] += 1
     assert np.abs(counts - 50).max() < 5 * 6.7
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "num_blocks", "expected"),
-    [(256, 10**6, 64), (32, 10**6, 32), (96, 10**6, 48), (74, 10**6, 37), (1, 10**6, 1),
-     (32, 31, 1), (32, 32, 2), (48, 100, 6)],
-)  # fmt: skip
-def test_number_of_lanes(batch_size, num_blocks, expected):
-    assert number_of_lanes(batch_size, num_blocks) == expected
 
 
 def test_a_window_mixes_its_blocks():
